@@ -6,6 +6,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/streams.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -346,10 +347,10 @@ static int run_with_option(const struct cddpi_command *command, const char *opti
     }
     exit_status = wait_for(pid);
     if (exit_status == 128 + SIGALRM) {
-        fprintf(stderr,
-                "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "
-                "cannot be read to its end?\n",
-                command->path, option, command->argv[1], seconds);
+        cddpi_say(stderr,
+                  "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "
+                  "cannot be read to its end?\n",
+                  command->path, option, command->argv[1], seconds);
         return 1;
     }
     return exit_status;

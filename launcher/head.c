@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/streams.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -324,7 +325,7 @@ int cddpi_head_dry_run(const struct cddpi_head *head)
             cddpi_head_free_words(words);
             return 1;
         }
-        printf("node %d: %s, ", i, host->name);
+        cddpi_say(stdout, "node %d: %s, ", i, host->name);
         if (nproc > 0 && first >= 0) {
             printf("%d rank%s: %d to %d", nproc, nproc == 1 ? "" : "s", first, first + nproc - 1);
             first += nproc;
@@ -335,7 +336,7 @@ int cddpi_head_dry_run(const struct cddpi_head *head)
         }
         printf(":");
         for (char **word = words; *word != NULL; word++) {
-            printf(" %s", *word);
+            cddpi_say(stdout, " %s", *word);
         }
         putchar('\n');
         cddpi_head_free_words(words);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/module_loader.h"
+#include "base/streams.h"
 #include "device/device.h"
 #include "group/launch_node.h"
 #include "store/cipher.h"
@@ -33,9 +34,9 @@ void cddpi_info_env(void)
             value = "(set, and not shown)";
         }
 
-        printf("%s\n    %s\n    default: %s; now: %s\n", row->name, row->text,
-               row->fallback[0] != '\0' ? row->fallback : "(unset)",
-               value != NULL ? value : "(unset)");
+        cddpi_say(stdout, "%s\n    %s\n    default: %s; now: %s\n", row->name, row->text,
+                  row->fallback[0] != '\0' ? row->fallback : "(unset)",
+                  value != NULL ? value : "(unset)");
     }
 }
 
@@ -67,7 +68,7 @@ static void print_library(const struct library *library)
             snprintf(reason, sizeof reason, "%s", error);
         }
     }
-    printf("  %-34s no: %s\n", library->text, reason);
+    cddpi_say(stdout, "  %-34s no: %s\n", library->text, reason);
 }
 
 /* What the CUDA module says, or why there is none, each line further in. */

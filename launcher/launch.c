@@ -17,6 +17,7 @@
 #include "base/machine.h"
 #include "base/process.h"
 #include "base/shell.h"
+#include "base/streams.h"
 #include "device/device.h"
 #include "group/launch_node.h"
 
@@ -384,13 +385,13 @@ static void print_rank(const struct cddpi_job *job, int rank)
     if (job->options.rdzv == NULL) {
         printf("rank %d: ", rank);
     }
-    printf("local rank %d, %s %s, threads %d", rank, share.bound ? "cores" : "not bound: any of",
-           cores, share.threads);
+    cddpi_say(stdout, "local rank %d, %s %s, threads %d", rank,
+              share.bound ? "cores" : "not bound: any of", cores, share.threads);
     if (job->options.rdzv == NULL) {
         printf(", store tcp://127.0.0.1:(chosen at the start)");
     }
     if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
-        printf(", log %s/rank-%d.log", job->log_dir, rank);
+        cddpi_say(stdout, ", log %s/rank-%d.log", job->log_dir, rank);
     }
 }
 
@@ -401,9 +402,11 @@ static void print_node(const struct cddpi_launch_options *options, int nproc)
     if (options->node_rank >= 0) {
         snprintf(node, sizeof node, "%d", options->node_rank);
     }
-    printf("node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
-           "before it\n",
-           node, options->nnodes, options->rdzv, nproc);
+    cddpi_say(
+        stdout,
+        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
+        "before it\n",
+        node, options->nnodes, options->rdzv, nproc);
 }
 
 static int print_dry_run(const struct cddpi_job *job)
@@ -415,9 +418,9 @@ static int print_dry_run(const struct cddpi_job *job)
             return exit_status;
         }
     } else {
-        printf("%s", job->command.path);
+        cddpi_say(stdout, "%s", job->command.path);
         for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
-            printf(" %s", *argument);
+            cddpi_say(stdout, " %s", *argument);
         }
         putchar('\n');
     }
@@ -428,7 +431,7 @@ static int print_dry_run(const struct cddpi_job *job)
         char usable[640];
 
         cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
-        printf("this machine gives %s\n", usable);
+        cddpi_say(stdout, "this machine gives %s\n", usable);
     }
     for (int rank = 0; rank < job->local_world_size; rank++) {
         char **own = NULL;
@@ -440,7 +443,7 @@ static int print_dry_run(const struct cddpi_job *job)
                 return 1;
             }
             for (char **variable = own; *variable != NULL; variable++) {
-                printf("%s %s", variable == own ? ":" : "", *variable);
+                cddpi_say(stdout, "%s %s", variable == own ? ":" : "", *variable);
             }
             cddp_free(own);
         }
@@ -511,11 +514,11 @@ static void say_launcher(const struct cddpi_launch_options *options)
         return;
     }
     if (node->warning[0] != '\0') {
-        fprintf(stderr, "cddp-run: warning: %s\n", node->warning);
+        cddpi_say(stderr, "cddp-run: warning: %s\n", node->warning);
     }
     if (node->nodes > 1 && options->action == CDDPI_ACTION_RUN) {
-        fprintf(stderr, "cddp-run: node %d of %d, which meet at %s (%s)\n", options->node_rank,
-                options->nnodes, options->rdzv, node->says);
+        cddpi_say(stderr, "cddp-run: node %d of %d, which meet at %s (%s)\n", options->node_rank,
+                  options->nnodes, options->rdzv, node->says);
     }
 }
 
@@ -570,8 +573,8 @@ int cddpi_launch(const struct cddpi_launch_options *options)
         status = read_token(&job);
     }
     if (status != CDDP_OK) {
-        fprintf(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
-                job.host != NULL ? job.host : "", cddp_last_error());
+        cddpi_say(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
+                  job.host != NULL ? job.host : "", cddp_last_error());
         exit_status = exit_status_of(status);
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
         exit_status = print_dry_run(&job);

@@ -4,6 +4,7 @@
 #include "output.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -198,6 +199,7 @@ void cddpi_output_say(struct cddpi_output *output, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line + used, sizeof line - 1 - (size_t)used, format, arguments);
     va_end(arguments);
+    cddpi_text_clean(line, sizeof line - 1, false);
     strcat(line, "\n"); /* a byte was kept for it */
     cddpi_sink_write(output->err, OWN_LINES, line, strlen(line));
 }

@@ -25,6 +25,24 @@ static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, 
     return CDDPI_RELAY_LINES;
 }
 
+/* An older one may be open to all, and what programs print is not for all. */
+static bool close_to_others(struct cddpi_supervision *run, struct cddpi_rank_log *log)
+{
+    struct stat info;
+
+    if (fchmod(log->fd, S_IRUSR | S_IWUSR) == 0 ||
+        (fstat(log->fd, &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0)) {
+        return true;
+    }
+    cddpi_output_say(run->output,
+                     "%s: others may read or write it, and its mode cannot be changed to 0600: "
+                     "use another --log-dir",
+                     log->path);
+    close(log->fd);
+    log->fd = -1;
+    return false;
+}
+
 static bool open_log(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
     struct cddpi_rank_log *log = &worker->log;
@@ -38,8 +56,7 @@ static bool open_log(struct cddpi_supervision *run, struct cddpi_worker *worker)
         cddpi_output_say(run->output, "%s: %s", log->path, cddp_last_error());
         return false;
     }
-    (void)fchmod(log->fd, S_IRUSR | S_IWUSR); /* an older one: what programs print is not for all */
-    return true;
+    return close_to_others(run, log);
 }
 
 static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *worker, int rank)

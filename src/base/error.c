@@ -1,6 +1,8 @@
 /* error.c - owns the last failure of each thread, and the sentences of the statuses. */
 #include "base/error.h"
 
+#include "base/utf8.h"
+
 #include "cddp_config.h"
 
 #include <errno.h>
@@ -51,6 +53,13 @@ static void set_facts(cddp_status status)
     last.operation[0] = '\0';
 }
 
+/* All texts pass here on their way to terminals and logs: what names of files, peers and data bring
+ * along must not be obeyed there. */
+static void clean(void)
+{
+    cddpi_text_clean(last.text, sizeof last.text, false);
+}
+
 /* The arguments may point into the stored text. */
 static void set_text(const char *format, va_list arguments)
 {
@@ -58,6 +67,7 @@ static void set_text(const char *format, va_list arguments)
 
     vsnprintf(text, sizeof text, format, arguments);
     memcpy(last.text, text, strlen(text) + 1);
+    clean();
 }
 
 /* Put @p prefix before the text; the end of what is too long is cut off. */
@@ -70,6 +80,7 @@ static void put_before(const char *prefix)
     memcpy(last.text, prefix, added - 2);
     memcpy(last.text + added - 2, ": ", 2);
     last.text[added + length] = '\0';
+    clean();
 }
 
 static void name(int rank)
@@ -174,6 +185,7 @@ cddp_status cddpi_fail_suffix(cddp_status status, const char *format, ...)
     vsnprintf(suffix, sizeof suffix, format, arguments);
     va_end(arguments);
     snprintf(last.text + length, sizeof last.text - length, "%s", suffix);
+    clean();
     last.status = status;
     return status;
 }
@@ -195,6 +207,8 @@ cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *fai
     /* the failure may come from another process */
     last.text[sizeof last.text - 1] = '\0';
     last.operation[sizeof last.operation - 1] = '\0';
+    cddpi_text_clean(last.operation, sizeof last.operation, true);
+    clean();
     if (last.unnamed > strlen(last.text)) {
         last.unnamed = 0;
     }
@@ -216,6 +230,11 @@ void cddpi_error_blame(int rank)
 int cddpi_error_culprit(void)
 {
     return last.culprit;
+}
+
+void cddpi_error_number(int error_number)
+{
+    last.error_number = error_number;
 }
 
 void cddpi_error_stopped(void)

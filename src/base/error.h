@@ -74,6 +74,8 @@ void cddpi_error_clear(void);
 void cddpi_error_blame(int rank);
 /** The culprit; -1: not known. */
 int cddpi_error_culprit(void);
+/** It was worded of this errno, in words of its own. */
+void cddpi_error_number(int error_number);
 /** A process that was waited for is stopped. */
 void cddpi_error_stopped(void);
 /** It happened in this operation of a group. */

@@ -65,7 +65,7 @@ int cddpi_file_fsync(int fd)
     return 0;
 }
 
-static const char *kind_of(mode_t mode)
+const char *cddpi_file_kind_text(mode_t mode)
 {
     switch (mode & S_IFMT) {
     case S_IFREG:
@@ -88,7 +88,7 @@ static cddp_status check_regular(const struct stat *info)
     return S_ISREG(info->st_mode)
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_IO, "it is %s, where a regular file is needed",
-                            kind_of(info->st_mode));
+                            cddpi_file_kind_text(info->st_mode));
 }
 
 cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, int *out_fd)
@@ -108,7 +108,11 @@ cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, in
     }
     fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
     if (fd < 0) {
-        return cddpi_fail(CDDP_ERR_IO, "%s", strerror(errno));
+        int error_number = errno;
+
+        status = cddpi_fail(CDDP_ERR_IO, "%s", strerror(error_number));
+        cddpi_error_number(error_number);
+        return status;
     }
     status = fstat(fd, &info) == 0 ? check_regular(&info)
                                    : cddpi_fail_errno(CDDP_ERR_IO, errno, "fstat");
@@ -120,20 +124,25 @@ cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, in
     return CDDP_OK;
 }
 
-/* Whether @p user owns the folder of @p path, too. */
-static bool owns_folder(const char *path, uid_t user)
+/* Whether a new file beside @p path would be @p user's. */
+static bool would_be_of(const char *path, uid_t user)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash != NULL ? cddpi_format("%.*s", (int)(slash - path) + 1, path)
-                                 : cddpi_strdup(".");
-    struct stat info;
-    bool owns = folder != NULL && stat(folder, &info) == 0 && info.st_uid == user;
+    char *beside = cddpi_format("%s.owner-%ld", path, (long)getpid());
+    struct stat info = {.st_uid = (uid_t)-1};
+    int fd = beside != NULL
+                 ? open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR)
+                 : -1;
+    bool is_so = fd >= 0 && fstat(fd, &info) == 0 && info.st_uid == user;
 
-    cddpi_free(folder);
-    return owns;
+    if (fd >= 0) {
+        close(fd);
+        (void)unlink(beside);
+    }
+    cddpi_free(beside);
+    return is_so;
 }
 
-cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode, bool or_folders,
+cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode, bool or_made_alike,
                                 int *out_fd)
 {
     struct stat info = {.st_uid = (uid_t)-1};
@@ -144,12 +153,41 @@ cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode, bool o
         return status;
     }
     if (fstat(fd, &info) == 0 &&
-        (info.st_uid == geteuid() || (or_folders && owns_folder(path, info.st_uid)))) {
+        (info.st_uid == geteuid() || (or_made_alike && would_be_of(path, info.st_uid)))) {
         *out_fd = fd;
         return CDDP_OK;
     }
     close(fd);
     return cddpi_fail(CDDP_ERR_IO, "it is another user's (%ld)", (long)info.st_uid);
+}
+
+cddp_status cddpi_file_stream(const char *path, const char *form, FILE **out)
+{
+    int flags = form[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY;
+    int fd = -1;
+    cddp_status status = cddpi_file_open_regular(path, flags, 0666, &fd);
+
+    *out = status == CDDP_OK ? fdopen(fd, form) : NULL;
+    if (*out != NULL) {
+        return CDDP_OK;
+    }
+    if (fd >= 0) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
+        close(fd);
+    } else if (cddpi_last_errno() == ENOENT || cddpi_last_errno() == ENOTDIR) {
+        status = CDDP_ERR_NOT_FOUND;
+    }
+    return cddpi_fail_prefix(status, "%s", path);
+}
+
+int cddpi_file_open_read(const char *path)
+{
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+int cddpi_file_open_read_at(int dir, const char *name)
+{
+    return openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
 }
 
 cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,
@@ -245,6 +283,11 @@ cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data,
     cddp_status status = empty_buffer(writer);
 
     return status == CDDP_OK ? write_all(writer, data, bytes, 0) : status;
+}
+
+cddp_status cddpi_writer_flush(struct cddpi_writer *writer)
+{
+    return empty_buffer(writer);
 }
 
 cddp_status cddpi_writer_finish(struct cddpi_writer *writer)

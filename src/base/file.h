@@ -6,6 +6,7 @@
 #include <cddp/status.h>
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 /** Tests only, this thread: called before each operation that changes a file system ("open",
@@ -20,16 +21,28 @@ int cddpi_file_renameat(int dir, const char *from, const char *to);
 int cddpi_file_unlinkat(int dir, const char *name, int flags);
 int cddpi_file_fsync(int fd);
 
+/** What a file of @p mode is: "a folder", "a device", "a named pipe (FIFO)" ... */
+const char *cddpi_file_kind_text(mode_t mode);
+
 /** Open the regular file @p path with @p flags. If it is something else, this neither waits nor
  * opens it; with O_NOFOLLOW a symbolic link is something else, too. The text says what it is
  * instead, not its name. */
 CDDP_CHECKED cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode,
                                                  int *out_fd);
 /** The same for a file that no other user can have put there: it is no link, and this user's; or,
- *  if @p or_folders, owned by the owner of its folder, since some file systems give all files one
- *  owner. */
+ *  if @p or_made_alike, of the owner whom a new file in its folder gets, too, since some file
+ * systems give all files one owner. */
 CDDP_CHECKED cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode,
-                                             bool or_folders, int *out_fd);
+                                             bool or_made_alike, int *out_fd);
+/** A stream on the regular file @p path: to read ("r") or to append ("a", made if missing). The
+ * text names it. Only CDDP_ERR_NOT_FOUND means that there is none; all else is CDDP_ERR_IO, with
+ * the errno. */
+CDDP_CHECKED cddp_status cddpi_file_stream(const char *path, const char *form, FILE **out);
+/** A descriptor to read @p path by, -1 with errno. It never waits, and what it opens need not be a
+ *  regular file: callers who need one look, and word it. */
+int cddpi_file_open_read(const char *path);
+/** The same for @p name in @p dir, through no link. */
+int cddpi_file_open_read_at(int dir, const char *name);
 
 /* A file being written, through a buffer. */
 struct cddpi_writer {
@@ -58,6 +71,8 @@ CDDP_CHECKED cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, cons
 /** Overwrite the beginning of the file, which has that many bytes; watch is not called. */
 CDDP_CHECKED cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data,
                                                size_t bytes);
+/** Write what is buffered; the disk may have it later. */
+CDDP_CHECKED cddp_status cddpi_writer_flush(struct cddpi_writer *writer);
 /** Write what is buffered and flush the file to the disk. */
 CDDP_CHECKED cddp_status cddpi_writer_finish(struct cddpi_writer *writer);
 /** Close, finished or not; what is buffered is lost. */

@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include "base/env.h"
+#include "base/utf8.h"
 
 #include <cddp/process.h>
 
@@ -38,6 +39,7 @@ static void read_level(void)
                  "cddp warn: CDDP_LOG=%.99s is not one of off, error, warn, info, debug, so it is "
                  "ignored\n",
                  wanted);
+        cddpi_text_clean(line, sizeof line, false);
         cddpi_print(line);
     }
 }
@@ -77,6 +79,7 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
     if (more < 0) {
         return;
     }
+    cddpi_text_clean(line, sizeof line - 1, false);
     if (log_sink != NULL) {
         log_sink(log_sink_state, (cddp_log_level)level, line);
         return;

@@ -1,14 +1,16 @@
 /* options.c - owns the reading of command lines by a table of options. */
 #include "base/options.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/number.h"
+#include "base/user_path.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-enum { WIDTH = 96 }; /* of --help */
+enum { WIDTH = 96 /* of --help */, PATHS = 64 };
 
 /* The known option that @p name may have meant, or NULL. */
 static const char *nearest(const struct cddpi_options *options, const char *name)
@@ -63,6 +65,41 @@ static int find_row(const struct cddpi_options *options, const char *name, size_
     return -1;
 }
 
+static bool is_path(const struct cddpi_option *row)
+{
+    return row->argument != NULL &&
+           (strcmp(row->argument, "FILE") == 0 || strcmp(row->argument, "DIR") == 0 ||
+            strcmp(row->argument, "PATH") == 0);
+}
+
+cddp_status cddpi_option_path(const struct cddpi_options *options, int id, const char **value)
+{
+    static char *kept[PATHS]; /* as long as the process, as the words of its command line are */
+    static int count;
+    char *path = NULL;
+    cddp_status status = cddpi_user_path(*value, &path);
+
+    if (status != CDDP_OK || strcmp(path, *value) == 0) {
+        cddpi_free(path);
+        return status == CDDP_OK ? status
+                                 : cddpi_fail_prefix(status, "--%s", options->rows[id].name);
+    }
+    for (int i = 0; i < count; i++) {
+        if (strcmp(kept[i], path) == 0) {
+            cddpi_free(path);
+            *value = kept[i];
+            return CDDP_OK;
+        }
+    }
+    if (count == PATHS) {
+        cddpi_free(path);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s: given too often", options->rows[id].name);
+    }
+    kept[count++] = path;
+    *value = path;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv, int *index,
                               const char **values)
 {
@@ -100,7 +137,7 @@ cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv, 
         (*index)++;
     }
     values[id] = value;
-    return CDDP_OK;
+    return is_path(&options->rows[id]) ? cddpi_option_path(options, id, &values[id]) : CDDP_OK;
 }
 
 cddp_status cddpi_options_read(const struct cddpi_options *options, int argc, char **argv,

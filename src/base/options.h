@@ -39,6 +39,11 @@ struct cddpi_options {
 CDDP_CHECKED cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv,
                                            int *index, const char **values);
 
+/** For an option whose value is a path under another name than FILE, DIR or PATH: @p value, as
+ *  cddpi_user_path() takes it. */
+CDDP_CHECKED cddp_status cddpi_option_path(const struct cddpi_options *options, int id,
+                                           const char **value);
+
 /** Read all options of a command line. The words between them, and all behind "--", are moved to
  * the front: argv[1] to argv[@p out_count].
  *  @return As cddpi_option_read(). */

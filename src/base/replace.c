@@ -70,9 +70,15 @@ static cddp_status check_place(int dir, const char *path)
 {
     struct stat info;
 
-    return fstatat(dir, base_of(path), &info, 0) != 0 || S_ISREG(info.st_mode)
+    if (fstatat(dir, base_of(path), &info, 0) != 0) {
+        return errno == ENOENT || errno == ELOOP
+                   ? CDDP_OK
+                   : cddpi_fail_errno(CDDP_ERR_IO, errno, "look at %s", path);
+    }
+    return S_ISREG(info.st_mode)
                ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: it exists and is not a regular file", path);
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: it exists and is not a regular file, but %s",
+                            path, cddpi_file_kind_text(info.st_mode));
 }
 
 static void release(struct cddpi_replacement *replacement)
@@ -118,8 +124,9 @@ fail:
     return status;
 }
 
-/* Give the flushed temporary file its name. */
-static cddp_status move_in(const struct cddpi_replacement *replacement, const char *path)
+/* Give the temporary file its name; @p flush: what was put is flushed, and so is the name. */
+static cddp_status move_in(const struct cddpi_replacement *replacement, const char *path,
+                           bool flush)
 {
     const char *base = base_of(path);
 
@@ -127,7 +134,7 @@ static cddp_status move_in(const struct cddpi_replacement *replacement, const ch
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", replacement->temporary,
                                 path);
     }
-    if (cddpi_file_fsync(replacement->dir) != 0) {
+    if (flush && cddpi_file_fsync(replacement->dir) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno,
                                 "flush the folder of %s (which is whole, but a loss of power now "
                                 "may bring the old one back)",
@@ -136,14 +143,15 @@ static cddp_status move_in(const struct cddpi_replacement *replacement, const ch
     return CDDP_OK;
 }
 
-cddp_status cddpi_replacement_finish(struct cddpi_replacement *replacement, const char *path)
+static cddp_status finish(struct cddpi_replacement *replacement, const char *path, bool flush)
 {
     const char *name = path != NULL ? path : replacement->path;
-    cddp_status status = cddpi_writer_finish(&replacement->writer);
+    cddp_status status = flush ? cddpi_writer_finish(&replacement->writer)
+                               : cddpi_writer_flush(&replacement->writer);
 
     assert(base_of(name) - name == base_of(replacement->path) - replacement->path);
     if (status == CDDP_OK) {
-        status = move_in(replacement, name);
+        status = move_in(replacement, name, flush);
     }
     if (status != CDDP_OK) {
         cddpi_replacement_discard(replacement);
@@ -152,6 +160,11 @@ cddp_status cddpi_replacement_finish(struct cddpi_replacement *replacement, cons
     cddpi_writer_close(&replacement->writer);
     release(replacement);
     return CDDP_OK;
+}
+
+cddp_status cddpi_replacement_finish(struct cddpi_replacement *replacement, const char *path)
+{
+    return finish(replacement, path, true);
 }
 
 void cddpi_replacement_discard(struct cddpi_replacement *replacement)
@@ -195,7 +208,7 @@ void cddpi_replacement_sweep(const char *path)
     closedir(stream);
 }
 
-cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context)
+static cddp_status replace(const char *path, cddpi_file_put_fn put, void *context, bool flush)
 {
     struct cddpi_replacement replacement;
     cddp_status status = cddpi_replacement_open(path, &replacement);
@@ -208,7 +221,17 @@ cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *co
         cddpi_replacement_discard(&replacement);
         return status;
     }
-    return cddpi_replacement_finish(&replacement, NULL);
+    return finish(&replacement, NULL, flush);
+}
+
+cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context)
+{
+    return replace(path, put, context, true);
+}
+
+cddp_status cddpi_file_replace_quickly(const char *path, cddpi_file_put_fn put, void *context)
+{
+    return replace(path, put, context, false);
 }
 
 static cddp_status put_line(void *context, struct cddpi_writer *writer)

@@ -38,6 +38,11 @@ typedef cddp_status (*cddpi_file_put_fn)(void *context, struct cddpi_writer *wri
 /** All of that in one call: what @p put writes becomes the file @p path. */
 CDDP_CHECKED cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context);
 
+/** The same without flushing to the disk: for what is written anew all the time, or while a job
+ * ends. A loss of power may leave an empty file. */
+CDDP_CHECKED cddp_status cddpi_file_replace_quickly(const char *path, cddpi_file_put_fn put,
+                                                    void *context);
+
 /** @p text and a newline become the file @p path. */
 CDDP_CHECKED cddp_status cddpi_file_replace_line(const char *path, const char *text);
 

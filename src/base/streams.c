@@ -1,8 +1,11 @@
 /* streams.c - owns what happens when a standard stream is closed, or cannot be written to. */
 #include "base/streams.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +17,18 @@ void cddpi_streams_open(void)
             (void)open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
         }
     }
+}
+
+void cddpi_say(FILE *to, const char *format, ...)
+{
+    char text[8192];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cddpi_text_clean(text, sizeof text, false);
+    fputs(text, to);
 }
 
 int cddpi_streams_end(const char *program, int status)

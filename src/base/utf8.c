@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t cddpi_utf8_length(const char *text, size_t bytes)
@@ -66,4 +67,72 @@ char *cddpi_utf8_clean(const char *text, size_t bytes)
         i += length > 0 ? length : 1;
     }
     return out;
+}
+
+static uint32_t code_of(const char *text, size_t length)
+{
+    const unsigned char *in = (const unsigned char *)text;
+    uint32_t code = length == 1 ? in[0] : in[0] & (0x7Fu >> length);
+
+    for (size_t i = 1; i < length; i++) {
+        code = code << 6 | (in[i] & 0x3F);
+    }
+    return code;
+}
+
+/* What is seen as nothing, or turns what is seen: marks and overrides of direction, separators of
+ * lines and paragraphs, the byte order mark. */
+static bool is_invisible(uint32_t code)
+{
+    return code == 0x061C || code == 0x200B || code == 0x200E || code == 0x200F ||
+           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2060 && code <= 0x2069) ||
+           code == 0xFEFF;
+}
+
+/* The escape of the @p length bytes at @p text, 0 being one byte that is no UTF-8; "": none is
+ * needed. */
+static void escape(const char *text, size_t length, bool one_line, char out[16])
+{
+    uint32_t code = length > 0 ? code_of(text, length) : 0;
+
+    out[0] = '\0';
+    if (length == 0) {
+        snprintf(out, 16, "\\x%02x", (unsigned char)text[0]);
+    } else if (length == 1 &&
+               (is_control(text, 1) || (one_line && (text[0] == '\n' || text[0] == '\t')))) {
+        snprintf(out, 16, "\\x%02x", (unsigned)code);
+    } else if (is_control(text, length) || is_invisible(code)) {
+        snprintf(out, 16, "\\u%04x", (unsigned)code);
+    }
+}
+
+void cddpi_text_clean(char *text, size_t room, bool one_line)
+{
+    size_t bytes = strnlen(text, room - 1);
+
+    text[bytes] = '\0';
+    for (size_t i = 0; i < bytes;) {
+        size_t length = cddpi_utf8_length(text + i, bytes - i);
+        size_t taken = length > 0 ? length : 1;
+        char form[16];
+        size_t added, after;
+
+        escape(text + i, length, one_line, form);
+        added = strlen(form);
+        if (added == 0) {
+            i += taken;
+            continue;
+        }
+        if (i + added >= room) {
+            text[i] = '\0';
+            return;
+        }
+        after = bytes - i - taken;
+        after = after < room - 1 - i - added ? after : room - 1 - i - added;
+        memmove(text + i + added, text + i + taken, after);
+        memcpy(text + i, form, added);
+        bytes = i + added + after;
+        text[bytes] = '\0';
+        i += added;
+    }
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@ enum { BUFFER_BYTES = 256 << 10 };
 
 static int open_dir_at(int dir, const char *path)
 {
-    return openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return cddpi_folder_open_fd(dir, path, true);
 }
 
 /* Make the folder @p path, of which all parents exist, and flush its parent's entry for it. */
@@ -55,7 +56,10 @@ static cddp_status make_dirs(const char *path)
             continue;
         }
         part[i] = '\0';
-        if (make_dir(part) != 0) {
+        if (access(part, F_OK) != 0) {
+            status = cddpi_folder_check_name(path, i);
+        }
+        if (status == CDDP_OK && make_dir(part) != 0) {
             status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", part);
         }
         part[i] = path[i];
@@ -147,7 +151,7 @@ cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", path, BUFFER_BYTES);
     }
     /* non-blocking: opening a pipe of that name must not wait */
-    fd = sodium_init() < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fd = sodium_init() < 0 ? -1 : cddpi_file_open_read(path);
     if (fd < 0) {
         status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
                                   "open %s", path);

@@ -56,7 +56,7 @@ tensor_fail(const cddp_safetensors *file, const char *name, const char *format, 
 
 static cddp_status map_file(cddp_safetensors *file)
 {
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(file->path);
     struct stat info;
     cddp_status status = CDDP_OK;
 

@@ -45,6 +45,11 @@ cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_
 cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapshot_entry **out,
                                 size_t *out_count);
 
+/** Whether the folder @p dir holds snapshots, whole or broken. None are where it is missing or no
+ *  folder; what cannot be read is an error, never "none".
+ *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
+cddp_status cddpi_snapshot_any(const char *dir, bool *out);
+
 /** Delete the snapshot folder @p name, but never through a link, nor if it has files that are not a
  *  snapshot's. A warning in the log says why it is still there. */
 void cddpi_snapshot_remove(int dir, const char *shown, const char *name);

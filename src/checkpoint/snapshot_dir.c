@@ -1,6 +1,7 @@
 /* snapshot_dir.c - owns the names in a folder of snapshots: listing, deleting, sweeping. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "checkpoint/snapshot.h"
@@ -124,7 +125,7 @@ static int compare_entries(const void *left, const void *right)
 /* A stream over @p name in @p dir that follows no link. */
 static DIR *open_stream(int dir, const char *name)
 {
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = cddpi_folder_open_fd(dir, name, false);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
 
     if (stream == NULL && fd >= 0) {
@@ -145,7 +146,7 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
     if (stream == NULL) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", shown);
     }
-    while ((row = readdir(stream)) != NULL) {
+    while ((errno = 0, row = readdir(stream)) != NULL) {
         struct cddpi_snapshot_entry entry;
 
         if (!parse_name(row->d_name, &entry)) {
@@ -165,6 +166,13 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
         }
         entries[count++] = entry;
     }
+    if (errno != 0) { /* else what was not listed would count as not there */
+        cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", shown);
+
+        closedir(stream);
+        cddpi_free(entries);
+        return status;
+    }
     closedir(stream);
     if (count > 0) {
         qsort(entries, count, sizeof *entries, compare_entries);
@@ -172,6 +180,30 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
     *out = entries;
     *out_count = count;
     return CDDP_OK;
+}
+
+cddp_status cddpi_snapshot_any(const char *dir, bool *out)
+{
+    struct cddpi_snapshot_entry *entries = NULL;
+    size_t count = 0;
+    int fd = cddpi_folder_open_fd(AT_FDCWD, dir, true);
+    cddp_status status;
+
+    *out = false;
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        return CDDP_OK;
+    }
+    if (fd < 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder %s", dir);
+    }
+    status = cddpi_snapshot_list(fd, dir, &entries, &count);
+    close(fd);
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        *out = *out || entries[i].kind == CDDPI_SNAPSHOT_WHOLE ||
+               entries[i].kind == CDDPI_SNAPSHOT_OLD;
+    }
+    cddpi_free(entries);
+    return status;
 }
 
 static bool is_ours(const char *name)
@@ -201,12 +233,17 @@ static DIR *open_if_ours(int dir, const char *shown, const char *name)
         }
         return NULL;
     }
-    while ((row = readdir(stream)) != NULL) {
+    while ((errno = 0, row = readdir(stream)) != NULL) {
         if (!is_ours(row->d_name)) {
             left_alone(shown, name, "it holds files that cddp did not write");
             closedir(stream);
             return NULL;
         }
+    }
+    if (errno != 0) {
+        left_alone(shown, name, strerror(errno));
+        closedir(stream);
+        return NULL;
     }
     return stream;
 }

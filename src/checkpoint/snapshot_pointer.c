@@ -1,6 +1,7 @@
 /* snapshot_pointer.c - owns `latest`, and putting a folder in order that a crashed writer left. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "checkpoint/snapshot.h"
 
@@ -72,7 +73,7 @@ static bool points_to(int dir, const char *name)
     char text[CDDPI_SNAPSHOT_NAME_BYTES + 1];
     size_t length = strlen(name);
     ssize_t bytes = -1;
-    int fd = openat(dir, "latest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = cddpi_file_open_read_at(dir, "latest");
 
     if (fd >= 0) {
         bytes = read(fd, text, sizeof text);
@@ -113,7 +114,7 @@ cddp_status cddp_snapshot_recover(const char *dir, char **out_path, char **out_s
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_recover: %s is NULL",
                           dir == NULL ? "dir" : "out_path");
     }
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = cddpi_folder_open_fd(AT_FDCWD, dir, true);
     if (fd >= 0) {
         cddpi_snapshot_sweep(fd, dir, true);
     }

@@ -1,6 +1,7 @@
 /* snapshot_read.c - owns finding the newest whole snapshot, and loading one. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/snapshot.h"
 
@@ -114,6 +115,18 @@ static cddp_status note_skipped(char **skipped)
     return CDDP_OK;
 }
 
+/* Whether the last failure says that a snapshot is broken: its contents are wrong, or its disk is.
+ * Others, such as no right to read it or no descriptors left, may pass: taking an older snapshot
+ * for them would throw work away. */
+static bool is_broken(cddp_status status)
+{
+    int error_number = cddpi_last_errno();
+
+    return status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND ||
+           (status == CDDP_ERR_IO && (error_number == EIO || error_number == ENOTDIR ||
+                                      error_number == ELOOP || error_number == EISDIR));
+}
+
 /* Try @p entries in turn. Broken ones are noted in @p skipped; other failures end the search. */
 static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry *entries,
                               size_t count, char **out_path, char **skipped)
@@ -135,7 +148,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
             return CDDP_OK;
         }
         cddpi_free(path);
-        if (status == CDDP_ERR_NO_MEMORY) {
+        if (!is_broken(status)) {
             return status;
         }
         status = note_skipped(skipped);
@@ -161,7 +174,7 @@ cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skip
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_find: %s is NULL",
                           dir == NULL ? "dir" : "out_path");
     }
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = cddpi_folder_open_fd(AT_FDCWD, dir, true);
     if (fd < 0) {
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
                                 "open the folder %s", dir);

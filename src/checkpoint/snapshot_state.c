@@ -55,7 +55,7 @@ static cddp_status parse(const char *path, json_t **out)
     cddp_status status = CDDP_OK;
     json_error_t error;
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(path);
 
     if (fd < 0) {
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
@@ -66,11 +66,14 @@ static cddp_status parse(const char *path, json_t **out)
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: not a regular file of at most %d bytes", path,
                             CDDPI_STATE_BYTES_MAX);
     } else {
-        json_t *document = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
+        json_t *document = (errno = 0, json_loadfd(fd, JSON_REJECT_DUPLICATES, &error));
+        int error_number = errno;
         char shown[JSON_ERROR_TEXT_LENGTH];
 
         if (document != NULL) {
             *out = document;
+        } else if (error_number != 0 && error_number != ERANGE) { /* that is a number's */
+            status = cddpi_fail_errno(CDDP_ERR_IO, error_number, "read %s", path);
         } else if (json_error_code(&error) == json_error_out_of_memory) {
             status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its contents", path);
         } else {

@@ -2,6 +2,7 @@
  * named by `latest`. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/snapshot.h"
@@ -124,8 +125,7 @@ static cddp_status write_files(struct writing *writing)
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s/%s", writing->shown,
                                 writing->temporary);
     }
-    into = openat(writing->dir, writing->temporary,
-                  O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    into = cddpi_folder_open_fd(writing->dir, writing->temporary, false);
     if (into < 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder %s/%s", writing->shown,
                                 writing->temporary);

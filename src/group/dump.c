@@ -7,6 +7,8 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/replace.h"
+#include "base/user_path.h"
 #include "group/call.h"
 #include "group/transports.h"
 
@@ -132,28 +134,47 @@ static json_t *calls_of(const struct cddpi_recorder *recorder)
     return calls;
 }
 
-/* @p json, which is released, becomes the file FOLDER/BELOW/NAME. */
+struct json_put {
+    struct cddpi_writer *writer;
+    cddp_status status;
+};
+
+static int put_piece(const char *text, size_t bytes, void *context)
+{
+    struct json_put *to = context;
+
+    to->status = cddpi_writer_put(to->writer, text, bytes);
+    return to->status == CDDP_OK ? 0 : -1;
+}
+
+static cddp_status put_json(void *json, struct cddpi_writer *writer)
+{
+    struct json_put to = {writer, CDDP_OK};
+
+    return json_dump_callback(json, put_piece, &to, JSON_COMPACT) == 0 || to.status != CDDP_OK
+               ? to.status
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", writer->shown);
+}
+
+/* @p json, which is released, becomes the file FOLDER/BELOW/NAME. Not flushed: whoever waits for
+ * the job to end should not wait for a disk. */
 static cddp_status write_to(json_t *json, const char *folder, const char *below, const char *name)
 {
     char *path = cddpi_format("%s/%s", folder, below);
     char *to = cddpi_format("%s/%s/%s", folder, below, name);
-    char *temporary = cddpi_format("%s/%s/.%s.%d", folder, below, name, (int)getpid());
     cddp_status status = CDDP_OK;
 
-    if (json == NULL || path == NULL || to == NULL || temporary == NULL) {
+    if (json == NULL || path == NULL || to == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to write %s", folder, name);
     } else {
         status = cddpi_folder_make(path);
     }
-    if (status == CDDP_OK &&
-        (json_dump_file(json, temporary, JSON_COMPACT) != 0 || rename(temporary, to) != 0)) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", to);
-        (void)unlink(temporary);
+    if (status == CDDP_OK) {
+        status = cddpi_file_replace_quickly(to, put_json, json);
     }
     json_decref(json);
     cddpi_free(path);
     cddpi_free(to);
-    cddpi_free(temporary);
     return status;
 }
 
@@ -360,7 +381,9 @@ void cddpi_dump_publish(cddp_group *group)
     }
     folder = folder != NULL ? folder : cddpi_env(CDDPI_ENV_RUN_DIR);
     made->group = group;
-    made->folder = folder != NULL ? cddpi_format("%s", folder) : NULL;
+    if (folder != NULL && cddpi_user_path(folder, &made->folder) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "the last operations will not be written: %s", cddp_last_error());
+    }
     pthread_mutex_lock(&mutex);
     made->served = atomic_load(&asked);
     made->part = is_part(group) ? ++parts : 0;

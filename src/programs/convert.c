@@ -48,8 +48,8 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
     }
     status = cddp_snapshot_find(folder, &snapshot, &skipped);
     if (status == CDDP_OK) {
-        fprintf(stderr, "%s%scddp-convert: reading %s\n", skipped != NULL ? skipped : "",
-                skipped != NULL ? "\n" : "", snapshot);
+        cddpi_say(stderr, "%s%scddp-convert: reading %s\n", skipped != NULL ? skipped : "",
+                  skipped != NULL ? "\n" : "", snapshot);
         status = cddpi_weights_open(snapshot, out);
     }
     cddpi_free(folder);
@@ -77,10 +77,11 @@ static cddp_status resolve_heads(const struct cddpi_convert_options *options,
     }
     if (*out == 0) {
         *out = shape->embed / HEAD_SIZE;
-        fprintf(stderr,
-                "cddp-convert: %s does not say how many heads it was made with: taking %lld heads "
-                "of %d (see --heads)\n",
-                options->in, (long long)*out, HEAD_SIZE);
+        cddpi_say(
+            stderr,
+            "cddp-convert: %s does not say how many heads it was made with: taking %lld heads "
+            "of %d (see --heads)\n",
+            options->in, (long long)*out, HEAD_SIZE);
     }
     return CDDP_OK;
 }
@@ -92,10 +93,11 @@ static void print_line(const char *path, enum cddpi_weights_format format, cddp_
                       (double)shape->blocks * (double)shape->embed *
                           (12.0 * (double)shape->embed + 13);
 
-    printf("%s: %s, %s, %.0f parameters: vocabulary %lld, context %lld, %lld blocks, embed %lld",
-           path, cddpi_weights_format_names[format], cddp_type_name(type), elements,
-           (long long)shape->vocab, (long long)shape->context, (long long)shape->blocks,
-           (long long)shape->embed);
+    cddpi_say(stdout,
+              "%s: %s, %s, %.0f parameters: vocabulary %lld, context %lld, %lld blocks, embed %lld",
+              path, cddpi_weights_format_names[format], cddp_type_name(type), elements,
+              (long long)shape->vocab, (long long)shape->context, (long long)shape->blocks,
+              (long long)shape->embed);
     if (heads > 0) {
         printf(", %lld heads\n", (long long)heads);
     } else {

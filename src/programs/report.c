@@ -43,7 +43,7 @@ static int write_page(char *const *dirs, int count, const char *output)
                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a name");
 
     if (status == CDDP_OK) {
-        printf("%s\n", path);
+        cddpi_say(stdout, "%s\n", path);
     }
     cddpi_free(path);
     return status == CDDP_OK ? 0 : fail(EXIT_FAILED);

@@ -133,7 +133,7 @@ static cddp_status merge(char *const *words, int count, const char *const *value
     if (status == CDDP_OK && values[OPTION_QUIET] == NULL) {
         cddpi_traces_print(&traces, stdout);
         if (path != NULL) {
-            printf("%s: for chrome://tracing or https://ui.perfetto.dev\n", path);
+            cddpi_say(stdout, "%s: for chrome://tracing or https://ui.perfetto.dev\n", path);
         }
     }
     cddpi_free(path);

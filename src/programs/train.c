@@ -97,7 +97,7 @@ static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const 
 
     printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->cursor.step);
     if (launch != NULL) {
-        printf("%s", launch);
+        cddpi_say(stdout, "%s", launch);
     } else {
         printf("cddp-run --nproc %d", trainer->world_size);
         if (run_dir != NULL) {
@@ -134,17 +134,19 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
             print_how_to_go_on(trainer, words, count);
         }
     } else if (trainer->rank == 0 && cddpi_trainer_is_text(trainer)) {
-        printf("validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
-               trainer->evaluation.loss, exp(trainer->evaluation.loss),
-               (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer));
+        cddpi_say(stdout,
+                  "validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
+                  trainer->evaluation.loss, exp(trainer->evaluation.loss),
+                  (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer));
     } else if (trainer->rank == 0 && trainer->gan != NULL) {
-        printf("generated images after %llu steps are in %s/images; the run lies in %s\n",
-               (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer),
-               cddpi_trainer_run_dir(trainer));
+        cddpi_say(stdout,
+                  "generated images after %llu steps are in %s/images; the run lies in %s\n",
+                  (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer),
+                  cddpi_trainer_run_dir(trainer));
     } else if (trainer->rank == 0) {
-        printf("test accuracy %.2f %% after %llu steps; the run lies in %s\n",
-               trainer->evaluation.accuracy * 100, (unsigned long long)trainer->cursor.step,
-               cddpi_trainer_run_dir(trainer));
+        cddpi_say(stdout, "test accuracy %.2f %% after %llu steps; the run lies in %s\n",
+                  trainer->evaluation.accuracy * 100, (unsigned long long)trainer->cursor.step,
+                  cddpi_trainer_run_dir(trainer));
     }
     cddpi_trainer_destroy(trainer);
     return result;

@@ -14,8 +14,29 @@
 #include "train/finite.h"
 #include "train/stages/stages.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What tells the data that are trained on from others, and for tokens how they are cut. */
+static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
+{
+    json_t *digests = json_array();
+    bool done = digests != NULL;
+
+    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data_digests[i] != 0; i++) {
+        done = json_array_append_new(
+                   digests,
+                   json_sprintf("%016llx", (unsigned long long)trainer->data_digests[i])) == 0;
+    }
+    if (done && json_array_size(digests) > 0) {
+        done = json_object_set(state, "data", digests) == 0;
+    }
+    json_decref(digests);
+    return done &&
+           (!cddpi_trainer_is_text(trainer) ||
+            json_object_set_new(state, "context", json_integer(trainer->train_data.context)) == 0);
+}
 
 /* The same text in every run of the same configuration: no times, no names. */
 static char *state_text(const struct cddpi_trainer *trainer)
@@ -30,8 +51,9 @@ static char *state_text(const struct cddpi_trainer *trainer)
     char *text = NULL;
 
     /* no shape tells how many heads there are, and other readers of the parameters need it */
-    if (state != NULL && (trainer->heads == 0 ||
-                          json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
+    if (state != NULL && add_data(trainer, state) &&
+        (trainer->heads == 0 ||
+         json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
     }
     json_decref(state);
@@ -205,13 +227,37 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
     return status;
 }
 
-cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *out_is_full)
+/* Servers come back, descriptors are given back, tickets are renewed, disks are mounted again: only
+ * what cannot change while the run waits is final. */
+static enum cddpi_save_again why_again(cddp_status status, bool wants_room)
+{
+    static const int final[] = {0,     ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP,
+                                EFBIG, EINVAL,  ENOSYS, EOPNOTSUPP,   ENODEV};
+    int error_number = cddpi_last_errno();
+
+    if (wants_room) {
+        return CDDPI_SAVE_WITH_ROOM;
+    }
+    if (status == CDDP_ERR_NO_MEMORY) {
+        return CDDPI_SAVE_LATER;
+    }
+    for (size_t i = 0; i < sizeof final / sizeof *final; i++) {
+        if (error_number == final[i]) {
+            return CDDPI_SAVE_NEVER;
+        }
+    }
+    return status == CDDP_ERR_IO || status == CDDP_ERR_NOT_FOUND ? CDDPI_SAVE_LATER
+                                                                 : CDDPI_SAVE_NEVER;
+}
+
+cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
+                               enum cddpi_save_again *out_why_again)
 {
     struct cddpi_snapshot_room room = {.is_missing = false};
     char *text = state_text(trainer);
     cddp_status status;
 
-    *out_is_full = false;
+    *out_why_again = CDDPI_SAVE_NEVER;
     trainer->folder.saved_ns = cddpi_now_ns();
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
@@ -220,12 +266,12 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last, bool *o
     trainer->folder.lost = false; /* if this one fails, the next regular one replaces it */
     if (status == CDDP_OK) {
         status = write_checkpoint(trainer, text, last, &room);
-        *out_is_full = status != CDDP_OK && room.is_missing;
     }
     if (status == CDDP_OK) {
         trainer->folder.saved_step = trainer->cursor.step;
         cddpi_launcher_report_saved();
     } else {
+        *out_why_again = why_again(status, room.is_missing);
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
                                 (unsigned long long)trainer->cursor.step);
     }

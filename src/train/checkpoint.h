@@ -4,6 +4,13 @@
 
 #include "train/trainer.h"
 
+/* Whether a checkpoint that could not be written may be written later. */
+enum cddpi_save_again {
+    CDDPI_SAVE_NEVER, /* what failed will fail again: a name, a limit, a parameter */
+    CDDPI_SAVE_WITH_ROOM,
+    CDDPI_SAVE_LATER /* for a reason that may pass */
+};
+
 /** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save(). */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
@@ -11,12 +18,12 @@ CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, b
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 /** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0; with stages all
  *  ranks call cddpi_stages_end_save() behind it.
- *  @param last         Nothing is worth more: where the disk is full, all older ones but one may
+ *  @param last          Nothing is worth more: where the disk is full, all older ones but one may
  * go.
- *  @param out_is_full  Whether it failed because the disk is full.
+ *  @param out_why_again  Why another try may succeed where this one failed.
  *  @return Also CDDP_ERR_STATE: a parameter is not finite; nothing is written then. */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
-                                            bool *out_is_full);
+                                            enum cddpi_save_again *out_why_again);
 
 /* For taking one up: */
 

@@ -11,7 +11,9 @@
 struct state {
     uint64_t step, epoch, position;
     int64_t seed, samples, batch_size;
-    const char *order; /* NULL: none */
+    int64_t context;       /* tokens of a sequence; 0: not known, or no tokens */
+    const json_t *digests; /* of the data; NULL: not known. Borrowed of the document */
+    const char *order;     /* NULL: none */
 };
 
 const char *cddpi_cursor_order(const struct cddpi_trainer *trainer)
@@ -72,6 +74,9 @@ static cddp_status read_state(const char *path, const json_t *state, struct stat
         status = read_integer(path, state, "batch_size", &out->batch_size);
     }
     out->order = json_string_value(json_object_get(state, "order"));
+    /* checkpoints of earlier versions lack these */
+    out->context = json_integer_value(json_object_get(state, "context"));
+    out->digests = json_object_get(state, "data");
     return status;
 }
 
@@ -83,10 +88,67 @@ static const char *data_key(const struct cddpi_config *config)
                                                        : "data.train";
 }
 
+/* Data of other contents make another training, which nothing else would show. */
+static cddp_status check_contents(struct cddpi_trainer *trainer, const char *path,
+                                  const struct state *state)
+{
+    const struct cddpi_config *config = trainer->config;
+
+    for (size_t i = 0; i < CDDPI_DATA_DIGESTS && i < json_array_size(state->digests); i++) {
+        const char *before = json_string_value(json_array_get(state->digests, i));
+        const char *key = i == 1 ? "data.train_labels" : data_key(config);
+        char now[20];
+
+        snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data_digests[i]);
+        if (before == NULL || trainer->data_digests[i] == 0 || strcmp(before, now) == 0) {
+            continue;
+        }
+        if (config->train.resume_data == CDDPI_RESUME_DATA_SAME) {
+            return cddpi_config_fail(
+                config, key,
+                "the data have other contents than those that %s was made with, though as many "
+                "samples. Go on with the old ones, or with train.resume_data = \"any\" with these",
+                path);
+        }
+        cddpi_trainer_warn(trainer,
+                           "%s: the data have other contents than those that %s was made "
+                           "with",
+                           key, path);
+    }
+    return CDDP_OK;
+}
+
+/* As many samples, which are cut the same way. */
+static cddp_status check_samples(const struct cddpi_trainer *trainer, const char *path,
+                                 const struct state *state)
+{
+    const struct cddpi_config *config = trainer->config;
+    bool is_text = cddpi_trainer_is_text(trainer);
+
+    if (is_text && state->context > 0 && state->context != trainer->train_data.context) {
+        return cddpi_config_fail(config, "model.context",
+                                 "is %d, but %s was made with %" PRId64
+                                 ", and sequences of another length are other samples",
+                                 trainer->train_data.context, path, state->context);
+    }
+    if (state->samples < 0 || (uint64_t)state->samples != trainer->train_data.count) {
+        return cddpi_config_fail(
+            config, data_key(config), "%" PRIu64 " samples, but %s was made of %" PRId64 "%s",
+            trainer->train_data.count, path, state->samples,
+            is_text && config->data.type == CDDPI_DATA_TEXT
+                ? ": other texts, or another model.context, data.vocabulary or "
+                  "data.test_fraction"
+            : is_text ? ": other tokens, or another model.context"
+                      : "");
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                               const struct state *state)
 {
     const struct cddpi_config *config = trainer->config;
+    cddp_status status;
 
     if (state->seed != config->train.seed) {
         return cddpi_config_fail(config, "train.seed", "is %lld, but %s was made with %" PRId64,
@@ -97,16 +159,12 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                                  cddpi_cursor_order(trainer), path,
                                  state->order != NULL ? state->order : "none");
     }
-    if (state->samples < 0 || (uint64_t)state->samples != trainer->train_data.count) {
-        return cddpi_config_fail(config, data_key(config),
-                                 "%" PRIu64 " samples, but %s was made of %" PRId64,
-                                 trainer->train_data.count, path, state->samples);
-    }
     if (state->batch_size != config->train.batch_size) {
         cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %" PRId64,
                            (long long)config->train.batch_size, path, state->batch_size);
     }
-    return CDDP_OK;
+    status = check_samples(trainer, path, state);
+    return status == CDDP_OK ? check_contents(trainer, path, state) : status;
 }
 
 /* Whether a run can be there. It may have had batches of other sizes on its way, but each step took

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "train/batch_sizes.h"
 #include "train/config/write.h"
 #include "train/placed/placed.h"
@@ -13,6 +14,7 @@
 #include "train/stages/describe.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Statistics are there after a step: one of zeros. */
 static cddp_status step_once(cddp_ddp *ddp, const uint32_t *order, size_t count)
@@ -147,6 +149,22 @@ static void print_steps(const struct cddpi_config *config, uint64_t samples, FIL
     fputc('\n', file);
 }
 
+/* Words of the file, which may be anybody's, go to a terminal. */
+static cddp_status put_clean(const char *text, FILE *file)
+{
+    size_t room = 6 * strlen(text) + 1; /* the longest escape */
+    char *shown = cddpi_zalloc(room);
+
+    if (shown == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
+    }
+    memcpy(shown, text, strlen(text));
+    cddpi_text_clean(shown, room, false);
+    fputs(shown, file);
+    cddpi_free(shown);
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
 {
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
@@ -159,8 +177,11 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
     }
-    fputs(text, file);
+    status = put_clean(text, file);
     free(text);
+    if (status != CDDP_OK) {
+        return status;
+    }
     options.backend = "solo";
     options.world_size = 1;
     status = cddp_group_create(&options, &group);

@@ -3,11 +3,13 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/folder.h"
 #include "train/report/report_run.h"
 #include "train/run_dir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -104,7 +106,7 @@ static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_hel
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", wanted);
         }
-        if (mkdir(path, 0777) == 0) {
+        if (cddpi_file_mkdirat(AT_FDCWD, path) == 0) {
             if (cddpi_run_dir_hold(path, out_held) == CDDP_OK && *out_held != NULL) {
                 *out_path = path;
                 return CDDP_OK;

@@ -1,5 +1,5 @@
 /* last_save.c - the checkpoint that a run ends with: of replicas that are the same, and tried for a
- * while when the disk is full. */
+ * while when the disk is full, or for as long as what it fails for may pass. */
 #include "train/last_save.h"
 
 #include "base/clock.h"
@@ -67,17 +67,22 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* Whether to try again after a failure for want of room. Says so once. */
-static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience, int64_t now_ns)
+/* Whether to try again after a failure, for @p why. Says so once. */
+static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience, int64_t now_ns,
+                       enum cddpi_save_again why)
 {
-    if (now_ns >= patience->end_ns || (cddpi_stop_requested() && !patience->was_stopped)) {
+    if (why == CDDPI_SAVE_NEVER || now_ns >= patience->end_ns ||
+        (cddpi_stop_requested() && !patience->was_stopped)) {
         return false;
     }
     if (!patience->has_reported) {
-        cddpi_trainer_warn(trainer,
-                           "%s. Make room: it is tried again for %g s (train.full_disk_seconds)%s",
-                           cddp_last_error(), trainer->config->train.full_disk_seconds,
-                           patience->was_stopped ? "" : ", or until the run is asked to stop");
+        cddpi_trainer_warn(
+            trainer,
+            why == CDDPI_SAVE_WITH_ROOM
+                ? "%s. Make room: it is tried again for %g s (train.full_disk_seconds)%s"
+                : "%s. It is tried again for %g s (train.full_disk_seconds)%s",
+            cddp_last_error(), trainer->config->train.full_disk_seconds,
+            patience->was_stopped ? "" : ", or until the run is asked to stop");
     }
     patience->has_reported = true;
     return true;
@@ -89,7 +94,7 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
 {
     static const struct timespec round = {.tv_nsec = ROUND_MS * 1000000L};
     bool stops = cddpi_stop_requested() && !patience->was_stopped;
-    bool is_full = false;
+    enum cddpi_save_again why = CDDPI_SAVE_NEVER;
     cddp_status status;
 
     *out_again = trainer->folder.saved_step != trainer->cursor.step;
@@ -101,10 +106,10 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
         nanosleep(&round, NULL);
         return CDDP_OK;
     }
-    status = cddpi_trainer_save(trainer, true, &is_full);
+    status = cddpi_trainer_save(trainer, true, &why);
     if (status == CDDP_OK) {
         *out_again = 0;
-    } else if (is_full && is_patient(trainer, patience, cddpi_now_ns())) {
+    } else if (is_patient(trainer, patience, cddpi_now_ns(), why)) {
         patience->next_ns = cddpi_now_ns() + patience->pause_ns;
         if (patience->pause_ns < NS_OF_S(LONGEST_PAUSE_S)) {
             patience->pause_ns *= 2;
@@ -114,7 +119,7 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
     return status;
 }
 
-/* The others are told after each round, so that none takes a full disk for a dead rank. */
+/* The others are told after each round, so that none takes the waiting for a dead rank. */
 static cddp_status save(struct cddpi_trainer *trainer)
 {
     struct patience patience = {

@@ -42,11 +42,11 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
 static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
-    bool is_full;
+    enum cddpi_save_again why_again;
     cddp_status status = cddpi_trainer_assemble(trainer, false);
 
     if (status == CDDP_OK && trainer->rank == 0 &&
-        cddpi_trainer_save(trainer, false, &is_full) != CDDP_OK) {
+        cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
     }
     if (status == CDDP_OK) {

@@ -3,34 +3,20 @@
 #include "train/resume.h"
 
 #include "base/alloc.h"
-#include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "checkpoint/snapshot.h"
+#include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
+#include "train/job_names.h"
 #include "train/run_dir.h"
 #include "train/stages/stages.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static bool holds_snapshots(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    struct dirent *entry;
-    bool found = false;
-
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        found = found || strncmp(entry->d_name, "step-", 5) == 0;
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return found;
-}
 
 /* Whether @p dir is where this run's checkpoints go, and no other run's. */
 static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
@@ -41,18 +27,22 @@ static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
            stat(dir, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken
- * is an error: starting anew would hide it. */
+/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken,
+ * or cannot be read now, is an error: starting anew would hide it. */
 static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
 {
     char *skipped = NULL;
-    cddp_status status;
+    bool has_some = false;
+    cddp_status status = cddpi_snapshot_any(dir, &has_some);
 
     *out = NULL;
-    status = is_held(trainer, dir) ? cddp_snapshot_recover(dir, out, &skipped)
-                                   : cddp_snapshot_find(dir, out, &skipped);
-    if ((status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO) && !holds_snapshots(dir)) {
-        return CDDP_OK; /* also what is no folder */
+    if (status == CDDP_OK && is_held(trainer, dir)) { /* also sweeps what a killed one left */
+        status = cddp_snapshot_recover(dir, out, &skipped);
+    } else if (status == CDDP_OK && has_some) {
+        status = cddp_snapshot_find(dir, out, &skipped);
+    }
+    if (status == CDDP_ERR_NOT_FOUND && !has_some) {
+        return CDDP_OK;
     }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");
@@ -133,28 +123,63 @@ static cddp_status load(struct cddpi_trainer *trainer, const char *path)
                : status;
 }
 
-/* Whether cddp-run has started this job again after it had begun to train: then what the run's
+/* Whether a launcher has started this job again after it had begun to train: then what the run's
  * folder holds is its own, and beginning anew would throw that away. */
-static bool is_restarted(const struct cddpi_trainer *trainer)
+static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
 {
-    const char *job = cddpi_env(CDDPI_ENV_JOB);
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_job_name names[CDDPI_JOB_NAMES];
+    int count = cddpi_job_names(names);
+    const struct cddpi_job_name *found = NULL;
+    cddp_status status = cddpi_metrics_find_job(config->train.run_dir, names, count, &found);
 
-    return cddp_group_generation(trainer->group) > 0 && job != NULL &&
-           cddpi_metrics_has_job(trainer->config->train.run_dir, job);
+    *out = found != NULL;
+    if (found != NULL && strcmp(config->train.resume, "auto") != 0) {
+        cddpi_progress_line(&trainer->progress,
+                            "the job that began the run in %s (%s) is started again, so the run "
+                            "goes on",
+                            config->train.run_dir, found->text);
+    }
+    return status;
+}
+
+static void say_where(struct cddpi_trainer *trainer, const char *path)
+{
+    const struct cddpi_config *config = trainer->config;
+    unsigned long long step = trainer->cursor.step;
+    uint64_t most = (uint64_t)config->train.max_steps;
+    uint64_t left = cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+
+    if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
+        cddpi_progress_line(
+            &trainer->progress,
+            "going on from %s: step %llu: the run is complete already; a larger %s "
+            "(now %lld) would train on",
+            path, step, left == 0 ? "train.epochs" : "train.max_steps",
+            (long long)(left == 0 ? config->train.epochs : config->train.max_steps));
+        return;
+    }
+    cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path, step,
+                        (unsigned long long)trainer->cursor.epoch + 1);
 }
 
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */
 static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 {
     const struct cddpi_config *config = trainer->config;
-    bool automatic = strcmp(config->train.resume, "auto") == 0 || is_restarted(trainer);
+    bool automatic = strcmp(config->train.resume, "auto") == 0;
+    bool is_restart = false;
     char *path = NULL;
     cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held);
 
-    if (status != CDDP_OK) {
-        return status;
+    if (status == CDDP_OK) {
+        status = find_restart(trainer, &is_restart);
     }
-    if (automatic) {
+    automatic = automatic || is_restart;
+    if (config->data.type != CDDPI_DATA_SYNTHETIC) {
+        cddpi_dataset_digest(&trainer->train_data, trainer->data_digests);
+    }
+    if (status == CDDP_OK && automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
     }
     if (status == CDDP_OK && path == NULL && strcmp(config->train.resume, "auto") != 0 &&
@@ -176,9 +201,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
                                        &trainer->folder.held, &trainer->progress);
     }
     if (status == CDDP_OK && path != NULL) {
-        cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path,
-                            (unsigned long long)trainer->cursor.step,
-                            (unsigned long long)trainer->cursor.epoch + 1);
+        say_where(trainer, path);
         trainer->folder.saved_step = is_own(trainer, path) ? trainer->cursor.step
                                                            : trainer->folder.saved_step;
     }

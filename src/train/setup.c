@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/user_path.h"
 #include "ddp/copies.h"
 #include "group/device/device.h"
 #include "group/dump.h"
@@ -163,6 +164,8 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
 static cddp_status open_arrivals(struct cddpi_trainer *trainer)
 {
     const char *path = cddpi_env(CDDPI_ENV_ARRIVALS);
+    char *expanded = NULL;
+    cddp_status status;
 
     if (path == NULL) {
         return CDDP_OK;
@@ -176,9 +179,16 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: a step of dcgan has several "
                                                 "backwards: unset it");
     }
-    return trainer->rank == 0 ? cddpi_arrivals_open(path, trainer->params, trainer->param_count,
-                                                    &trainer->arrivals)
-                              : CDDP_OK;
+    if (trainer->rank != 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_user_path(path, &expanded);
+    if (status == CDDP_OK) {
+        status = cddpi_arrivals_open(expanded, trainer->params, trainer->param_count,
+                                     &trainer->arrivals);
+    }
+    cddpi_free(expanded);
+    return status;
 }
 
 static cddp_status open_records(struct cddpi_trainer *trainer)

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -20,6 +21,7 @@ void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text + length, sizeof text - length - 1, format, arguments);
     va_end(arguments);
+    cddpi_text_clean(text, sizeof text - 1, false);
     length = strlen(text);
     if (text[length - 1] != '\n') {
         memcpy(text + length, "\n", 2);

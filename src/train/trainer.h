@@ -4,6 +4,7 @@
 #ifndef CDDPI_TRAIN_TRAINER_H
 #define CDDPI_TRAIN_TRAINER_H
 
+#include "data/digest.h"
 #include "data/loader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device.h"
@@ -49,6 +50,7 @@ struct cddpi_trainer {
     struct cddpi_gan *gan; /* and what goes between them */
 
     struct cddpi_dataset train_data, test_data;
+    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of train_data; 0: not known */
     cddp_sampler *sampler, *test_sampler;
     struct cddpi_loader *loader, *test_loader;
     struct cddpi_prefetcher *prefetcher, *test_prefetcher; /* of these */

@@ -6,6 +6,8 @@
 #include "base/nearest.h"
 #include "base/number.h"
 #include "base/philox.h"
+#include "base/user_path.h"
+#include "base/utf8.h"
 #include "support/test.h"
 
 #include <cddp/types.h>
@@ -123,6 +125,92 @@ static void texts_that_are_too_long_lose_their_ends(void **state)
     assert_int_equal(failure->unnamed, 0);
 }
 
+static void what_a_terminal_would_obey_is_escaped(void **state)
+{
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"plain \xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80\n\t",
+         "plain \xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80\n\t"},
+        {"\x1b]0;owned\x07\x1b[2J", "\\x1b]0;owned\\x07\\x1b[2J"},
+        {"a\rb\x7f\x08", "a\\x0db\\x7f\\x08"},
+        {"\xc2\x9b"
+         "2J \x9b",
+         "\\u009b2J \\x9b"},
+        {"\xe2\x80\xae"
+         "exe.txt\xe2\x81\xa6",
+         "\\u202eexe.txt\\u2066"},
+        {"\xef\xbb\xbflocalhost", "\\ufefflocalhost"},
+        {"cut \xe6\x97", "cut \\xe6\\x97"},
+        {"\xc0\xaf\xed\xa0\x80", "\\xc0\\xaf\\xed\\xa0\\x80"},
+    };
+    struct cddpi_failure foreign = {.status = CDDP_ERR_PEER, .rank = -1};
+    char text[10];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        (void)cddpi_fail(CDDP_ERR_IO, "%s", cases[i].text);
+        assert_string_equal(cddp_last_error(), cases[i].shown);
+        (void)cddpi_fail(CDDP_ERR_IO, "x");
+        (void)cddpi_fail_suffix(CDDP_ERR_IO, "%s", cases[i].text);
+        assert_string_equal(cddp_last_error() + 1, cases[i].shown);
+        (void)cddpi_fail(CDDP_ERR_IO, "x");
+        (void)cddpi_fail_prefix(CDDP_ERR_IO, "%s", cases[i].text);
+        assert_memory_equal(cddp_last_error(), cases[i].shown, strlen(cases[i].shown));
+        snprintf(foreign.text, sizeof foreign.text, "%s", cases[i].text);
+        (void)cddpi_fail_again(CDDP_ERR_PEER, &foreign);
+        assert_string_equal(cddp_last_error(), cases[i].shown);
+    }
+    snprintf(text, sizeof text,
+             "1234567\x1b"
+             "9");
+    cddpi_text_clean(text, sizeof text, false);
+    assert_string_equal(text, "1234567");
+    snprintf(text, sizeof text,
+             "\x1b"
+             "2345678");
+    cddpi_text_clean(text, sizeof text, false);
+    assert_string_equal(text, "\\x1b23456");
+    snprintf(text, sizeof text, "a\nb");
+    cddpi_text_clean(text, sizeof text, true);
+    assert_string_equal(text, "a\\x0ab");
+}
+
+static void a_path_of_a_user_is_read_as_a_shell_would(void **state)
+{
+    static const struct {
+        const char *path, *read; /* NULL: refused */
+    } cases[] = {
+        {"~", "/home/me"},      {"~/x", "/home/me/x"}, {"a/~/x", "a/~/x"},
+        {"./~", "./~"},         {"$HOME/x", NULL},     {"${HOME}/x", NULL},
+        {"/d/run-$USER", NULL}, {"~root/x", NULL},     {"/d/cost$5", "/d/cost$5"},
+        {"a$", "a$"},           {"~5", "~5"},          {"", ""},
+    };
+    char *home = getenv("HOME") != NULL ? strdup(getenv("HOME")) : NULL;
+
+    (void)state;
+    setenv("HOME", "/home/me", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *read = NULL;
+        cddp_status status = cddpi_user_path(cases[i].path, &read);
+
+        assert_int_equal(status, cases[i].read != NULL ? CDDP_OK : CDDP_ERR_ARGUMENT);
+        if (cases[i].read != NULL) {
+            assert_string_equal(read, cases[i].read);
+        } else {
+            assert_non_null(strstr(cddp_last_error(), cases[i].path));
+        }
+        cddpi_free(read);
+    }
+    unsetenv("HOME");
+    assert_int_equal(cddpi_user_path("~/x", &(char *){NULL}), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "HOME is not set"));
+    if (home != NULL) {
+        setenv("HOME", home, 1);
+    }
+    free(home);
+}
+
 static void every_status_has_a_sentence(void **state)
 {
     (void)state;
@@ -238,6 +326,8 @@ int main(void)
         cmocka_unit_test(a_failure_knows_the_rank_that_its_text_begins_with),
         cmocka_unit_test(what_is_known_of_a_failure_lasts_as_long_as_it),
         cmocka_unit_test(texts_that_are_too_long_lose_their_ends),
+        cmocka_unit_test(what_a_terminal_would_obey_is_escaped),
+        cmocka_unit_test(a_path_of_a_user_is_read_as_a_shell_would),
         cmocka_unit_test(every_status_has_a_sentence),
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),

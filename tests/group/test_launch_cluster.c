@@ -415,7 +415,7 @@ static void set_train_job(void)
                                                {"PET_MASTER_PORT", "29511"},
                                                {"JOB_COMPLETION_INDEX", "1"},
                                                {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
-                                               {"CDDP_TOKEN", "from the Secret"},
+                                               {"CDDP_TOKEN", "from the Secret of this test"},
                                                {NULL, NULL}};
 
     set_all(variables);
@@ -503,7 +503,7 @@ static void pods_of_a_job_set_meet_by_its_names(void **state)
     (void)state;
     setenv("JOB_COMPLETION_INDEX", "1", 1);
     setenv("WORLD_SIZE", "2", 1);
-    setenv("CDDP_TOKEN", "from the Secret", 1);
+    setenv("CDDP_TOKEN", "from the Secret of this test", 1);
     setenv("JOBSET_NAME", "train", 1);
     refused("MASTER_ADDR", NULL);
     setenv("REPLICATED_JOB_NAME", "worker", 1);

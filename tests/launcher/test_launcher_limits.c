@@ -165,7 +165,7 @@ static void a_folder_for_temporary_files_that_is_missing_is_named(void **state)
 {
     (void)state;
     assert_said(
-        "export TMPDIR=/nowhere/at/all SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 "
+        "export TMPDIR=nowhere/at/all SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 "
         "SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NNODES=1 SLURM_JOB_NUM_NODES=1 "
         "SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2; "
         "unset CDDP_RANK; exec $2 train.conf",

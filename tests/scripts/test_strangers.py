@@ -154,7 +154,7 @@ def knock(way, ports, names, jobs, folder):
         kinds = set()
         for host, user in {("127.0.0.1", None), ("127.0.0.1", other), *((address, other) for address in own_addresses())}:
             done = subprocess.run([f"{folder}/stranger", "knock", host, str(port), *jobs], capture_output=True, text=True,
-                                  timeout=LIMIT_S, user=user, cwd="/", env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"})
+                                  timeout=LIMIT_S, user=user, cwd="/", env={"PATH": os.environ["PATH"], "HOME": "/proc/none"})
             if done.returncode != 0:
                 raise SystemExit(f"test_strangers: {way}, as user {user}: {done.stdout}{done.stderr}")
             kinds.add(done.stdout.strip())

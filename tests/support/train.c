@@ -22,7 +22,7 @@ char *in_work(const char *format, ...)
 
 char *argument(const char *format, ...)
 {
-    static char *all[1000];
+    static char *all[4000];
     static size_t count;
     va_list arguments;
 

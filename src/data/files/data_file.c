@@ -34,7 +34,7 @@ static cddp_status open_plain(const char *path, struct cddpi_data_file *out)
     struct stat info;
     cddp_status status = CDDP_ERR_IO;
 
-    file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file.fd = cddpi_file_open_read(path);
     if (file.fd < 0) {
         return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND : status,
                                 errno, "%s", path);

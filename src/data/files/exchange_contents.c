@@ -2,6 +2,7 @@
  * under one name would go unnoticed. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/machine.h"
 #include "data/files/exchange.h"
@@ -84,7 +85,7 @@ static bool hash_content(const struct cddpi_content *content, int fd, uint64_t b
 
 static void look_at_file(const struct cddpi_content *content, uint64_t samples, struct seen *out)
 {
-    int fd = open(content->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(content->path);
     struct stat info;
 
     if (fd < 0) {

@@ -84,6 +84,8 @@ cddp_status cddpi_paths_find(char *const *patterns, size_t count, struct cddpi_p
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
         if (access(patterns[i], F_OK) == 0) {
             status = append(&paths, patterns[i]);
+        } else if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", patterns[i]);
         } else {
             status = expand(patterns[i], &paths);
         }

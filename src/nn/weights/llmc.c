@@ -51,7 +51,7 @@ cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
         int32_t words[2];
         char brace[4]; /* where a safetensors file begins its JSON */
     } begin = {{0}, "{"};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(path);
     ssize_t got;
 
     if (fd < 0) {
@@ -80,7 +80,7 @@ cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
 
 static cddp_status map_file(struct cddpi_weights *weights, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(path);
     struct stat info;
     cddp_status status = CDDP_OK;
 

@@ -29,7 +29,7 @@ static char *beside(const char *path, const char *name)
 /* A JSON object of a sane size, or NULL. */
 static json_t *read_json(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = cddpi_file_open_read(path);
     struct stat info;
     json_t *json = NULL;
 

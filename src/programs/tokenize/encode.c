@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/streams.h"
 #include "data/formats/token_shards.h"
 #include "data/tokenizer/encoder.h"
 #include "programs/tokenize/documents.h"
@@ -127,12 +128,12 @@ static cddp_status encode_all(struct encoding *encoding, bool is_check)
 static void print_files(const struct cddpi_shards *shards)
 {
     if (shards->files == 1 && !shards->is_numbered) {
-        printf("%s.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
+        cddpi_say(stdout, "%s.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
     } else if (shards->files == 1) {
-        printf("%s_000000.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
+        cddpi_say(stdout, "%s_000000.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
     } else if (shards->files > 0) {
-        printf("%s_000000.bin to %s_%06d.bin: %lld tokens\n", shards->name, shards->name,
-               shards->files - 1, (long long)shards->tokens);
+        cddpi_say(stdout, "%s_000000.bin to %s_%06d.bin: %lld tokens\n", shards->name, shards->name,
+                  shards->files - 1, (long long)shards->tokens);
     }
 }
 
@@ -141,10 +142,11 @@ static void warn_of_leftover(const struct cddpi_shards *shards)
     char *path = cddpi_shards_leftover(shards);
 
     if (path != NULL) {
-        fprintf(stderr,
-                "cddp-tokenize: %s was left by an earlier run: remove it, or a pattern like *.bin "
-                "takes it in\n",
-                path);
+        cddpi_say(
+            stderr,
+            "cddp-tokenize: %s was left by an earlier run: remove it, or a pattern like *.bin "
+            "takes it in\n",
+            path);
     }
     cddpi_free(path);
 }
@@ -160,10 +162,11 @@ static void print_result(struct encoding *encoding)
         warn_of_leftover(&encoding->shards[part]);
     }
     if (run->options->val_fraction > 0 && encoding->shards[VAL].files == 0) {
-        fprintf(stderr,
-                "cddp-tokenize: %s.bin is not written: no line begins in the part of the text that "
-                "was to be held back for validation\n",
-                encoding->shards[VAL].name);
+        cddpi_say(
+            stderr,
+            "cddp-tokenize: %s.bin is not written: no line begins in the part of the text that "
+            "was to be held back for validation\n",
+            encoding->shards[VAL].name);
     }
     printf("%lld documents, %.0f bytes, %.2f bytes a token, %.1f MB/s; model.vocab = %d\n",
            (long long)encoding->ended, bytes, bytes / (double)encoding->tokens,

@@ -2,6 +2,7 @@
 #include "programs/tokenize/run.h"
 
 #include "base/error.h"
+#include "base/streams.h"
 #include "data/tokenizer/train.h"
 #include "programs/tokenize/documents.h"
 
@@ -40,9 +41,9 @@ static bool show_merges(void *argument, int tokens)
 static void print_result(struct cddpi_tokenize *run, uint64_t bytes, size_t words, int tokens)
 {
     cddpi_tokenize_progress_end(&run->progress);
-    printf("%s: %d tokens from %zu different words of %llu bytes, in %.1f s\n",
-           run->options->output, tokens, words, (unsigned long long)bytes,
-           cddpi_tokenize_progress_seconds(&run->progress));
+    cddpi_say(stdout, "%s: %d tokens from %zu different words of %llu bytes, in %.1f s\n",
+              run->options->output, tokens, words, (unsigned long long)bytes,
+              cddpi_tokenize_progress_seconds(&run->progress));
     if (tokens < run->options->train_vocabulary) {
         fprintf(stderr, "cddp-tokenize: the text gives no more than %d tokens: in it %s\n", tokens,
                 run->options->words ? "are no further words" : "no further pair occurs twice");

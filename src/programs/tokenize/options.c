@@ -139,6 +139,9 @@ cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tok
     const char *values[OPTION_COUNT] = {NULL};
     cddp_status status = cddpi_options_read(&table, argc, argv, values, &options.path_count);
 
+    if (status == CDDP_OK && values[OPTION_OUTPUT] != NULL) {
+        status = cddpi_option_path(&table, OPTION_OUTPUT, &values[OPTION_OUTPUT]);
+    }
     if (status != CDDP_OK) {
         return status;
     }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/user_path.h"
 #include "nn/model.h"
 #include "train/config/file.h"
 #include "train/config/include.h"
@@ -210,16 +211,21 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     const char *slash = strrchr(config->path, '/');
     const char *name = slash != NULL ? slash + 1 : config->path;
     const char *dot = strrchr(name, '.');
-    char *folder;
+    char *folder = NULL;
 
     if (forced == NULL && config->train.run_dir[0] != '\0') {
         return CDDP_OK;
     }
-    folder = forced != NULL
-                 ? cddpi_strdup(forced)
-                 : cddpi_format("runs/%.*s",
-                                dot != NULL && dot > name ? (int)(dot - name) : (int)strlen(name),
-                                name);
+    if (forced != NULL) {
+        cddp_status status = cddpi_user_path(forced, &folder);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
+        }
+    } else {
+        folder = cddpi_format(
+            "runs/%.*s", dot != NULL && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    }
     if (folder == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
     }

@@ -59,6 +59,7 @@ enum cddpi_data_type {
 enum cddpi_data_on_error { CDDPI_DATA_FAIL, CDDPI_DATA_SKIP };
 enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
 enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
+enum cddpi_resume_data { CDDPI_RESUME_DATA_SAME, CDDPI_RESUME_DATA_ANY };
 enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
 enum cddpi_parallel_type { CDDPI_PARALLEL_RANKS, CDDPI_PARALLEL_MODEL, CDDPI_PARALLEL_DATA };
 enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
@@ -111,6 +112,7 @@ struct cddpi_config {
         int64_t seed;
         char *run_dir;
         char *resume;
+        int resume_data; /* enum cddpi_resume_data */
         int64_t checkpoint_steps;
         double checkpoint_seconds;
         bool checkpoint_at_end;

@@ -75,7 +75,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .choices = "cross_entropy|mse|binary_cross_entropy",
      .text = "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
              "error, or the mean binary cross-entropy of the outputs as logits."},
-    {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"",
+    {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text =
          "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
          "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
@@ -102,13 +102,13 @@ const struct cddpi_key cddpi_config_keys[] = {
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
              "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
              "PNG files, a folder a class. See DATA."},
-    {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+    {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
      .text = "idx: images to train on."},
-    {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+    {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
      .text = "idx: their classes."},
-    {KEY(data.test_images), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+    {KEY(data.test_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
      .text = "idx: images to evaluate on."},
-    {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", IDX, .needed = "idx",
+    {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
      .text = "idx: their classes."},
     {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
      .text =
@@ -120,18 +120,19 @@ const struct cddpi_key cddpi_config_keys[] = {
              "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
     {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .of = "data.type=synthetic",
      .text = "synthetic: channels (at most 4), height and width of images."},
-    {KEY(data.train), CDDPI_KEY_TEXTS, "[]", FILES, .needed = "tokens|text|image_folder",
+    {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
+     .needed = "tokens|text|image_folder",
      .text =
          "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
          "them; the files of a pattern are taken in the order of their names. image_folder: the "
          "folder that has those of the classes to train on."},
-    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", FILES, .needed = "tokens|image_folder",
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES, .needed = "tokens|image_folder",
      .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
              "train on. image_folder: the folder of what to evaluate on."},
     {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .of = "data.type=text",
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
-    {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", WORDS,
+    {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text =
          "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
          "tokens: the one by which they were made, if it is known: it says how many there are, and "
@@ -186,13 +187,19 @@ const struct cddpi_key cddpi_config_keys[] = {
              "no larger than a rank's micro-batch in training."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
      .text = "Initial parameters, data order, dropout and random crops follow from it."},
-    {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .local = true,
+    {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .is_path = true, .local = true,
      .text = "Folder of the run's files; empty: runs/NAME, after the configuration file. "
              "$CDDP_RUN_DIR (cddp-run --run-dir) comes before it."},
-    {KEY(train.resume), CDDPI_KEY_TEXT, "\"none\"",
+    {KEY(train.resume), CDDPI_KEY_TEXT, "\"none\"", .is_path = true,
      .text = "*none*; *auto*: go on from the newest whole checkpoint of *train.run_dir*, if there "
-             "is one; else the folder of a checkpoint to go on from, or of a run: its newest whole "
-             "one."},
+             "is one (what cannot be read is an error, not none); else the folder of a checkpoint "
+             "to go on from, or of a run: its newest whole one. A job that its launcher starts "
+             "again always goes on with what it has saved itself."},
+    {KEY(train.resume_data), CDDPI_KEY_ENUM, "\"same\"", .choices = "same|any",
+     .text =
+         "Whether a run may go on with data of other contents, but as many samples: *same*: "
+         "that is an error; *any*: it is a warning, and checkpoints from then on are of the new "
+         "data."},
     {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Write a checkpoint every so many steps; 0: not by steps."},
     {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
@@ -204,7 +211,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "whole one, where the disk has no room for the next one otherwise."},
     {KEY(train.full_disk_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
      .text = "How long the last checkpoint is tried again and again when the disk is full, so that "
-             "room can be made; 0: once."},
+             "room can be made, or when it fails for another reason that may pass, such as an "
+             "error of the disk or its server, or too many open files; 0: once."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
     {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
@@ -287,14 +295,14 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Seconds that a rank waits for the others; 0: $CDDP_TIMEOUT_MS, else 300."},
     {KEY(train.tensorboard), CDDPI_KEY_BOOL, "true",
      .text = "Write the metrics for TensorBoard as well."},
-    {KEY(train.sample_log), CDDPI_KEY_TEXT, "\"\"", .local = true,
+    {KEY(train.sample_log), CDDPI_KEY_TEXT, "\"\"", .is_path = true, .local = true,
      .text = "Each rank appends to the file of this name, a dot and its rank one line a step: "
              "step, epoch and the samples it took; empty: not."},
     {KEY(train.trace), CDDPI_KEY_TEXT, "\"\"",
      .text = "Steps to be traced, as *10-20*, counted from 1: each rank writes trace/rank-R.json "
              "into the run's folder, which *cddp-trace*(1) merges and the report shows; empty: "
              "those of $CDDP_TRACE, or none."},
-    {KEY(train.prometheus), CDDPI_KEY_TEXT, "\"\"", .local = true,
+    {KEY(train.prometheus), CDDPI_KEY_TEXT, "\"\"", .is_path = true, .local = true,
      .text = "Rank 0 writes the newest metrics into this file, in the text format of Prometheus, "
              "whole each time: for the textfile collector of its node exporter; empty: not."},
 

@@ -29,6 +29,7 @@ struct cddpi_key {
     double low, high;     /* numbers, and the elements of lists */
     const char *choices;  /* enum: "a|b|c" */
     bool local;           /* ranks need not agree about it */
+    bool is_path;         /* text, texts: files or folders, so a leading ~/ is $HOME */
     bool negated;         /* bool: stored as its opposite */
     const char *text;     /* a sentence */
     const char *needed;   /* words of data.type with which it must be given; NULL: none */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/user_path.h"
 #include "nn/model.h"
 
 #include <stdarg.h>
@@ -137,18 +138,41 @@ static cddp_status read_choice(const struct cddpi_config_source *source,
                                 text, all, nearest);
 }
 
+/* A copy of @p text, which is a path for some keys. */
+static cddp_status copy_text(const struct cddpi_config_source *source,
+                             const config_setting_t *setting, const struct cddpi_key *key,
+                             const char *text, char **out)
+{
+    char reason[1024];
+    cddp_status status;
+
+    if (!key->is_path) {
+        *out = cddpi_strdup(text);
+        return *out != NULL
+                   ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    status = cddpi_user_path(text, out);
+    if (status == CDDP_ERR_ARGUMENT) {
+        snprintf(reason, sizeof reason, "%s", cddp_last_error());
+        status = cddpi_config_fail_at(source, setting, "%s: %s", key->path, reason);
+    }
+    return status;
+}
+
 static cddp_status read_text(const struct cddpi_config_source *source,
                              const config_setting_t *setting, const struct cddpi_key *key,
                              char **out)
 {
-    char *copy;
+    char *copy = NULL;
+    cddp_status status;
 
     if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
         return fail_type(source, setting, key);
     }
-    copy = cddpi_strdup(config_setting_get_string(setting));
-    if (copy == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    status = copy_text(source, setting, key, config_setting_get_string(setting), &copy);
+    if (status != CDDP_OK) {
+        return status;
     }
     cddpi_free(*out);
     *out = copy;

@@ -2,6 +2,7 @@
  * netpbm file. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/replace.h"
 #include "train/gan/state.h"
 
@@ -89,9 +90,10 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", folder);
     }
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
-    status = mkdir(folder, 0777) == 0 || errno == EEXIST
-                 ? cddpi_file_replace(path, put, &sheet)
-                 : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", folder);
+    status = cddpi_folder_make(folder);
+    if (status == CDDP_OK) {
+        status = cddpi_file_replace(path, put, &sheet);
+    }
     cddpi_free(path);
     return status;
 }

@@ -22,7 +22,7 @@ struct times {
 };
 
 struct cddpi_arrivals {
-    const char *path;
+    char *path;
     const cddp_param *params;
     size_t param_count;
     struct times steps[STEPS];
@@ -46,14 +46,16 @@ cddp_status cddpi_arrivals_open(const char *path, const cddp_param *params, size
 {
     struct cddpi_arrivals *arrivals = cddpi_zalloc(sizeof *arrivals);
     double *all = cddpi_zalloc_array(STEPS, count * sizeof *all);
+    char *copy = cddpi_strdup(path);
 
-    if (arrivals == NULL || all == NULL) {
+    if (arrivals == NULL || all == NULL || copy == NULL) {
         cddpi_free(arrivals);
         cddpi_free(all);
+        cddpi_free(copy);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the arrivals of %zu gradients", count);
     }
     *arrivals = (struct cddpi_arrivals){
-        .path = path, .params = params, .param_count = count, .ready_times = all};
+        .path = copy, .params = params, .param_count = count, .ready_times = all};
     for (size_t i = 0; i < STEPS; i++) {
         arrivals->steps[i].ready = all + i * count;
     }
@@ -64,6 +66,7 @@ cddp_status cddpi_arrivals_open(const char *path, const cddp_param *params, size
 void cddpi_arrivals_close(struct cddpi_arrivals *arrivals)
 {
     if (arrivals != NULL) {
+        cddpi_free(arrivals->path);
         cddpi_free(arrivals->ready_times);
         cddpi_free(arrivals->bucket_bytes);
         cddpi_free(arrivals->bucket_times);

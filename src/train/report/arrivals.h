@@ -15,7 +15,7 @@
 
 struct cddpi_arrivals;
 
-/** Prepare for steps of @p count parameters, which are borrowed, as @p path is.
+/** Prepare for steps of @p count parameters, which are borrowed.
  *  @param out  Release with cddpi_arrivals_close(). */
 CDDP_CHECKED cddp_status cddpi_arrivals_open(const char *path, const cddp_param *params,
                                              size_t count, struct cddpi_arrivals **out);

@@ -50,30 +50,65 @@ static bool keep_line(struct cut *cut, const char *line, size_t bytes)
     return keep;
 }
 
-bool cddpi_metrics_has_job(const char *dir, const char *job)
+/* Whether @p object, the line of a run, has @p name: as its only job, or as one of several. */
+static bool has_name(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, "job"));
+    const json_t *all = json_object_get(object, "jobs");
+    bool found = text != NULL && strcmp(text, name) == 0;
+
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        text = json_string_value(json_array_get(all, i));
+        found = found || (text != NULL && strcmp(text, name) == 0);
+    }
+    return found;
+}
+
+static const struct cddpi_job_name *find_name(const char *line, size_t bytes,
+                                              const struct cddpi_job_name *names, int count)
+{
+    const struct cddpi_job_name *found = NULL;
+    json_t *object = NULL;
+
+    if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
+        object = json_loadb(line, bytes, 0, NULL);
+    }
+    for (int i = 0; found == NULL && i < count; i++) {
+        found = names[i].is_restart && has_name(object, names[i].text) ? &names[i] : NULL;
+    }
+    json_decref(object);
+    return found;
+}
+
+cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names, int count,
+                                   const struct cddpi_job_name **out)
 {
     char *path = cddpi_format("%s/metrics.jsonl", dir);
-    FILE *file = path != NULL ? fopen(path, "re") : NULL;
+    FILE *file = NULL;
     char *line = NULL;
     size_t room = 0;
     ssize_t bytes;
-    bool found = false;
+    cddp_status status;
 
-    while (file != NULL && !found && (bytes = getline(&line, &room, file)) > 0) {
-        if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
-            json_t *object = json_loadb(line, (size_t)bytes, 0, NULL);
-            const char *text = json_string_value(json_object_get(object, "job"));
-
-            found = text != NULL && strcmp(text, job) == 0;
-            json_decref(object);
-        }
+    *out = NULL;
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    }
+    status = cddpi_file_stream(path, "r", &file);
+    if (status != CDDP_OK) {
+        cddpi_free(path);
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
+    }
+    while (*out == NULL && (bytes = getline(&line, &room, file)) > 0) {
+        *out = find_name(line, (size_t)bytes, names, count);
+    }
+    if (*out == NULL && !feof(file)) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
     }
     free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
+    fclose(file);
     cddpi_free(path);
-    return found;
+    return status;
 }
 
 static cddp_status put_kept(void *context, struct cddpi_writer *writer)
@@ -104,11 +139,11 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
 /* Replace the file, if there is one, by its lines up to @p step. */
 static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
 {
-    struct cut cut = {fopen(path, "re"), step, false};
-    cddp_status status;
+    struct cut cut = {NULL, step, false};
+    cddp_status status = cddpi_file_stream(path, "r", &cut.from);
 
-    if (cut.from == NULL) {
-        return errno == ENOENT ? CDDP_OK : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
     }
     status = cddpi_file_replace(path, put_kept, &cut);
     fclose(cut.from);
@@ -135,9 +170,10 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
     if (status != CDDP_OK) {
         goto fail;
     }
-    metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (metrics->fd < 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics->path);
+    status = cddpi_file_open_regular(metrics->path, O_WRONLY | O_CREAT | O_APPEND, 0666,
+                                     &metrics->fd);
+    if (status != CDDP_OK) {
+        (void)cddpi_fail_prefix(status, "%s", metrics->path);
         goto fail;
     }
     if (tensorboard) {

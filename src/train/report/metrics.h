@@ -3,6 +3,7 @@
 #ifndef CDDPI_TRAIN_REPORT_METRICS_H
 #define CDDPI_TRAIN_REPORT_METRICS_H
 
+#include "train/job_names.h"
 #include "train/report/prometheus.h"
 
 #include <cddp/status.h>
@@ -19,8 +20,10 @@ CDDP_CHECKED cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool
                                             struct cddpi_metrics **out);
 /** Whether there was an evaluation of the very step that the file was cut after. */
 bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics);
-/** Whether the metrics in @p dir have the line of a run that @p job (CDDP_JOB) began. */
-bool cddpi_metrics_has_job(const char *dir, const char *job);
+/** The first of @p names that began a run of which the metrics in @p dir have the line, among those
+ *  that are restarts; NULL: none. That they cannot be read is an error, not "none". */
+CDDP_CHECKED cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names,
+                                                int count, const struct cddpi_job_name **out);
 /** Whether the file is still there under its name. */
 bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics);
 /** Let the same numbers go to @p prometheus, which is the metrics' from now on. */

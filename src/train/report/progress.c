@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -92,6 +93,7 @@ void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ..
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    cddpi_text_clean(text, sizeof text, false);
     snprintf(line, sizeof line, "%s%s\n", progress->open_line ? "\r\033[K" : "", text);
     cddpi_print(line);
     progress->open_line = false;

@@ -1,18 +1,18 @@
-/* prometheus.c - owns the file that Prometheus reads: names in its style, base units, replaced by
- * renaming, so that no reader sees half of it. */
+/* prometheus.c - owns the file that Prometheus reads: names in its style, base units, replaced as
+ * a whole, so that no reader sees half of it. */
 #include "train/report/prometheus.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/replace.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static const struct {
     const char *metric; /* in metrics.jsonl; NULL: not from there */
@@ -53,7 +53,7 @@ enum { ROWS = sizeof rows / sizeof rows[0], STEPS = 0, EPOCH, WORLD_SIZE, UPDATE
 enum { PERIOD_NS = 1000000000 };
 
 struct cddpi_prometheus {
-    char *path, *temporary, *run;
+    char *path, *run;
     double values[ROWS]; /* NaN: not known */
     int64_t written_ns;
     bool is_new; /* since it was written */
@@ -67,10 +67,9 @@ cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_s
 
     if (made != NULL) {
         made->path = cddpi_strdup(path);
-        made->temporary = cddpi_format("%s.%d.tmp", path, (int)getpid());
         made->run = cddpi_strdup(run);
     }
-    if (made == NULL || made->path == NULL || made->temporary == NULL || made->run == NULL) {
+    if (made == NULL || made->path == NULL || made->run == NULL) {
         cddpi_prometheus_close(made);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
     }
@@ -110,27 +109,30 @@ static void put_rows(const struct cddpi_prometheus *prometheus, FILE *file)
     }
 }
 
+static cddp_status put_text(void *context, struct cddpi_writer *writer)
+{
+    return cddpi_writer_put(writer, context, strlen(context));
+}
+
+/* Not flushed: the next second brings another one, and a training step waits meanwhile. */
 static void write_file(struct cddpi_prometheus *prometheus)
 {
-    FILE *file = fopen(prometheus->temporary, "we");
-    bool good = file != NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    cddp_status status = CDDP_OK;
 
-    if (file != NULL) {
-        put_rows(prometheus, file);
-        good = fflush(file) == 0 && ferror(file) == 0;
-        good = fclose(file) == 0 && good;
-        good = good && rename(prometheus->temporary, prometheus->path) == 0;
+    if (memory != NULL) {
+        put_rows(prometheus, memory);
     }
-    if (!good) {
-        int error_number = errno;
-
-        (void)unlink(prometheus->temporary);
-        if (!prometheus->failed) {
-            cddpi_log(CDDPI_LOG_WARN, "%s is not written: %s", prometheus->path,
-                      strerror(error_number));
-        }
-        prometheus->failed = true;
+    status = memory != NULL && fclose(memory) == 0
+                 ? cddpi_file_replace_quickly(prometheus->path, put_text, text)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", prometheus->path);
+    free(text);
+    if (status != CDDP_OK && !prometheus->failed) {
+        cddpi_log(CDDPI_LOG_WARN, "train.prometheus is not written: %s", cddp_last_error());
     }
+    prometheus->failed = prometheus->failed || status != CDDP_OK;
     prometheus->is_new = false;
     prometheus->written_ns = cddpi_now_ns();
 }
@@ -169,7 +171,6 @@ void cddpi_prometheus_close(struct cddpi_prometheus *prometheus)
         write_file(prometheus);
     }
     cddpi_free(prometheus->path);
-    cddpi_free(prometheus->temporary);
     cddpi_free(prometheus->run);
     cddpi_free(prometheus);
 }

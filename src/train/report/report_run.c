@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "train/job_names.h"
 #include "train/report/mfu.h"
 #include "train/report/report_page.h"
 
@@ -59,6 +60,22 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
     return status;
 }
 
+/* What a launcher that starts the job again will call it; "job" alone where it is cddp-run. */
+static void add_jobs(json_t *line)
+{
+    struct cddpi_job_name names[CDDPI_JOB_NAMES];
+    int count = cddpi_job_names(names);
+    json_t *all = json_array();
+
+    for (int i = 0; i < count; i++) {
+        (void)json_array_append_new(all, json_string(names[i].text));
+    }
+    if (count > (cddpi_env(CDDPI_ENV_JOB) != NULL ? 1 : 0)) {
+        (void)json_object_set(line, "jobs", all);
+    }
+    json_decref(all);
+}
+
 void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -89,6 +106,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
         "train_samples", (json_int_t)trainer->train_data.count, "test_samples",
         (json_int_t)trainer->test_data.count);
+    add_jobs(line);
     if (trainer->peak_flops > 0) {
         (void)json_object_set_new(line, "peak_tflops", json_real(trainer->peak_flops * 1e-12));
     }

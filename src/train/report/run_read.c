@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -86,18 +87,17 @@ static bool take(struct cddpi_run_read *run, json_t *object, size_t *room)
 static cddp_status read_metrics(struct cddpi_run_read *run)
 {
     char *path = cddpi_format("%s/metrics.jsonl", run->dir);
-    FILE *file = path != NULL ? fopen(path, "re") : NULL;
+    FILE *file = NULL;
     char *line = NULL;
     size_t line_room = 0;
     size_t room = 0;
     ssize_t bytes;
-    cddp_status status = CDDP_OK;
+    cddp_status status = path != NULL ? cddpi_file_stream(path, "r", &file)
+                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", run->dir);
 
-    if (file == NULL) {
-        status = path == NULL ? cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", run->dir)
-                              : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    if (status != CDDP_OK) {
         cddpi_free(path);
-        return status;
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
     }
     while (status == CDDP_OK && (bytes = getline(&line, &line_room, file)) > 0) {
         json_t *object = json_loadb(line, (size_t)bytes, 0, NULL);
@@ -119,10 +119,10 @@ static cddp_status read_metrics(struct cddpi_run_read *run)
 static void read_config(struct cddpi_run_read *run)
 {
     char *path = cddpi_format("%s/train.conf", run->dir);
-    FILE *file = path != NULL ? fopen(path, "re") : NULL;
+    FILE *file = NULL;
     size_t used;
 
-    if (file != NULL) {
+    if (path != NULL && cddpi_file_stream(path, "r", &file) == CDDP_OK) {
         run->config = cddpi_zalloc(MOST_CONFIG_BYTES + 1);
         used = run->config != NULL ? fread(run->config, 1, MOST_CONFIG_BYTES, file) : 0;
         if (run->config != NULL) {

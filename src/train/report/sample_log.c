@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,9 +27,9 @@ cddp_status cddpi_sample_log_open(const char *base, int rank, size_t most,
     if (log == NULL || path == NULL || log->samples == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.sample_log: no memory");
     } else {
-        log->file = fopen(path, "ae");
-        if (log->file == NULL) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "train.sample_log: %s", path);
+        status = cddpi_file_stream(path, "a", &log->file);
+        if (status != CDDP_OK) {
+            (void)cddpi_fail_prefix(status, "train.sample_log");
         }
     }
     cddpi_free(path);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -164,9 +165,10 @@ cddp_status cddpi_tfevents_open(const char *dir, uint64_t first_step, struct cdd
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "tfevents: no memory");
         goto fail;
     }
-    events->fd = open(events->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (events->fd < 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", events->path);
+    status = cddpi_file_open_regular(events->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666,
+                                     &events->fd);
+    if (status != CDDP_OK) {
+        (void)cddpi_fail_prefix(status, "%s", events->path);
         goto fail;
     }
     status = write_head(events, first_step);

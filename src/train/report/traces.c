@@ -8,6 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/utf8.h"
 #include "device/parallel.h"
 
 #include <glob.h>
@@ -41,9 +43,11 @@ static int64_t time_of(const json_t *object, const char *name, int64_t otherwise
     return ns >= -most && ns <= most ? ns : otherwise;
 }
 
+/* These words go to terminals and pictures, and the file may be anybody's. */
 static void copy_text(char *to, size_t bytes, const json_t *object, const char *name)
 {
     snprintf(to, bytes, "%s", text_of(object, name));
+    cddpi_text_clean(to, bytes, true);
 }
 
 static void read_span(const json_t *json, struct cddpi_traced_span *out)
@@ -111,12 +115,17 @@ static cddp_status read_rank(const json_t *json, const char *path, struct cddpi_
 static cddp_status read_file(const char *path, struct cddpi_traced_rank *out, int *out_world_size)
 {
     json_error_t error;
-    json_t *json = json_load_file(path, 0, &error);
-    cddp_status status;
+    json_t *json;
+    FILE *file = NULL;
+    cddp_status status = cddpi_file_stream(path, "r", &file);
 
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
+    }
+    json = json_loadf(file, 0, &error);
+    fclose(file);
     if (json == NULL) {
-        return cddpi_fail(error.line < 0 ? CDDP_ERR_IO : CDDP_ERR_FORMAT, "%s: %s", path,
-                          error.text);
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: %s", path, error.text);
     }
     status = read_rank(json, path, out, out_world_size);
     json_decref(json);

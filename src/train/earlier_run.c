@@ -1,0 +1,307 @@
+/* earlier_run.c - owns putting an earlier run aside: all of it or nothing. */
+#include "train/earlier_run.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "checkpoint/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What was renamed so far, to take it back; and the folders made for it. */
+struct moves {
+    char **from, **to; /* from NULL: the folder `to` was made, or the link */
+    size_t count;
+};
+
+static cddp_status fail_memory(const char *dir)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to put the earlier run aside", dir);
+}
+
+/* Note what was done; takes both names. */
+static cddp_status note(struct moves *moves, char *from, char *to)
+{
+    char **froms = cddpi_realloc(moves->from, (moves->count + 1) * sizeof *froms);
+    char **tos;
+
+    moves->from = froms != NULL ? froms : moves->from;
+    tos = froms != NULL ? cddpi_realloc(moves->to, (moves->count + 1) * sizeof *tos) : NULL;
+    if (tos == NULL) {
+        cddpi_free(from);
+        cddpi_free(to);
+        return fail_memory("earlier run");
+    }
+    moves->to = tos;
+    froms[moves->count] = from;
+    tos[moves->count++] = to;
+    return CDDP_OK;
+}
+
+/* The last failure stays. */
+static void undo(const struct moves *moves)
+{
+    for (size_t i = moves->count; i-- > 0;) {
+        if (moves->from[i] != NULL) {
+            (void)cddpi_file_renameat(AT_FDCWD, moves->to[i], moves->from[i]);
+        } else if (cddpi_file_unlinkat(AT_FDCWD, moves->to[i], AT_REMOVEDIR) != 0) {
+            (void)cddpi_file_unlinkat(AT_FDCWD, moves->to[i], 0);
+        }
+    }
+}
+
+static void release(struct moves *moves)
+{
+    for (size_t i = 0; i < moves->count; i++) {
+        cddpi_free(moves->from[i]);
+        cddpi_free(moves->to[i]);
+    }
+    cddpi_free(moves->from);
+    cddpi_free(moves->to);
+}
+
+/* Rename @p name in @p dir to the same name in @p to. */
+static cddp_status move(struct moves *moves, const char *dir, const char *name, const char *to)
+{
+    char *from_path = cddpi_format("%s/%s", dir, name);
+    char *to_path = cddpi_format("%s/%s", to, name);
+    cddp_status status = CDDP_OK;
+
+    if (from_path == NULL || to_path == NULL) {
+        status = fail_memory(dir);
+    } else if (cddpi_file_renameat(AT_FDCWD, from_path, to_path) == 0) {
+        return note(moves, from_path, to_path);
+    } else if (errno != ENOENT) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", from_path, to_path);
+    }
+    cddpi_free(from_path);
+    cddpi_free(to_path);
+    return status;
+}
+
+/* A new folder earlier-1, earlier-2 ... in @p dir; the name stays that of @p moves. */
+static cddp_status make_earlier(struct moves *moves, const char *dir, const char **out)
+{
+    for (int number = 1; number < 1000000; number++) {
+        char *path = cddpi_format("%s/earlier-%d", dir, number);
+
+        if (path == NULL) {
+            return fail_memory(dir);
+        }
+        if (cddpi_file_mkdirat(AT_FDCWD, path) == 0) {
+            *out = path;
+            return note(moves, NULL, path);
+        }
+        if (errno != EEXIST) {
+            cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", path);
+
+            cddpi_free(path);
+            return status;
+        }
+        cddpi_free(path);
+    }
+    return cddpi_fail(CDDP_ERR_IO, "%s: a million earlier runs", dir);
+}
+
+static bool belongs_to_run(const char *name)
+{
+    return strcmp(name, "train.conf") == 0 || strcmp(name, "metrics.jsonl") == 0 ||
+           strcmp(name, "checkpoints") == 0 || strcmp(name, "collectives") == 0 ||
+           strcmp(name, "trace") == 0 || strcmp(name, "report.html") == 0 ||
+           strncmp(name, "events.out.tfevents.", 20) == 0;
+}
+
+/* Inside a run's folders: of checkpoints, of collectives and of traces. */
+static bool belongs_to_folder(const char *name)
+{
+    static const char *const begins[] = {"step-",    ".step-", "latest",
+                                         ".latest.", "rank-",  ".rank-"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        found = found || strncmp(name, begins[i], strlen(begins[i])) == 0;
+    }
+    return found;
+}
+
+/* The names in @p dir that @p wanted takes, before any is moved. */
+static cddp_status list(const char *dir, bool (*wanted)(const char *), char ***out,
+                        size_t *out_count)
+{
+    DIR *folder = NULL;
+    char **names = NULL;
+    size_t count = 0;
+    cddp_status status = cddpi_folder_open(dir, &folder);
+
+    while (status == CDDP_OK) {
+        const char *name = NULL;
+        char **more;
+
+        status = cddpi_folder_next(folder, dir, &name);
+        if (status != CDDP_OK || name == NULL) {
+            break;
+        }
+        if (!wanted(name)) {
+            continue;
+        }
+        more = cddpi_realloc(names, (count + 1) * sizeof *more);
+        names = more != NULL ? more : names;
+        if (more == NULL || (names[count] = cddpi_strdup(name)) == NULL) {
+            status = fail_memory(dir);
+        } else {
+            count++;
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    *out = names;
+    *out_count = count;
+    return status;
+}
+
+static void free_names(char **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cddpi_free(names[i]);
+    }
+    cddpi_free(names);
+}
+
+/* Whether @p path is a link to a folder, or where another disk begins. */
+static bool has_place_of_its_own(const char *dir, const char *path)
+{
+    struct stat own, followed, around;
+
+    return lstat(path, &own) == 0 && stat(path, &followed) == 0 && S_ISDIR(followed.st_mode) &&
+           (S_ISLNK(own.st_mode) || (stat(dir, &around) == 0 && around.st_dev != followed.st_dev));
+}
+
+/* Put the contents of @p path, a folder of its own place, aside there, and link to them as
+ * @p name in @p aside. */
+static cddp_status move_contents(struct moves *moves, const char *path, const char *name,
+                                 const char *aside)
+{
+    const char *inner = NULL;
+    char *link = cddpi_format("%s/%s", aside, name);
+    char *target = NULL;
+    char **names = NULL;
+    size_t count = 0;
+    cddp_status status = link != NULL ? list(path, belongs_to_folder, &names, &count)
+                                      : fail_memory(path);
+
+    if (status == CDDP_OK && count > 0) {
+        status = make_earlier(moves, path, &inner);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        status = move(moves, path, names[i], inner);
+    }
+    free_names(names, count);
+    if (status == CDDP_OK && count > 0) {
+        target = realpath(inner, NULL);
+        if (target == NULL || symlink(target, link) != 0) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "link %s to %s", link, inner);
+        } else {
+            status = note(moves, NULL, link);
+            link = NULL;
+        }
+    }
+    free(target); /* realpath's */
+    cddpi_free(link);
+    return status;
+}
+
+static cddp_status move_all(struct moves *moves, const char *dir, const char *aside, char **names,
+                            size_t count)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        char *path = cddpi_format("%s/%s", dir, names[i]);
+
+        if (path == NULL) {
+            return fail_memory(dir);
+        }
+        status = has_place_of_its_own(dir, path) ? move_contents(moves, path, names[i], aside)
+                                                 : move(moves, dir, names[i], aside);
+        cddpi_free(path);
+    }
+    return status;
+}
+
+cddp_status cddpi_earlier_run_put_aside(const char *dir, struct cddpi_progress *progress)
+{
+    struct moves moves = {NULL, NULL, 0};
+    const char *aside = NULL;
+    char **names = NULL;
+    size_t count = 0;
+    cddp_status status = list(dir, belongs_to_run, &names, &count);
+
+    if (status == CDDP_OK) {
+        status = make_earlier(&moves, dir, &aside);
+    }
+    if (status == CDDP_OK) {
+        status = move_all(&moves, dir, aside, names, count);
+    }
+    if (status == CDDP_OK) {
+        cddpi_progress_line(progress, "the earlier run in %s is now in %s", dir, aside);
+    } else {
+        undo(&moves);
+    }
+    free_names(names, count);
+    release(&moves);
+    return status;
+}
+
+/* Whether checkpoints of an earlier run are at @p path, or something that is no folder for any. */
+static cddp_status find_checkpoints(const char *path, bool *out)
+{
+    struct stat own, followed;
+
+    if (lstat(path, &own) != 0) {
+        return errno == ENOENT ? CDDP_OK : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    }
+    if (stat(path, &followed) != 0) {
+        return errno == ENOENT
+                   ? cddpi_fail(CDDP_ERR_IO,
+                                "%s is a link to what is not there: is its disk mounted?", path)
+                   : cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    }
+    if (!S_ISDIR(followed.st_mode)) {
+        *out = true;
+        return CDDP_OK;
+    }
+    return cddpi_snapshot_any(path, out);
+}
+
+cddp_status cddpi_earlier_run_find(const char *dir, bool *out)
+{
+    char *metrics = cddpi_format("%s/metrics.jsonl", dir);
+    char *checkpoints = cddpi_format("%s/checkpoints", dir);
+    struct stat info;
+    cddp_status status = CDDP_OK;
+
+    *out = false;
+    if (metrics == NULL || checkpoints == NULL) {
+        status = fail_memory(dir);
+    } else if (lstat(metrics, &info) == 0) {
+        *out = true;
+    } else if (errno != ENOENT) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics);
+    }
+    if (status == CDDP_OK) {
+        bool has_some = false;
+
+        status = find_checkpoints(checkpoints, &has_some);
+        *out = *out || has_some;
+    }
+    cddpi_free(metrics);
+    cddpi_free(checkpoints);
+    return status;
+}

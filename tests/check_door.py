@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""One door: files are opened, made, renamed and removed, and foreign text is printed, by the functions of src/base, which look first: at
+devices and named pipes, at links that somebody has put there, at escapes that a terminal would obey. Who goes round them is in a list here,
+with the reason. Usage: check_door.py SOURCE_ROOT"""
+import glob
+import os
+import re
+import sys
+
+CALLS = re.compile(
+    r"(?<![\w.>])((?:open|openat|openat2|creat|fopen|freopen)(?:64)?|rename|renameat2?|unlink|unlinkat|remove|rmdir|mkdir|mkdirat|mkstemps?|"
+    r"mkostemps?|mkdtemp|tmpfile|tmpnam|tempnam|opendir|fdopendir|scandir|ftw|nftw|json_load_file|json_dump_file|gzopen) *\(")
+PRINTS = re.compile(r"(?<![\w.>])(v?printf(?= *\()|puts(?= *\()|perror(?= *\()|fprintf *\( *(?:stderr|stdout)\b|fputs *\([^;]*?, *(?:stderr|stdout) *\))")
+
+# FILE: its calls, and why they are right there.
+KERNEL = "a file that the kernel makes"
+PIPES = "the user may well name a pipe, as <(command)"
+ROUND = {
+    "launcher/check_machine.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
+    "launcher/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
+    "launcher/cores.c": ({"open"}, KERNEL),
+    "launcher/hosts.c": ({"fopen"}, PIPES),
+    "launcher/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
+    "launcher/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
+    "launcher/parcel.c": ({"open"}, "/dev/null"),
+    "launcher/reaper.c": ({"open", "opendir"}, KERNEL),
+    "launcher/worker.c": ({"open"}, "/dev/null"),
+    "src/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
+    "src/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
+    "src/device/cuda/profile.c": ({"fopen"}, "a module without src/base, which writes where CDDP_PROFILE says"),
+    "src/group/adopt.c": ({"fopen"}, KERNEL),
+    "src/group/cuda/nccl/transport.c": ({"fopen"}, KERNEL),
+    "src/group/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
+    "src/group/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
+    "src/group/launch_hydra.c": ({"fopen"}, KERNEL),
+    "src/group/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
+    "src/group/net/tcp/address.c": ({"fopen"}, KERNEL),
+    "src/group/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
+    "src/programs/tokenize/documents.c": ({"open"}, PIPES),
+    "src/store/file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
+    "src/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
+    "src/train/config/file.c": ({"open"}, PIPES),
+}
+# Files that print words with plain printf(), and why nobody else can have chosen these.
+PLAIN = {
+    "launcher/check_machine.c": "what kernel and machine are called",
+    "launcher/info.c": "what kernel, machine and libraries are called",
+    "src/group/spawn_rank.c": "names of cddp's own variables",
+    "src/programs/bench/report.c": "words of cddp's own",
+    "src/programs/tokenize/decode.c": "the text itself, which is data",
+}
+CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are
+
+
+def source(path):
+    """The text without comments, so that none is taken for code."""
+    with open(path, encoding="utf-8") as file:
+        return re.sub(r"/\*.*?\*/|//[^\n]*", " ", file.read(), flags=re.S)
+
+
+def arguments(text, at):
+    """The arguments of the call whose parenthesis is at AT."""
+    depth, found, current, quoted = 0, [], "", False
+    while at < len(text):
+        letter = text[at]
+        if letter == '"' and text[at - 1] != "\\":
+            quoted = not quoted
+        if not quoted and letter in "([{":
+            depth += 1
+        if not quoted and letter in ")]}":
+            depth -= 1
+            if depth == 0:
+                return [part.strip() for part in found + [current]]
+        if depth == 1 and letter == "," and not quoted:
+            found.append(current)
+            current = ""
+        elif not (depth == 1 and letter == "(" and current == "" and not found):
+            current += letter
+        at += 1
+    return []
+
+
+def is_clean(argument):
+    """Whether nobody else can have chosen the words."""
+    branches = re.split(r"\s[?:]\s", argument)
+    return all(CLEAN.fullmatch(branch.strip()) for branch in (branches[1:] if len(branches) > 2 else branches))
+
+
+def prints_foreign(text, match):
+    """Whether a call prints words that somebody else may have chosen."""
+    given = arguments(text, text.index("(", match.start()))
+    if match.group(1).startswith("fprintf"):
+        given = given[1:]
+    if match.group(1).startswith(("puts", "fputs", "perror")):
+        return not all(piece.startswith('"') for piece in given[:1])
+    form = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', given[0])) if given else ""
+    kinds = re.findall(r"%[-+ #0]*(\*)?\d*(?:\.(\*)?\d*)?(?:hh|h|ll|l|z|j|t)?([a-zA-Z])", form.replace("%%", ""))
+    at = 1
+    for width, precision, kind in kinds:
+        at += (width != "") + (precision != "")
+        if kind == "s" and at < len(given) and not is_clean(given[at]):
+            return True
+        at += 1
+    return False
+
+
+def check_itself():
+    """The check finds what it is for."""
+    def prints(line):
+        return any(prints_foreign(line, match) for match in PRINTS.finditer(line))
+
+    assert CALLS.search('fd = open(path, O_RDONLY);') and CALLS.search("(void)unlink(temporary);")
+    assert not CALLS.search("status = transport->cpu.open(members);") and not CALLS.search("cddpi_replacement_open(path)")
+    assert prints('printf("%d: %s\\n", n, name);') and prints('fprintf(stderr, "x: %s", path);') and prints("perror(path);")
+    assert not prints('fprintf(stderr, "cddp-run: %s\\n", cddp_last_error());') and not prints('fprintf(file, "%s", name);')
+    assert not prints('printf("%d rank%s\\n", n, n == 1 ? "" : "s");') and prints('printf("%s", n == 1 ? "" : name);')
+    assert prints('printf("%*s", 3, name);') and prints("puts(name);") and not prints('puts("words");')
+
+
+def main():
+    os.chdir(sys.argv[1])
+    check_itself()
+    bad = []
+    found = {}
+    for path in sorted(glob.glob("src/**/*.c", recursive=True) + glob.glob("launcher/*.c")):
+        if path.startswith("src/base/"):
+            continue
+        text = source(path)
+        calls = {match.group(1) for match in CALLS.finditer(text)}
+        allowed = ROUND.get(path, (set(), ""))[0]
+        found[path] = calls
+        bad += [f"{path}: {call}() goes round src/base (base/file.h, replace.h, folder.h)" for call in sorted(calls - allowed)]
+        if path not in PLAIN:
+            bad += [f"{path}: {match.group(1)}: words of others are printed by cddpi_say() (base/streams.h): "
+                    f"{' '.join(text[match.start():match.start() + 90].split())}"
+                    for match in PRINTS.finditer(text) if prints_foreign(text, match)]
+    bad += [f"tests/check_door.py: {path} has no {call}() any more" for path, (calls, _) in ROUND.items()
+            for call in sorted(calls - found.get(path, set()))]
+    bad += [f"tests/check_door.py: there is no {path}" for path in PLAIN if path not in found]
+    print("\n".join(bad), end="\n" if bad else "")
+    return len(bad) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

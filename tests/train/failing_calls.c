@@ -1,0 +1,118 @@
+/* failing_calls.c - loaded before the C library (LD_PRELOAD): a file system that passes through a
+ * bad time. What opens, lists or looks at a path that ends with $FAILING_PATH fails with the errno
+ * $FAILING_ERRNO, of which as many calls as $FAILING_CALLS says ("" or unset: all) do. If
+ * $FAILING_LISTS is set, only listing does. As all of cddp, this is compiled for large files, so
+ * that open here is the C library's open64. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static bool fails(const char *path)
+{
+    static atomic_int done;
+    const char *end = getenv("FAILING_PATH");
+    const char *calls = getenv("FAILING_CALLS");
+    size_t length = path != NULL ? strlen(path) : 0;
+
+    if (end == NULL || length < strlen(end) || strcmp(path + length - strlen(end), end) != 0 ||
+        (calls != NULL && calls[0] != '\0' && atomic_fetch_add(&done, 1) >= atoi(calls))) {
+        return false;
+    }
+    errno = atoi(getenv("FAILING_ERRNO"));
+    return true;
+}
+
+/* The function that is called @p name behind this one. */
+static void next(const char *name, void *out)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+
+    memcpy(out, &found, sizeof found);
+}
+
+static int open_at(int dir, const char *path, int flags, int mode)
+{
+    if (getenv("FAILING_LISTS") == NULL && fails(path)) {
+        return -1;
+    }
+    return (int)syscall(SYS_openat, dir, path, flags, mode);
+}
+
+#define MODE_OF(flags)                                                                             \
+    int mode = 0;                                                                                  \
+    if (((flags) & (O_CREAT | O_TMPFILE)) != 0) {                                                  \
+        va_list arguments;                                                                         \
+        va_start(arguments, flags);                                                                \
+        mode = va_arg(arguments, int);                                                             \
+        va_end(arguments);                                                                         \
+    }
+
+EXPORT int open(const char *path, int flags, ...)
+{
+    MODE_OF(flags)
+    return open_at(AT_FDCWD, path, flags, mode);
+}
+
+EXPORT int openat(int dir, const char *path, int flags, ...)
+{
+    MODE_OF(flags)
+    return open_at(dir, path, flags, mode);
+}
+
+EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    if (getenv("FAILING_LISTS") == NULL && (fails(from) || fails(to))) {
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
+EXPORT FILE *fopen(const char *path, const char *form)
+{
+    FILE *(*real)(const char *, const char *);
+
+    next("fopen", &real);
+    return getenv("FAILING_LISTS") == NULL && fails(path) ? NULL : real(path, form);
+}
+
+EXPORT DIR *opendir(const char *path)
+{
+    int fd = open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+
+    return fd >= 0 ? fdopendir(fd) : NULL;
+}
+
+static bool list_fails(DIR *folder)
+{
+    char link[64];
+    char path[PATH_MAX];
+    ssize_t length;
+
+    if (getenv("FAILING_LISTS") == NULL) {
+        return false;
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd(folder));
+    length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return fails(path);
+}
+
+EXPORT struct dirent *readdir(DIR *folder)
+{
+    struct dirent *(*real)(DIR *);
+
+    next("readdir", &real);
+    return list_fails(folder) ? NULL : real(folder);
+}
