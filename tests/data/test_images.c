@@ -253,7 +253,7 @@ static void other_files_are_no_images(void **state)
     assert_int_equal(decode("a.jpg", (const uint8_t *)"GIF89a", 6, &image), CDDP_ERR_FORMAT);
     assert_string_equal(cddp_last_error(),
                         "a.jpg: neither a JPEG nor a PNG file: it has 6 bytes and "
-                        "begins with 47 49 46 38");
+                        "begins with 47 49 46 38: it is text that begins with \"GIF89a\"");
     assert_int_equal(decode("b.png", (const uint8_t *)"", 0, &image), CDDP_ERR_FORMAT);
     assert_string_equal(cddp_last_error(), "b.png: the file is empty");
 }
