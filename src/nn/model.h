@@ -424,6 +424,11 @@ const char *cddpi_model_matmul_note(const struct cddpi_model *model);
  *  one of float32. */
 const char *cddpi_model_precision_note(const struct cddpi_model *model);
 
+/** The first batch_norm that has one value a channel in a sample, so that in training nothing is
+ * left of a micro-batch of one sample but the bias; those that normalise over all ranks do not
+ * count. NULL: there is none. */
+const char *cddpi_model_lone_norm(const struct cddpi_model *model);
+
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */
 char *cddpi_model_describe(const struct cddpi_model *model);

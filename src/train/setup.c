@@ -14,6 +14,7 @@
 #include "train/device/step_graphs.h"
 #include "train/gan/gan.h"
 #include "train/generate/during_run.h"
+#include "train/lone_norm.h"
 #include "train/placed/placed.h"
 #include "train/report/report_run.h"
 #include "train/report/trace_steps.h"
@@ -242,6 +243,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         cddpi_ddp_keep_plan(trainer->ddp);
     }
     plan_steps(trainer);
+    cddpi_trainer_warn_lone_norm(trainer);
     cddpi_gan_begin(trainer);
     return CDDP_OK;
 }
