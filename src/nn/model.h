@@ -143,6 +143,10 @@ struct cddpi_model_spec {
 
 struct cddpi_model;
 
+/** What is wrong about the layers that @p spec describes, apart from their shapes: CDDP_ERR_CONFIG.
+ */
+CDDP_CHECKED cddp_status cddpi_model_check_layers(const struct cddpi_model_spec *spec);
+
 /** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
  *  context; the vocabulary is the data's. dcgan: make the data's shape that of its images.
  * cddpi_model_create() does it, too; this is for callers that need the context earlier. @return

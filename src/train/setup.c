@@ -33,7 +33,10 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_trace(config);
     }
-    return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_files(config);
+    }
+    return status == CDDP_OK ? cddpi_trainer_check_model(config) : status;
 }
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
