@@ -128,6 +128,9 @@ static void a_key_of_an_included_file_is_named_with_what_can_be_done(void **stat
     assert_non_null(strstr(said, "base.conf already (line 2), and a file cannot change what it "
                                  "includes: give it on the command line, as KEY=VALUE, or take it "
                                  "out of one of them\n    model = { hidden = [4]; };"));
+    support_write_file(in_folder("base.conf"), "\xEF\xBB\xBFtrain = { };\n", 16);
+    assert_non_null(strstr(message("@include \"base.conf\"\n"),
+                           "base.conf: it begins with a byte order mark, which an included file "));
     support_write_file(in_folder("base.conf"), "model = { hidden = [3 4]; };\n", 29);
     said = message("train = { seed = 1; };\n@include \"base.conf\"\n");
     assert_non_null(strstr(said, "base.conf:1: syntax error: , or ] is expected here, not 4\n"
