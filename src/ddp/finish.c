@@ -5,8 +5,6 @@
 #include "ddp/ddp.h"
 #include "group/device/device.h"
 
-#include <string.h>
-
 /* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
  * statuses tell whether another rank has used them. */
 static cddp_status copy_out(struct cddp_bucket *bucket)
@@ -218,21 +216,9 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* The commonest reason why a rank leaves while others take a step: its data were shorter. Only the
- * words depend on this. */
-static cddp_status add_advice(cddp_status status)
-{
-    if (status != CDDP_ERR_PEER || strstr(cddp_last_error(), "has left the group") == NULL ||
-        strstr(cddp_last_error(), "cddp_ddp_join()") != NULL) {
-        return status;
-    }
-    return cddpi_fail_suffix(status, "; if its data ended before the others', let each rank call "
-                                     "cddp_ddp_join() after its last step");
-}
-
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
     cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
 
-    return status == CDDP_OK ? add_advice(cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp))) : status;
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp)) : status;
 }

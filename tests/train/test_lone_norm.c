@@ -19,8 +19,8 @@ static const char *warning(int ranks, const char *model, const char *batch, cons
 {
     struct run run = run_well(
         &(struct run_options){.ranks = ranks,
-                              .arguments = {"model.type=layers", model, batch,
-                                            "train.max_steps=1", run_dir_argument("run"), more}});
+                              .arguments = {"model.type=layers", model, batch, "train.max_steps=1",
+                                            run_dir_argument("run"), more}});
     char *text = output(&run, "err", 0);
 
     return text != NULL ? strstr(text, "batch_norm \"n\" has one value a channel in a sample")
