@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -232,7 +233,8 @@ cddp_status cddpi_hosts_parse_text(const char *text, size_t bytes, const char *s
                                    struct cddpi_hosts *out)
 {
     struct cddpi_hosts hosts = {NULL, 0, 0};
-    struct span rest = {text, bytes};
+    size_t mark = cddpi_utf8_mark(text, bytes);
+    struct span rest = {text + mark, bytes - mark};
 
     for (int number = 1; rest.bytes > 0; number++) {
         const char *newline = memchr(rest.at, '\n', rest.bytes);

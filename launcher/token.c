@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "secret.h"
 #include "store/auth.h"
 
@@ -49,6 +50,7 @@ static cddp_status read_file(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
 {
     char text[4096];
     ssize_t bytes;
+    size_t mark;
     int fd;
     cddp_status status = cddpi_file_open_regular(path, O_RDONLY, 0, &fd);
 
@@ -65,6 +67,8 @@ static cddp_status read_file(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
         return status;
     }
     text[bytes] = '\0';
+    mark = cddpi_utf8_mark(text, (size_t)bytes);
+    memmove(text, text + mark, (size_t)bytes + 1 - mark);
     text[strcspn(text, "\r\n")] = '\0';
     if (text[0] == '\0') {
         return cddpi_fail(CDDP_ERR_CONFIG, "%s: its first line is empty", path);

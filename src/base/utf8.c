@@ -37,6 +37,14 @@ size_t cddpi_utf8_length(const char *text, size_t bytes)
                                                                                          : 0;
 }
 
+size_t cddpi_utf8_mark(const char *text, size_t bytes)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+
+    return bytes >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0 ? sizeof mark - 1
+                                                                                : 0;
+}
+
 /* C0, DEL, and C1, which is C2 80 to C2 9F. */
 static bool is_control(const char *text, size_t length)
 {

@@ -9,6 +9,10 @@
  *  overlong forms, surrogates and what lies beyond U+10FFFF. */
 size_t cddpi_utf8_length(const char *text, size_t bytes);
 
+/** Bytes of the byte order mark that @p text begins with, as editors of Windows put one: 3 or 0.
+ *  Whoever reads a text file passes over it. */
+size_t cddpi_utf8_mark(const char *text, size_t bytes);
+
 /** A copy with U+FFFD in place of each byte that is no UTF-8 and of each control character but tab
  *  and new line, so that a terminal and JSON can take it; release with cddpi_free(). NULL: no
  *  memory. */

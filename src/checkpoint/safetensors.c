@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/foreign.h"
 #include "base/handle.h"
 #include "base/mapped_file.h"
 
@@ -82,6 +83,21 @@ static cddp_status map_file(cddp_safetensors *file)
     return status;
 }
 
+/* What the first bytes of a file say that is no safetensors file. */
+static cddp_status __attribute__((format(printf, 2, 3)))
+header_fail(const cddp_safetensors *file, const char *format, ...)
+{
+    char words[CDDPI_FOREIGN_WORDS_BYTES];
+    char text[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return cddpi_fail(CDDP_ERR_FORMAT, "%s: %s%s", file->path, text,
+                      cddpi_foreign_words(file->map, file->bytes, words));
+}
+
 static cddp_status parse_header(cddp_safetensors *file)
 {
     const char *text = (const char *)file->map + LENGTH_BYTES;
@@ -91,15 +107,20 @@ static cddp_status parse_header(cddp_safetensors *file)
     for (int i = 0; i < LENGTH_BYTES; i++) {
         length |= (uint64_t)file->map[i] << 8 * i;
     }
-    if (length > CDDPI_SAFETENSORS_HEADER_MAX || length > file->bytes - LENGTH_BYTES) {
+    if (length <= CDDPI_SAFETENSORS_HEADER_MAX && length > file->bytes - LENGTH_BYTES &&
+        file->bytes > LENGTH_BYTES && text[0] == '{') {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: a header of %" PRIu64
-                          " bytes in a file of %zu (at most %d allowed): "
-                          "not a safetensors file, or cut short",
-                          file->path, length, file->bytes, CDDPI_SAFETENSORS_HEADER_MAX);
+                          "%s: cut short: a header of %" PRIu64 " bytes in a file of %zu",
+                          file->path, length, file->bytes);
+    }
+    if (length > CDDPI_SAFETENSORS_HEADER_MAX || length > file->bytes - LENGTH_BYTES) {
+        return header_fail(file,
+                           "a header of %" PRIu64 " bytes in a file of %zu (at most %d allowed): "
+                           "not a safetensors file, or cut short",
+                           length, file->bytes, CDDPI_SAFETENSORS_HEADER_MAX);
     }
     if (length == 0 || text[0] != '{') {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: the header does not begin with '{'", file->path);
+        return header_fail(file, "the header does not begin with '{'");
     }
     file->root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (file->root == NULL) {
@@ -164,6 +185,12 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
                        cddpi_printable(text, shown, sizeof shown));
 }
 
+/* The library of the format refuses 8.0, too. */
+static const char *with_point(const json_t *json)
+{
+    return json_is_real(json) ? ": it is written with a point, as 8.0 for 8" : "";
+}
+
 static cddp_status take_shape(const cddp_safetensors *file, const json_t *json, cddp_tensor *tensor)
 {
     const json_t *shape = json_object_get(json, "shape");
@@ -181,7 +208,8 @@ static cddp_status take_shape(const cddp_safetensors *file, const json_t *json, 
         const json_t *size = json_array_get(shape, (size_t)i);
 
         if (!json_is_integer(size) || json_integer_value(size) < 0) {
-            return tensor_fail(file, tensor->name, "dimension %d is not a whole number >= 0", i);
+            return tensor_fail(file, tensor->name, "dimension %d is not a whole number >= 0%s", i,
+                               with_point(size));
         }
         tensor->shape[i] = json_integer_value(size);
     }
@@ -198,7 +226,8 @@ static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json
     size_t bytes;
 
     if (json_array_size(pair) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
-        return TENSOR_FAIL(file, entry, "%s", "its data_offsets are not two whole numbers");
+        return TENSOR_FAIL(file, entry, "its data_offsets are not two whole numbers%s",
+                           json_is_real(begin) ? with_point(begin) : with_point(end));
     }
     if (json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin) ||
         (uint64_t)json_integer_value(end) > data_bytes) {

@@ -1,6 +1,7 @@
 /* safetensors_load.c - owns the copying of a safetensors file into tensors of the caller's. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/shape.h"
 #include "checkpoint/safetensors.h"
 
@@ -29,6 +30,47 @@ static bool same_kind(const cddp_tensor *a, const cddp_tensor *b)
            memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]) == 0;
 }
 
+/* A name of the file that may have been meant: @p wanted behind what a wrapper put before it, or
+ * one with few other letters. NULL: there is none. */
+static const char *find_similar(const cddp_safetensors *file, const char *wanted)
+{
+    enum { COMPARED = 4096 };
+    size_t length = strlen(wanted);
+    unsigned least = (unsigned)length / 3 + 1;
+    const char *similar = NULL;
+    const cddp_tensor *present;
+
+    for (size_t i = 0; i < COMPARED && (present = cddp_safetensors_at(file, i)) != NULL; i++) {
+        size_t bytes = strlen(present->name);
+        unsigned distance = cddpi_edit_distance(present->name, wanted);
+
+        if (bytes > length && present->name[bytes - length - 1] == '.' &&
+            strcmp(present->name + bytes - length, wanted) == 0) {
+            return present->name;
+        }
+        if (distance < least) {
+            least = distance;
+            similar = present->name;
+        }
+    }
+    return similar;
+}
+
+static cddp_status fail_missing(const cddp_safetensors *file, const char *shown,
+                                const cddp_tensor *wanted, const char *name)
+{
+    const char *similar = find_similar(file, wanted->name);
+    char expected[SHAPE_TEXT_BYTES];
+    char other[CDDPI_SAFETENSORS_NAME_SHOWN];
+
+    (void)cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is missing", shown, name,
+                     describe(wanted, expected));
+    return similar == NULL
+               ? CDDP_ERR_FORMAT
+               : cddpi_fail_suffix(CDDP_ERR_FORMAT, "; the nearest name in it is \"%s\"",
+                                   cddpi_printable(similar, other, sizeof other));
+}
+
 static cddp_status match_one(const cddp_safetensors *file, const char *shown,
                              const cddp_tensor *wanted)
 {
@@ -46,8 +88,7 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
     cddpi_printable(wanted->name, name, sizeof name);
     found = cddp_safetensors_find(file, wanted->name);
     if (found == NULL) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is missing", shown, name,
-                          describe(wanted, expected));
+        return fail_missing(file, shown, wanted, name);
     }
     if (!same_kind(found, wanted)) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted", shown, name,

@@ -119,9 +119,10 @@ static cddp_status find_core(const cpu_set_t *allowed, const struct gpus *gpus, 
         }
     }
     return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                      "devices: there is no %s: this process may use %d processors, which count "
-                      "from cpu:0",
-                      name, CPU_COUNT(allowed));
+                      "devices: there is no %s: this process may use %d processor%s, which count "
+                      "from cpu:0. Ranks of a machine divide its processors: several devices want "
+                      "fewer ranks (cddp-run --nproc 1)",
+                      name, CPU_COUNT(allowed), CPU_COUNT(allowed) == 1 ? "" : "s");
 }
 
 cddp_status cddpi_core_bind(const struct cddpi_core *core)

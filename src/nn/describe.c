@@ -1,6 +1,7 @@
 /* describe.c - owns the readable table of a model. */
 #include "base/alloc.h"
 #include "nn/model_state.h"
+#include "nn/ops/batch_norm.h"
 
 #include <stdio.h>
 
@@ -88,6 +89,21 @@ const char *cddpi_model_matmul_note(const struct cddpi_model *model)
 const char *cddpi_model_precision_note(const struct cddpi_model *model)
 {
     return model->ops->precision_note(model);
+}
+
+const char *cddpi_model_lone_norm(const struct cddpi_model *model)
+{
+    const struct cddpi_graph *graph = &model->graph;
+
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+
+        if (op->ops == &cddpi_op_batch_norm && op->in.height * op->in.width == 1 &&
+            !cddpi_sync_norm_wanted(model, op)) {
+            return op->layer.name;
+        }
+    }
+    return NULL;
 }
 
 cddp_status cddpi_model_describe_plan(struct cddpi_model *model, int count, FILE *file)

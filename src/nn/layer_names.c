@@ -16,6 +16,15 @@ static cddp_status list_layers(const struct cddpi_model_spec *spec, struct cddpi
     return status == CDDP_OK ? cddpi_layers_expand(&complete, out) : status;
 }
 
+cddp_status cddpi_model_check_layers(const struct cddpi_model_spec *spec)
+{
+    struct cddpi_layer_list list = {0};
+    cddp_status status = list_layers(spec, &list);
+
+    cddpi_layer_list_fini(&list);
+    return status;
+}
+
 /* "layer3" begins "layer3.0.conv1", but not "layer30". */
 static bool is_group_of(const char *layer, const char *name)
 {

@@ -143,6 +143,10 @@ struct cddpi_model_spec {
 
 struct cddpi_model;
 
+/** What is wrong about the layers that @p spec describes, apart from their shapes: CDDP_ERR_CONFIG.
+ */
+CDDP_CHECKED cddp_status cddpi_model_check_layers(const struct cddpi_model_spec *spec);
+
 /** Fill in the numbers that @p spec leaves 0 and its size stands for: blocks, heads, embed and
  *  context; the vocabulary is the data's. dcgan: make the data's shape that of its images.
  * cddpi_model_create() does it, too; this is for callers that need the context earlier. @return
@@ -423,6 +427,11 @@ const char *cddpi_model_matmul_note(const struct cddpi_model *model);
 /** Why bf16 is not faster than float32 for this model on this machine; NULL: it is, or the model is
  *  one of float32. */
 const char *cddpi_model_precision_note(const struct cddpi_model *model);
+
+/** The first batch_norm that has one value a channel in a sample, so that in training nothing is
+ * left of a micro-batch of one sample but the bias; those that normalise over all ranks do not
+ * count. NULL: there is none. */
+const char *cddpi_model_lone_norm(const struct cddpi_model *model);
 
 /** A readable table of layers, shapes and parameter counts; release with cddp_free(). NULL: no
  * memory. */

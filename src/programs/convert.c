@@ -7,6 +7,7 @@
 #include "base/streams.h"
 #include "programs/convert_options.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,25 +25,39 @@ static bool exists(const char *folder, const char *name)
 {
     char *path = cddpi_format("%s/%s", folder, name);
     struct stat info;
-    bool found = path != NULL && stat(path, &info) == 0;
+    bool found = path != NULL && lstat(path, &info) == 0;
 
     cddpi_free(path);
     return found;
 }
 
-/* Open @p path, or the newest whole checkpoint below it. */
-static cddp_status open_input(const char *path, struct cddpi_weights **out)
+/* Whether @p path is a run's folder, or that of its checkpoints. */
+static bool is_run(const char *path)
 {
-    struct stat info;
-    char *folder;
+    bool found = exists(path, "checkpoints") || exists(path, "latest");
+    struct dirent *entry;
+    DIR *dir = NULL;
+
+    if (!found && cddpi_folder_open(path, &dir) != CDDP_OK) {
+        dir = NULL;
+    }
+    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+        found = strncmp(entry->d_name, "step-", 5) == 0;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* Open the newest whole checkpoint of a run. */
+static cddp_status open_run(const char *path, struct cddpi_weights **out)
+{
+    char *folder = cddpi_format("%s%s", path, exists(path, "checkpoints") ? "/checkpoints" : "");
     char *snapshot = NULL;
     char *skipped = NULL;
     cddp_status status;
 
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || exists(path, "model.safetensors")) {
-        return cddpi_weights_open(path, out);
-    }
-    folder = cddpi_format("%s%s", path, exists(path, "checkpoints") ? "/checkpoints" : "");
     if (folder == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
     }
@@ -56,6 +71,26 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
     cddp_free(snapshot);
     cddp_free(skipped);
     return status;
+}
+
+/* Open a file, a folder of weights, or the newest whole checkpoint of a run. */
+static cddp_status open_input(const char *path, struct cddpi_weights **out)
+{
+    struct stat info;
+    cddp_status status;
+
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return cddpi_weights_open(path, out);
+    }
+    if (!exists(path, "model.safetensors") && !exists(path, "model.safetensors.index.json") &&
+        is_run(path)) {
+        return open_run(path, out);
+    }
+    status = cddpi_weights_open(path, out);
+    return status == CDDP_ERR_NOT_FOUND
+               ? cddpi_fail_suffix(status, "; it is not the folder of a run either, for it has no "
+                                           "checkpoints")
+               : status;
 }
 
 /* All GPT-2 models that were published have heads of 64. */

@@ -120,8 +120,10 @@ void cddpi_convert_options_help(FILE *to)
         "       cddp-convert --info IN\n"
         "       cddp-convert --help | --version\n"
         "\nConverts the weights of a GPT-2. What IN is shows in its contents: a safetensors file\n"
-        "of cddp's or of Hugging Face's, a model file of llm.c's (version 3 or 5), a folder with\n"
-        "a model.safetensors, or a run's folder: then its newest whole checkpoint.\n\n",
+        "of cddp's or of Hugging Face's, the index of one in shards, a model file of llm.c's\n"
+        "(version 3 or 5), a folder with a model.safetensors or a model.safetensors.index.json, "
+        "or\n"
+        "a run's folder: then its newest whole checkpoint.\n\n",
         to);
     cddpi_options_print(&table, 18, to);
 }

@@ -15,6 +15,7 @@
 #include "train/device/step_graphs.h"
 #include "train/gan/gan.h"
 #include "train/generate/during_run.h"
+#include "train/lone_norm.h"
 #include "train/placed/placed.h"
 #include "train/report/report_run.h"
 #include "train/report/trace_steps.h"
@@ -33,7 +34,10 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_trace(config);
     }
-    return status == CDDP_OK ? cddpi_trainer_check_files(config) : status;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_files(config);
+    }
+    return status == CDDP_OK ? cddpi_trainer_check_model(config) : status;
 }
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
@@ -252,6 +256,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         cddpi_ddp_keep_plan(trainer->ddp);
     }
     plan_steps(trainer);
+    cddpi_trainer_warn_lone_norm(trainer);
     cddpi_gan_begin(trainer);
     return CDDP_OK;
 }

@@ -8,9 +8,11 @@
 #include "data/files/paths.h"
 #include "data/tokenizer/tokenizer.h"
 #include "group/agree.h"
+#include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,23 +30,62 @@ static cddp_status blame(const struct cddpi_config *config, const char *key, cdd
     return status;
 }
 
+/* Add to the stored text where the missing file @p path would come from, if it is one of the
+ * examples', else where it was looked for. */
+static cddp_status add_source(cddp_status status, const char *path)
+{
+    static const struct {
+        const char *part, *source;
+    } known[] = {
+        {"/usr/share/datasets/fashion-mnist/", "apt install dataset-fashion-mnist brings it"},
+        {"data/kjv.txt", "scripts/quickstart gpt2 makes it"},
+        {"data/kjv.vocabulary.json", "scripts/quickstart gpt2 makes it"},
+        {"data/kjv.words.json", "scripts/quickstart lstm makes it"},
+        {"images/train", "scripts/make_image_folder images makes one to try"},
+        {"images/test", "scripts/make_image_folder images makes one to try"}};
+    char folder[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strncmp(path, known[i].part, strlen(known[i].part)) == 0) {
+            return cddpi_fail_suffix(status, ": %s", known[i].source);
+        }
+    }
+    return path[0] == '/' || getcwd(folder, sizeof folder) == NULL
+               ? status
+               : cddpi_fail_suffix(status, " (names are relative to %s)", folder);
+}
+
 static cddp_status check_readable(const struct cddpi_config *config, const char *key,
                                   const char *path)
 {
     char text[128];
+    int error_number;
+    cddp_status status;
 
     if (access(path, R_OK) == 0) {
         return CDDP_OK;
     }
-    return cddpi_config_fail(config, key, "%s: %s", path, strerror_r(errno, text, sizeof text));
+    error_number = errno;
+    status = cddpi_config_fail(config, key, "%s: %s", path,
+                               strerror_r(error_number, text, sizeof text));
+    return error_number == ENOENT ? add_source(status, path) : status;
 }
 
 static cddp_status check_patterns(const struct cddpi_config *config, const char *key,
                                   const struct cddpi_text_list *patterns)
 {
     struct cddpi_paths paths = {NULL, 0};
-    cddp_status status = cddpi_paths_find(patterns->values, (size_t)patterns->count, &paths);
+    cddp_status status = CDDP_OK;
 
+    /* one by one, so that it is known which of them has no file */
+    for (int i = 0; i < patterns->count; i++) {
+        status = cddpi_paths_find(&patterns->values[i], 1, &paths);
+        if (status == CDDP_ERR_NOT_FOUND) {
+            return add_source(blame(config, key, status), patterns->values[i]);
+        }
+        cddpi_paths_fini(&paths);
+    }
+    status = cddpi_paths_find(patterns->values, (size_t)patterns->count, &paths);
     if (status != CDDP_OK) {
         return blame(config, key, status);
     }
@@ -53,6 +94,48 @@ static cddp_status check_patterns(const struct cddpi_config *config, const char 
     }
     cddpi_paths_fini(&paths);
     return status;
+}
+
+/* Whether the file of weights is one: then what it has is held against the model later. */
+static cddp_status check_weights(const struct cddpi_config *config)
+{
+    const char *path = config->model.weights;
+    struct cddpi_weights *weights = NULL;
+    cddp_safetensors *file = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (path[0] != '\0' && config->model.type == CDDPI_MODEL_GPT2) {
+        status = cddpi_weights_open(path, &weights);
+        cddpi_weights_close(weights);
+    } else if (path[0] != '\0') {
+        status = cddp_safetensors_open(path, &file);
+        cddp_safetensors_close(file);
+    }
+    return status == CDDP_OK ? CDDP_OK : blame(config, "model.weights", status);
+}
+
+/* Of tokens for a model of tokens. */
+static bool are_tokens(const struct cddpi_config *config)
+{
+    return cddpi_config_is_language_model(config) || config->model.vocab > 0;
+}
+
+static cddp_status check_synthetic(const struct cddpi_config *config)
+{
+    if (config->data.type != CDDPI_DATA_SYNTHETIC) {
+        return CDDP_OK;
+    }
+    if (are_tokens(config) && config->model.vocab == 0) {
+        return cddpi_config_fail(
+            config, "model.vocab",
+            "must be given for synthetic tokens: how many different ones there are");
+    }
+    if (!are_tokens(config) && config->data.image.count != 3) {
+        return cddpi_config_fail(config, "data.image",
+                                 "%d numbers, but an image has channels, height and width",
+                                 config->data.image.count);
+    }
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
@@ -86,7 +169,10 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
         (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
         status = check_patterns(config, "data.test", &config->data.test);
     }
-    return status;
+    if (status == CDDP_OK) {
+        status = check_synthetic(config);
+    }
+    return status == CDDP_OK ? check_weights(config) : status;
 }
 
 static cddp_status check_channels(const struct cddpi_config *config, const char *key,
@@ -246,12 +332,6 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
     return status;
 }
 
-/* Of tokens for a model of tokens. */
-static bool are_tokens(const struct cddpi_config *config)
-{
-    return cddpi_config_is_language_model(config) || config->model.vocab > 0;
-}
-
 static uint64_t synthetic_count(const struct cddpi_config *config, bool test)
 {
     uint64_t samples = (uint64_t)config->data.samples;
@@ -310,17 +390,10 @@ static cddp_status open_synthetic(const struct cddpi_config *config, cddp_group 
 {
     cddp_status status;
 
-    if (are_tokens(config) && config->model.vocab == 0) {
-        return cddpi_config_fail(
-            config, "model.vocab",
-            "must be given for synthetic tokens: how many different ones there are");
+    status = check_synthetic(config);
+    if (status == CDDP_OK) {
+        status = check_synthetic_memory(config, group);
     }
-    if (!are_tokens(config) && config->data.image.count != 3) {
-        return cddpi_config_fail(config, "data.image",
-                                 "%d numbers, but an image has channels, height and width",
-                                 config->data.image.count);
-    }
-    status = check_synthetic_memory(config, group);
     if (status == CDDP_OK) {
         status = open_synthetic_part(config, false, train);
     }

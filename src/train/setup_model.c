@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/copies.h"
+#include "nn/weights/weights.h"
 #include "train/config/write.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
@@ -11,6 +12,8 @@
 #include "train/models.h"
 #include "train/placed/placed.h"
 #include "train/stages/stages.h"
+
+#include <stdio.h>
 
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
@@ -48,6 +51,63 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .discriminator_units = config->model.discriminator_units,
         .towers = config->model.towers,
     };
+}
+
+/* That the weights are of a model of that size, before each rank finds it out by a tensor's shape.
+ * What can be read was looked at before. */
+static cddp_status check_weights_size(const struct cddpi_config *config,
+                                      const struct cddpi_model_spec *spec)
+{
+    const char *path = config->model.weights;
+    const struct cddpi_gpt2_shape *shape;
+    struct cddpi_weights *weights = NULL;
+    cddp_status status = cddpi_weights_open(path, &weights);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    shape = cddpi_weights_shape(weights);
+    if (shape->blocks != spec->blocks || shape->embed != spec->embed ||
+        (shape->heads > 0 && shape->heads != spec->heads)) {
+        char heads[32] = "heads that it does not tell";
+
+        if (shape->heads > 0) {
+            snprintf(heads, sizeof heads, "%lld heads", (long long)shape->heads);
+        }
+        status = cddpi_config_fail(
+            config, "model.weights",
+            "%s has %lld blocks, %s and an embed size of %lld, but the model "
+            "%d, %d and %d: set model.blocks, model.heads and model.embed, "
+            "or model.size, to those of the file",
+            path, (long long)shape->blocks, heads, (long long)shape->embed, spec->blocks,
+            spec->heads, spec->embed);
+    }
+    cddpi_weights_close(weights);
+    return status;
+}
+
+cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
+{
+    struct cddpi_dataset data = {.kind = CDDPI_DATASET_TOKENS,
+                                 .context = config->model.context,
+                                 .classes = config->model.vocab > 0 ? config->model.vocab : 2};
+    struct cddpi_model_spec spec;
+    cddp_status status;
+
+    if (!cddpi_config_is_language_model(config)) { /* of images, their size decides */
+        return CDDP_OK;
+    }
+    spec = cddpi_trainer_model_spec(config, &data);
+    status = cddpi_model_check_layers(&spec);
+    if (status == CDDP_OK) {
+        status = cddpi_model_spec_complete(&spec);
+    }
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+    }
+    return config->model.type == CDDPI_MODEL_GPT2 && config->model.weights[0] != '\0'
+               ? check_weights_size(config, &spec)
+               : CDDP_OK;
 }
 
 static cddp_status build_whole_model(struct cddpi_trainer *trainer,

@@ -7,6 +7,8 @@
 /** What the configuration says about the model of @p data; valid as long as both. */
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data);
+/** What is wrong about the model's own numbers, as far as it shows without the data. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_model(const struct cddpi_config *config);
 /** Options of the reducer; hook, order and text stay borrowed. */
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text);

@@ -140,6 +140,28 @@ static void tensors_may_lie_in_any_order(void **state)
     cddp_safetensors_close(file);
 }
 
+static void a_missing_tensor_is_told_with_the_name_that_may_be_meant(void **state)
+{
+    static const char *const cases[][3] = {
+        {"module.fc1.weight", "fc1.weight",
+         "\"fc1.weight\" (f32 [1]) is missing; the nearest name in it "
+         "is \"module.fc1.weight\""},
+        {"fc1.wieght", "fc1.weight", "is missing; the nearest name in it is \"fc1.wieght\""},
+        {"conv2d.7.bias", "fc1.weight", "\"fc1.weight\" (f32 [1]) is missing"}};
+    float one = 1;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        cddp_tensor is = {cases[i][0], CDDP_F32, 1, {1}, &one};
+        cddp_tensor wanted = {cases[i][1], CDDP_F32, 1, {1}, &one};
+
+        assert_int_equal(cddp_safetensors_write(path, &is, 1, NULL), CDDP_OK);
+        assert_int_equal(cddp_safetensors_load(path, &wanted, 1), CDDP_ERR_FORMAT);
+        assert_non_null(strstr(cddp_last_error(), cases[i][2]));
+        assert_int_equal(strstr(cddp_last_error(), "nearest") != NULL, i < 2);
+    }
+}
+
 static void load_fills_memory_or_leaves_it_alone(void **state)
 {
     float w[6] = {0};
@@ -278,6 +300,7 @@ int main(void)
         CASE(a_file_obeys_the_umask_and_replaces_the_old_one),
         CASE(senseless_tensors_are_refused_by_name),
         CASE(tensors_may_lie_in_any_order),
+        CASE(a_missing_tensor_is_told_with_the_name_that_may_be_meant),
         CASE(load_fills_memory_or_leaves_it_alone),
         CASE(a_full_disk_leaves_the_old_file),
         CASE(a_file_above_the_limit_leaves_the_old_one),

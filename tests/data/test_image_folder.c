@@ -5,6 +5,8 @@
 #include "support/folder.h"
 #include "support/images.h"
 
+#include <cddp/process.h>
+
 #include <sys/mman.h>
 
 enum { SIZE = 8, ELEMENTS = 3 * SIZE * SIZE, PER_CLASS = 5, CLASSES = 3, COUNT = 15 };
@@ -85,6 +87,104 @@ static void folders_that_are_no_such_data_are_refused_with_their_names(void **st
     make_dir("l"), make_dir("l/a");
     assert_int_equal(symlink(".", in_folder("l/a/again")), 0);
     assert_refused("l", NULL, CDDP_ERR_FORMAT, "does a link lead to a folder above it?");
+}
+
+static char warnings[4096];
+
+static void keep_warning(void *state, cddp_log_level level, const char *line)
+{
+    (void)state;
+    (void)level;
+    snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", line);
+}
+
+/* What other programs leave between images: no class, no image, and a warning. */
+static void what_other_programs_leave_is_no_class(void **state)
+{
+    static const char *const folders[] = {".ipynb_checkpoints",
+                                          "__MACOSX",
+                                          ".git",
+                                          "@eaDir",
+                                          "lost+found",
+                                          "Thumbs",
+                                          "__pycache__",
+                                          ".Trash-1000",
+                                          "$RECYCLE.BIN",
+                                          "System Volume Information",
+                                          ".cache"};
+    struct cddpi_dataset data = {0};
+    char name[200];
+
+    (void)state;
+    need_png();
+    make_dir("d"), make_dir("d/cat"), make_dir("d/dog"), make_dir("d/Zebra");
+    make_file("d/cat/1.png", ""), make_file("d/dog/1.png", ""), make_file("d/Zebra/1.png", "");
+    make_file("d/cat/._1.png", ""), make_file("d/cat/.hidden.png", "");
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        for (int inside = 0; inside < 2; inside++) {
+            snprintf(name, sizeof name, "d/%s%s", inside ? "dog/" : "", folders[i]);
+            make_dir(name);
+            if (i % 2 == 0) { /* with and without an image */
+                strcat(name, "/1-checkpoint.png");
+                make_file(name, "");
+            }
+        }
+    }
+    warnings[0] = '\0';
+    cddp_log_set_sink(keep_warning, NULL);
+    assert_int_equal(open_folder("d", NULL, &data), CDDP_OK);
+    cddp_log_set_sink(NULL, NULL);
+    assert_int_equal(data.classes, 3);
+    assert_int_equal(data.count, 4);
+    assert_string_equal(name_of(&data, 0), "Zebra/1.png");
+    assert_string_equal(name_of(&data, 1), "cat/.hidden.png");
+    assert_string_equal(name_of(&data, 3), "dog/1.png");
+    assert_non_null(strstr(warnings, "d: left out, since other programs make such folders"));
+    assert_non_null(strstr(warnings, "(23 in all; torchvision's ImageFolder would take them)"));
+    cddpi_dataset_close(&data);
+    make_dir("only"), make_dir("only/.git");
+    assert_refused("only", NULL, CDDP_ERR_FORMAT,
+                   "no folder in it but those of other programs, .git");
+}
+
+/* 30 folders, each with two links to the next: 2^29 ways, none of them deeper than 32. */
+static void folders_that_links_multiply_are_refused_at_once(void **state)
+{
+    struct cddpi_dataset data = {0};
+
+    (void)state;
+    need_png();
+    make_dir("d"), make_dir("d/a"), make_dir("chain");
+    for (int i = 0; i < 30; i++) {
+        char name[64];
+        char target[64];
+
+        snprintf(name, sizeof name, "chain/%d", i);
+        make_dir(name);
+        for (int link = 0; i < 29 && link < 2; link++) {
+            snprintf(name, sizeof name, "chain/%d/%d", i, link);
+            snprintf(target, sizeof target, "../%d", i + 1);
+            assert_int_equal(symlink(target, in_folder(name)), 0);
+        }
+    }
+    make_file("chain/29/a.png", "");
+    assert_int_equal(symlink("../../chain/0", in_folder("d/a/x")), 0);
+    assert_refused("d", NULL, CDDP_ERR_FORMAT, "links lead to this folder in more than 16 ways");
+    assert_int_equal(unlink(in_folder("d/a/x")), 0);
+    assert_int_equal(symlink("../../chain/26", in_folder("d/a/x")), 0);
+    assert_int_equal(open_folder("d", NULL, &data), CDDP_OK);
+    assert_int_equal(data.count, 8); /* as torchvision lists them */
+    cddpi_dataset_close(&data);
+    /* classes may share a folder, however many they are */
+    for (int i = 0; i < 40; i++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "d/b%d", i);
+        assert_int_equal(symlink("../chain/29", in_folder(name)), 0);
+    }
+    assert_int_equal(open_folder("d", NULL, &data), CDDP_OK);
+    assert_int_equal(data.classes, 41);
+    cddpi_dataset_close(&data);
 }
 
 static void classes_to_test_are_those_of_training_by_name(void **state)
@@ -299,6 +399,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(files_lie_in_the_order_of_torchvisions_image_folder),
         IN_FOLDER(folders_that_are_no_such_data_are_refused_with_their_names),
+        IN_FOLDER(what_other_programs_leave_is_no_class),
+        IN_FOLDER(folders_that_links_multiply_are_refused_at_once),
         IN_FOLDER(classes_to_test_are_those_of_training_by_name),
         IN_FOLDER(batches_have_the_same_bits_at_any_number_of_threads_and_ranks),
         IN_FOLDER(a_broken_file_in_the_middle_is_named),

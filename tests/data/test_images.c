@@ -4,6 +4,13 @@
 #include "data/images/view.h"
 #include "support/images.h"
 
+#include <cddp_config.h>
+#include <libdeflate.h>
+
+#if CDDP_HAVE_JPEG
+#include <jpeglib.h>
+#endif
+
 static struct cddpi_image_memory memory;
 
 static cddp_status decode(const char *name, const uint8_t *data, size_t bytes,
@@ -245,6 +252,150 @@ static void an_image_that_says_it_is_huge_is_refused(void **state)
     free(file);
 }
 
+#if CDDP_HAVE_JPEG
+
+/* A grey image whose coefficients come one by one, and each in three parts: 190 scans. */
+static uint8_t *make_scans(unsigned side, unsigned long *out_bytes)
+{
+    static jpeg_scan_info scans[1 + 63 * 3];
+    struct jpeg_compress_struct library;
+    struct jpeg_error_mgr errors;
+    uint8_t *row = calloc(side, 1);
+    uint8_t *file = NULL;
+    int count = 0;
+
+    library.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&library);
+    *out_bytes = 0;
+    jpeg_mem_dest(&library, &file, out_bytes);
+    library.image_width = library.image_height = side;
+    library.input_components = 1;
+    library.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&library);
+    scans[count++] = (jpeg_scan_info){.comps_in_scan = 1};
+    for (int low = 2; low >= 0; low--) {
+        for (int k = 1; k < 64; k++) {
+            scans[count++] = (jpeg_scan_info){
+                .comps_in_scan = 1, .Ss = k, .Se = k, .Ah = low == 2 ? 0 : low + 1, .Al = low};
+        }
+    }
+    library.scan_info = scans;
+    library.num_scans = count;
+    jpeg_start_compress(&library, TRUE);
+    while (library.next_scanline < side) {
+        (void)jpeg_write_scanlines(&library, &row, 1);
+    }
+    jpeg_finish_compress(&library);
+    jpeg_destroy_compress(&library);
+    free(row);
+    return file;
+}
+
+static void a_large_image_of_many_scans_is_refused(void **state)
+{
+    static const struct {
+        unsigned side;
+        cddp_status status;
+    } cases[] = {{64, CDDP_OK}, {4096, CDDP_ERR_FORMAT}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        unsigned long bytes;
+        uint8_t *file = make_scans(cases[i].side, &bytes);
+        struct cddpi_image image;
+
+        assert_int_equal(decode("s.jpg", file, bytes, &image), cases[i].status);
+        free(file);
+    }
+    assert_string_equal(
+        cddp_last_error(),
+        "s.jpg: the JPEG file has more than 128 scans of 4096 x 4096 pixels: nobody's "
+        "camera makes such");
+}
+
+#else
+
+static void a_large_image_of_many_scans_is_refused(void **state)
+{
+    (void)state;
+    skip();
+}
+
+#endif
+
+static uint8_t *put_u32(uint8_t *out, uint32_t value)
+{
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        *out++ = (uint8_t)(value >> shift);
+    }
+    return out;
+}
+
+/* A chunk of a PNG file whose text is 16 MiB long once it is inflated. */
+static size_t make_text_chunk(const char *type, uint8_t *out)
+{
+    enum { TEXT_BYTES = 1 << 24, ROOM = 1 << 16 };
+    static const uint8_t key[] = "key\0"; /* and the method, 0 */
+    struct libdeflate_compressor *compressor = libdeflate_alloc_compressor(6);
+    uint8_t *text = calloc(TEXT_BYTES, 1);
+    size_t bytes = libdeflate_zlib_compress(compressor, text, TEXT_BYTES, out + 8 + sizeof key,
+                                            ROOM);
+
+    memcpy(out + 4, type, 4);
+    memcpy(out + 8, key, sizeof key);
+    bytes += sizeof key;
+    put_u32(out, (uint32_t)bytes);
+    put_u32(out + 8 + bytes, libdeflate_crc32(0, out + 4, 4 + bytes));
+    libdeflate_free_compressor(compressor);
+    free(text);
+    return bytes + 12;
+}
+
+/* Inflating texts takes a hundred times as long as passing over chunks of a type that nobody knows.
+ */
+static void texts_of_a_png_file_are_not_inflated(void **state)
+{
+    enum { CHUNKS = 1000, HEAD = 8 + 25 };
+    static const char *const types[] = {"prVt", "zTXt", "iCCP", "iTXt"};
+    uint8_t *chunk = malloc(1 << 17);
+    char *folder = support_mkdtemp();
+    char path[4200];
+    uint8_t plain[2048];
+    uint8_t *pattern = make_pattern(4, 4);
+    clock_t unknown = 0;
+    size_t plain_bytes;
+    FILE *file;
+
+    (void)state;
+    need_png();
+    snprintf(path, sizeof path, "%s/a.png", folder);
+    write_png(path, 4, 4, pattern);
+    file = fopen(path, "rbe");
+    plain_bytes = fread(plain, 1, sizeof plain, file);
+    fclose(file);
+    for (int t = 0; t < 4; t++) {
+        size_t bytes = make_text_chunk(types[t], chunk);
+        uint8_t *all = malloc(plain_bytes + CHUNKS * bytes);
+        struct cddpi_image image;
+        clock_t begun;
+
+        memcpy(all, plain, HEAD);
+        for (size_t i = 0; i < CHUNKS; i++) {
+            memcpy(all + HEAD + i * bytes, chunk, bytes);
+        }
+        memcpy(all + HEAD + CHUNKS * bytes, plain + HEAD, plain_bytes - HEAD);
+        begun = clock(); /* of this process's own time: others do not count */
+        assert_int_equal(decode("a.png", all, plain_bytes + CHUNKS * bytes, &image), CDDP_OK);
+        unknown = t == 0 ? clock() - begun : unknown;
+        assert_true(clock() - begun <= 10 * unknown + CLOCKS_PER_SEC / 5);
+        assert_memory_equal(image.pixels, pattern, 4 * 4 * 3);
+        free(all);
+    }
+    free(pattern);
+    free(chunk);
+    support_rmdir(folder);
+}
+
 static void other_files_are_no_images(void **state)
 {
     struct cddpi_image image;
@@ -253,7 +404,7 @@ static void other_files_are_no_images(void **state)
     assert_int_equal(decode("a.jpg", (const uint8_t *)"GIF89a", 6, &image), CDDP_ERR_FORMAT);
     assert_string_equal(cddp_last_error(),
                         "a.jpg: neither a JPEG nor a PNG file: it has 6 bytes and "
-                        "begins with 47 49 46 38");
+                        "begins with 47 49 46 38: it is text that begins with \"GIF89a\"");
     assert_int_equal(decode("b.png", (const uint8_t *)"", 0, &image), CDDP_ERR_FORMAT);
     assert_string_equal(cddp_last_error(), "b.png: the file is empty");
 }
@@ -271,6 +422,8 @@ int main(void)
         cmocka_unit_test(a_file_with_a_changed_bit_is_read_or_an_error_that_names_it),
         cmocka_unit_test(a_png_with_a_changed_pixel_fails_by_its_checksum),
         cmocka_unit_test(an_image_that_says_it_is_huge_is_refused),
+        cmocka_unit_test(a_large_image_of_many_scans_is_refused),
+        cmocka_unit_test(texts_of_a_png_file_are_not_inflated),
         cmocka_unit_test(other_files_are_no_images),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,6 +74,30 @@ static void sequences_are(const struct cddpi_dataset *dataset, const char *text)
     }
 }
 
+/* Text that somebody wrote with an editor of Windows. */
+static void a_byte_order_mark_is_no_part_of_a_text(void **state)
+{
+    char *text = make_text(1005, 9);
+    char *marked = malloc(1009);
+    struct cddpi_dataset plain = {0};
+    struct cddpi_dataset dataset = {0};
+
+    (void)state;
+    snprintf(marked, 1009, "\xEF\xBB\xBF%s", text);
+    write_text("plain", text);
+    write_text("marked", marked);
+    assert_int_equal(open_text("plain", 0, &plain, NULL), CDDP_OK);
+    assert_int_equal(open_text("marked", 0, &dataset, NULL), CDDP_OK);
+    assert_int_equal(dataset.token_count, plain.token_count);
+    sequences_are(&dataset, text);
+    cddpi_dataset_close(&plain);
+    cddpi_dataset_close(&dataset);
+    write_text("mark", "\xEF\xBB\xBF");
+    is_refused("mark", 0, CDDP_ERR_FORMAT, "tokens, but one sequence of a context of");
+    free(marked);
+    free(text);
+}
+
 static void the_bytes_of_a_file_are_its_tokens(void **state)
 {
     char *text = make_text(1005, 1);
@@ -350,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(tokens_that_cannot_fit_are_refused_before_they_are_made),
         IN_FOLDER(the_bytes_of_a_file_are_its_tokens),
+        IN_FOLDER(a_byte_order_mark_is_no_part_of_a_text),
         IN_FOLDER(gzipped_text_gives_the_same),
         IN_FOLDER(between_two_files_a_text_ends),
         IN_FOLDER(the_end_is_held_back_for_tests),

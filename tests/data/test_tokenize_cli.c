@@ -51,6 +51,30 @@ static void each_file_is_a_document_and_empty_ones_are_none(void **state)
     launcher_end(&job);
 }
 
+static void a_byte_order_mark_is_no_part_of_a_document(void **state)
+{
+    struct launched job;
+    int32_t tokens[32];
+
+    (void)state;
+    tokenize_folder(&job);
+    tokenize_put_text(&job, "a",
+                      "\xEF\xBB\xBF"
+                      "xy");
+    tokenize_put_text(&job, "b", "\xEF\xBB\xBF");
+    tokenize_put_text(&job, "c",
+                      "\xEF\xBB\xBF"
+                      "z\xEF\xBB\xBF");
+    RUN_WELL(&job, "-o", "t", "--val-fraction", "0", "a", "b", "c");
+    assert_out(&job, "2 documents");
+    assert_int_equal(get_tokens(&job, "t_train.bin", 2, tokens, 32), 8);
+    assert_int_equal(tokens[0], 'x');
+    assert_int_equal(tokens[2], 256);
+    assert_int_equal(tokens[3], 'z');
+    assert_int_equal(tokens[4], 0xEF); /* inside a text it is a character */
+    launcher_end(&job);
+}
+
 static void words_are_learnt_encoded_and_written_again(void **state)
 {
     static const int32_t expected[] = {2, 3, 1, 2, 0, 1, 4};
@@ -357,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_make_a_shard_of_train_and_of_val),
         cmocka_unit_test(each_file_is_a_document_and_empty_ones_are_none),
+        cmocka_unit_test(a_byte_order_mark_is_no_part_of_a_document),
         cmocka_unit_test(words_are_learnt_encoded_and_written_again),
         cmocka_unit_test(separators_are_whole_lines),
         cmocka_unit_test(long_files_come_back_as_they_were),

@@ -237,6 +237,82 @@ static void what_would_make_other_tokens_is_refused(void **state)
     is_refused_with(f, f->root, "added_tokens", json_object(), "added_tokens is not an array");
 }
 
+/* Tokens that are not in the text, and limits of its length. */
+static void what_would_add_or_cut_tokens_is_refused(void **state)
+{
+    static const char *const refused[][3] = {
+        {"post_processor",
+         "{\"type\": \"BertProcessing\", \"sep\": [\"a\", 1], \"cls\": [\"a\", 1]}",
+         "post_processor is BertProcessing, which adds tokens"},
+        {"post_processor", "{\"type\": \"RobertaProcessing\"}", "post_processor is Roberta"},
+        {"post_processor",
+         "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"A\"}}, "
+         "{\"SpecialToken\": {\"id\": \"</s>\"}}]}",
+         "post_processor is TemplateProcessing"},
+        {"post_processor",
+         "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {}}]}",
+         "post_processor is TemplateProcessing"},
+        {"post_processor",
+         "{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, "
+         "{\"type\": \"BertProcessing\"}]}",
+         "post_processor is Sequence, which adds tokens"},
+        {"post_processor", "{\"type\": \"Sequence\"}", "post_processor is Sequence"},
+        {"post_processor", "{}", "post_processor is nothing"},
+        {"post_processor", "true", "post_processor is nothing"},
+        {"truncation", "{\"max_length\": 512, \"stride\": 0}", "truncation is set, but texts are"},
+        {"padding", "{\"strategy\": \"BatchLongest\", \"pad_id\": 0}", "padding is set, but texts"},
+    };
+    static const char *const taken[][2] = {
+        {"post_processor", "{\"type\": \"ByteLevel\", \"trim_offsets\": false}"},
+        {"post_processor", "{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}]}"},
+        {"post_processor",
+         "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": "
+         "\"A\", \"type_id\": 0}}], \"pair\": []}"},
+        {"post_processor", "null"},
+        {"truncation", "null"},
+        {"padding", "null"},
+    };
+    struct folder *f = *state;
+
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        is_refused_with(f, f->root, refused[i][0], json_loads(refused[i][1], JSON_DECODE_ANY, NULL),
+                        refused[i][2]);
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        json_object_set_new(f->root, taken[i][0], json_loads(taken[i][1], JSON_DECODE_ANY, NULL));
+        assert_int_equal(json_dump_file(f->root, f->file, 0), 0);
+        path_is_the_same(f->file);
+    }
+}
+
+/* Put the mark that editors of Windows put before the file. */
+static void mark(const char *path)
+{
+    static char all[1 << 20];
+    FILE *file = fopen(path, "r+e");
+    size_t bytes = fread(all + 3, 1, sizeof all - 3, file);
+
+    memcpy(all, "\xEF\xBB\xBF", 3);
+    rewind(file);
+    assert_int_equal(fwrite(all, 1, bytes + 3, file), bytes + 3);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_byte_order_mark_is_passed_over(void **state)
+{
+    struct folder *folder = *state;
+
+    assert_int_equal(json_dump_file(folder->root, folder->file, 0), 0);
+    mark(folder->file);
+    path_is_the_same(folder->file);
+    assert_int_equal(unlink(folder->file), 0);
+    write_pair(folder, "vocab.json", "merges.txt", "\r\n");
+    mark(in_folder(folder, "vocab.json"));
+    mark(in_folder(folder, "merges.txt"));
+    path_is_the_same(in_folder(folder, "vocab.json"));
+    path_is_the_same(in_folder(folder, "merges.txt"));
+}
+
 static void wrong_tokens_are_named(void **state)
 {
     struct folder *f = *state;
@@ -423,6 +499,8 @@ int main(void)
         CASE(a_missing_file_is_named),
         CASE(what_is_no_vocabulary_is_refused),
         CASE(what_would_make_other_tokens_is_refused),
+        CASE(what_would_add_or_cut_tokens_is_refused),
+        CASE(a_byte_order_mark_is_passed_over),
         CASE(wrong_tokens_are_named),
         CASE(a_vocabulary_without_a_byte_or_an_end_is_refused),
         CASE(wrong_added_tokens_are_named),

@@ -220,11 +220,40 @@ static void what_was_accumulated_before_the_end_is_left_out(void **state)
     assert_int_equal(meet(*state, 3, accumulate_rank, NULL, NULL), 0);
 }
 
+/* Rank 0 has a step more than the others, which leave. */
+static int leave_early_rank(int rank, int world_size, void *argument)
+{
+    struct trainer trainer;
+
+    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    CHECK(full_backward(&trainer, rank, 0) == 0);
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    if (rank == 0) {
+        (void)full_backward(&trainer, rank, 1); /* may fail already */
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_PEER);
+        CHECK(strstr(cddp_last_error(),
+                     "has left the group; if its data ended before the others', "
+                     "let each rank call cddp_ddp_join() after its last step") != NULL);
+    }
+    cddp_ddp_destroy(trainer.ddp);
+    cddp_group_destroy(trainer.group);
+    free_model(&trainer.model);
+    return 0;
+}
+
+static void a_rank_whose_data_ended_is_told_with_what_helps(void **state)
+{
+    assert_int_equal(meet(*state, 2, leave_early_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, leave_early_rank, NULL, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(ranks_that_are_through_take_part_until_all_are),
         RANKS_TEST(what_was_accumulated_before_the_end_is_left_out),
+        RANKS_TEST(a_rank_whose_data_ended_is_told_with_what_helps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

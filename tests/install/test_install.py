@@ -88,10 +88,16 @@ def shared_with_pkg_config(folder):
 
 
 def static_with_pkg_config(folder):
-    """The same with libcddp.a, and no libcddp.so at all."""
+    """The same with libcddp.a: by its name where libcddp.so is beside it, else as pkg-config says."""
     skip_without(PKG_CONFIG)
     prefix = install(folder)
     lib = os.path.join(prefix, option("libdir"))
+    named = os.path.join(folder, "named")
+    words = [word.replace("-lcddp", "-l:libcddp.a") for word in pkg_config(prefix, "--static", "--cflags", "--libs")]
+    run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", named, *words)
+    needed = run(READELF, "-d", named).stdout
+    expect("it carries cddp inside, beside libcddp.so", "libcddp" not in needed, needed)
+    check_program(named, prefix)
     for name in os.listdir(lib):
         if name.startswith("libcddp.so"):
             os.remove(os.path.join(lib, name))
@@ -142,10 +148,16 @@ def subproject(folder):
     shutil.copy(os.path.join(HERE, "program.c"), folder)
     shutil.copy(os.path.join(HERE, "subproject.build"), os.path.join(folder, "meson.build"))
     build = os.path.join(folder, "build")
-    run(*SETUP, build, folder, "--buildtype=plain", "-Dcddp:cuda=disabled", "-Dcddp:mpi=disabled")
+    run(*SETUP, build, folder, "--buildtype=plain")
     targets = json.loads(run("meson", "introspect", build, "--targets").stdout)
     names = {target["name"] for target in targets}
     expect("no tests, examples or tools are built", not names & {"cddp-train", "embed_trainer", "cddp-test-support"}, names)
+    expect("no modules either", not names & {"cddp-cuda", "cddp-mpi"}, names)
+    asked = os.path.join(folder, "asked")
+    wanted = run(*SETUP, asked, folder, "--buildtype=plain", "-Dcddp:mpi=enabled", ok=False)
+    if wanted.returncode == 0: # else there is no MPI here
+        names = {target["name"] for target in json.loads(run("meson", "introspect", asked, "--targets").stdout)}
+        expect("what is asked for is built", "cddp-mpi" in names, names)
     run("ninja", "-C", build, "program")
     check_program(os.path.join(build, "program"), install(os.path.join(folder, "installed")))
 

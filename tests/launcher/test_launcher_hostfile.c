@@ -113,6 +113,19 @@ static void a_nul_byte_is_no_text(void **state)
     assert_non_null(strstr(cddp_last_error(), "file:1: a NUL byte"));
 }
 
+static void a_byte_order_mark_is_no_part_of_the_first_host(void **state)
+{
+    static const char text[] = "\xEF\xBB\xBFlocalhost:2\n";
+    struct cddpi_hosts hosts;
+
+    (void)state;
+    assert_int_equal(cddpi_hosts_parse_text(text, strlen(text), "file", &hosts), CDDP_OK);
+    assert_int_equal(hosts.count, 1);
+    assert_host(&hosts, 0, "localhost", 2);
+    cddpi_hosts_fini(&hosts);
+    assert_int_equal(cddpi_hosts_parse_text(text, 3, "file", &hosts), CDDP_ERR_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +134,7 @@ int main(void)
         cmocka_unit_test(what_is_not_understood_is_shown_with_its_line),
         cmocka_unit_test(a_list_with_an_empty_part_is_refused),
         cmocka_unit_test(a_nul_byte_is_no_text),
+        cmocka_unit_test(a_byte_order_mark_is_no_part_of_the_first_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

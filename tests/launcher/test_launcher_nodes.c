@@ -354,24 +354,32 @@ static void a_store_that_others_reach_needs_a_secret(void **state)
     launcher_end(&job);
 }
 
+/* Also with the mark that editors of Windows put at the beginning, and their ends of lines. */
 static void a_token_file_of_ones_own_is_taken(void **state)
 {
-    struct launched job = {0};
+    static const char *const files[] = {"0123456789abcdef0123456789abcdef\n",
+                                        "\xEF\xBB\xBF"
+                                        "0123456789abcdef0123456789abcdef\r\n"};
     char url[64];
     char path[4200];
 
     (void)state;
     unsetenv("CDDP_TOKEN");
-    snprintf(url, sizeof url, "tcp://localhost:%u", support_free_port());
-    job.dir = support_mkdtemp();
-    launcher_write(job.dir, "token", "0123456789abcdef0123456789abcdef\n");
-    snprintf(path, sizeof path, "%s/token", job.dir);
-    assert_int_equal(chmod(path, 0600), 0);
-    LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--token-file", "token", "--",
-           "sh", "-c", "[ $CDDP_TOKEN = 0123456789abcdef0123456789abcdef ] && echo $CDDP_STORE");
-    assert_int_equal(job.exit_status, 0);
-    assert_out(&job, url);
-    launcher_end(&job);
+    for (int i = 0; i < 2; i++) {
+        struct launched job = {0};
+
+        snprintf(url, sizeof url, "tcp://localhost:%u", support_free_port());
+        job.dir = support_mkdtemp();
+        launcher_write(job.dir, "token", files[i]);
+        snprintf(path, sizeof path, "%s/token", job.dir);
+        assert_int_equal(chmod(path, 0600), 0);
+        LAUNCH(&job, "--nnodes", "1", "--nproc", "1", "--rdzv", url, "--token-file", "token", "--",
+               "sh", "-c",
+               "[ $CDDP_TOKEN = 0123456789abcdef0123456789abcdef ] && echo $CDDP_STORE");
+        assert_int_equal(job.exit_status, 0);
+        assert_out(&job, url);
+        launcher_end(&job);
+    }
 }
 
 static void a_short_token_is_hidden_and_one_that_cannot_be_is_said(void **state)

@@ -62,6 +62,65 @@ static void files_go_from_format_to_format(void **state)
     assert_converts("--info begin.safetensors", "embed 12, heads unknown\n");
 }
 
+/* Hugging Face's library trains with a dropout of 0.1 where the configuration is silent. */
+static void dropouts_are_written_as_they_are_known(void **state)
+{
+    static const char config[] =
+        "\xEF\xBB\xBF{\"model_type\": \"gpt2\", \"n_embd\": 12, \"n_layer\": 2, "
+        "\"n_head\": 3, \"resid_pdrop\": 0.25, \"attn_pdrop\": 0}";
+
+    (void)state;
+    write_cddp("begin");
+    assert_converts("--to hf --heads 3 begin hf", "hf: hf, f32");
+    assert_says("hf/config.json", "\"resid_pdrop\": 0.0,");
+    assert_says("hf/config.json", "\"embd_pdrop\": 0.0,");
+    assert_says("hf/config.json", "\"attn_pdrop\": 0.0");
+    support_write_file(in_folder("hf/config.json"), config, sizeof config - 1);
+    assert_converts("--to hf hf again", "again: hf, f32");
+    assert_says("again/config.json", "\"resid_pdrop\": 0.25,");
+    assert_says("again/config.json", "\"embd_pdrop\": 0.1,");
+    assert_says("again/config.json", "\"attn_pdrop\": 0.0");
+    assert_converts("--to hf again last", "last: hf, f32");
+    assert_same_bytes("again/config.json", "last/config.json");
+}
+
+static void shards_are_converted_by_their_folder_or_index(void **state)
+{
+    static struct hf_file file;
+    static struct hf_file part;
+    FILE *index;
+
+    (void)state;
+    make_hf(&file, "transformer.");
+    assert_int_equal(mkdir(in_folder("hf"), 0755), 0);
+    index = fopen(in_folder("hf/model.safetensors.index.json"), "we");
+    fprintf(index, "{\"weight_map\": {");
+    for (int s = 0; s < 2; s++) {
+        char name[64];
+
+        part.count = 0;
+        snprintf(name, sizeof name, "model-0000%d-of-00002.safetensors", s + 1);
+        for (size_t i = (size_t)s; i < file.count; i += 2) {
+            part.tensors[part.count++] = file.tensors[i];
+            fprintf(index, "%s\"%s\": \"%s\"", i > 0 ? ", " : "", file.tensors[i].name, name);
+        }
+        snprintf(name, sizeof name, "hf/model-0000%d-of-00002.safetensors", s + 1);
+        write_hf(&part, name, NULL);
+    }
+    fprintf(index, "}}");
+    fclose(index);
+    write_cddp("begin");
+    assert_converts("--to cddp --heads 3 begin a", "a: cddp");
+    assert_converts("--to cddp --heads 3 hf b", "b: cddp, f32, 5424 parameters");
+    assert_converts("--to cddp --heads 3 hf/model.safetensors.index.json c", "c: cddp, f32");
+    assert_same_bytes("a", "b");
+    assert_same_bytes("a", "c");
+    assert_converts("--info hf", "hf: hf, f32, 5424 parameters");
+    assert_int_equal(unlink(in_folder("hf/model-00001-of-00002.safetensors")), 0);
+    assert_int_equal(run_convert("--info hf"), 1);
+    assert_says("err.txt", "the shard model-00001-of-00002.safetensors that it names, one of 2");
+}
+
 static void a_file_may_become_its_own_conversion(void **state)
 {
     (void)state;
@@ -156,7 +215,13 @@ static void what_is_wrong_is_said_and_nothing_is_written(void **state)
         {"--to llmc --type f16 --heads 3 begin out", 1, "out: format llmc does not hold f16"},
         {"--to llmc --heads 3 begin no/such/out", 1, "open the folder of no/such/out"},
         {"--to hf --heads 3 text out", 1, "text: neither a safetensors file nor a model of llm.c"},
-        {"--to hf --heads 3 empty out", 1, "there are no snapshots"},
+        {"--to hf --heads 3 empty out", 1,
+         "empty: there is no model.safetensors and no model.safetensors.index.json in it: the "
+         "folder is empty; it is not the folder of a run either, for it has no checkpoints\n"},
+        {"--to hf --heads 3 torch out", 1, "but pytorch_model.bin, PyTorch's own format"},
+        {"--to hf --heads 3 torch/pytorch_model.bin out", 1, "PyTorch's own format (torch.save)"},
+        {"--to hf --heads 3 lfs out", 1, "lfs/model.safetensors: neither a safetensors file"},
+        {"--info lfs", 1, "it is a git-lfs pointer in place of the file itself"},
         {"--to hf --heads 3 begin text/out", 1, "text"},
     };
 
@@ -164,6 +229,12 @@ static void what_is_wrong_is_said_and_nothing_is_written(void **state)
     write_cddp("begin");
     support_write_file(in_folder("text"), "some words of text", 18);
     assert_int_equal(mkdir(in_folder("empty"), 0755), 0);
+    assert_int_equal(mkdir(in_folder("torch"), 0755), 0);
+    support_write_file(in_folder("torch/pytorch_model.bin"), "PK\3\4\0\0\10\10\0\0archive/data.pkl",
+                       26);
+    assert_int_equal(mkdir(in_folder("lfs"), 0755), 0);
+    support_write_file(in_folder("lfs/model.safetensors"),
+                       "version https://git-lfs.github.com/spec/v1\n", 43);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(run_convert(cases[i].words), cases[i].status);
         assert_says("err.txt", cases[i].text);
@@ -185,6 +256,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(files_go_from_format_to_format),
+        IN_FOLDER(dropouts_are_written_as_they_are_known),
+        IN_FOLDER(shards_are_converted_by_their_folder_or_index),
         IN_FOLDER(a_file_may_become_its_own_conversion),
         IN_FOLDER(a_run_gives_its_newest_whole_checkpoint),
         IN_FOLDER(heads_that_nothing_tells_are_asked_for_or_assumed),

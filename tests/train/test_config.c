@@ -305,9 +305,13 @@ static void a_broken_or_missing_file_is_named(void **state)
     char absent[4300];
 
     (void)state;
-    assert_string_equal(message("model = {\n type = ;\n};\n", NULL), "small.conf:2: syntax error");
+    assert_string_equal(message("model = {\n type = ;\n};\n", NULL),
+                        "small.conf:2: syntax error: a value of type is expected here, not ;\n"
+                        "     type = ;\n"
+                        "            ^");
     assert_string_equal(message("train = { seed = 1; seed = 2; };\n" FILES, NULL),
-                        "small.conf:1: duplicate setting name");
+                        "small.conf:1: seed is there twice; the first is in line 1\n"
+                        "    train = { seed = 1; seed = 2; };");
     snprintf(absent, sizeof absent, "%s/absent.conf", folder);
     assert_int_equal(cddpi_config_load(absent, NULL, 0, &config), CDDP_ERR_CONFIG);
     assert_non_null(strstr(cddp_last_error(), "absent.conf: No such file or directory"));

@@ -1,6 +1,7 @@
 /* idx.c - owns datasets in IDX files: what their headers must say, and how the ranks of a machine
  * come to read each file once. */
 #include "base/error.h"
+#include "base/foreign.h"
 #include "base/log.h"
 #include "data/dataset_memory.h"
 #include "data/files/exchange.h"
@@ -50,10 +51,13 @@ static cddp_status check_magic(const char *path, const struct cddpi_data_file *f
                           file->bytes);
     }
     if (data[0] != 0 || data[1] != 0) {
+        char words[CDDPI_FOREIGN_WORDS_BYTES];
+
         return cddpi_fail(
             CDDP_ERR_FORMAT,
-            "%s: not an IDX file: it begins with %02x %02x %02x %02x, not with 00 00 08 %02x", path,
-            data[0], data[1], data[2], data[3], (unsigned)low);
+            "%s: not an IDX file: it begins with %02x %02x %02x %02x, not with 00 00 08 %02x%s",
+            path, data[0], data[1], data[2], data[3], (unsigned)low,
+            cddpi_foreign_words(data, file->bytes, words));
     }
     if (data[2] != UNSIGNED_BYTES) {
         return cddpi_fail(

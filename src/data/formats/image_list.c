@@ -4,16 +4,25 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/utf8.h"
+#include "data/formats/folder_visits.h"
 #include "data/images/decode.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { MOST_DEPTH = 32, FIRST_BYTES = 1 << 16 };
+enum {
+    MOST_DEPTH = 32,
+    MOST_WAYS = 16, /* in which links may lead to one folder of a class */
+    FIRST_BYTES = 1 << 16,
+    SHOWN_LEFT_OUT = 160
+};
 
 /* Names below the root, or in a folder. */
 struct names {
@@ -26,7 +35,10 @@ struct list {
     const char *root;
     struct cddpi_growable_mapping mapping;
     size_t used;
-    bool checked_jpeg, checked_png; /* that this build can decode them */
+    bool checked_jpeg, checked_png;    /* that this build can decode them */
+    struct cddpi_folder_visits visits; /* of this class */
+    size_t left_out;                   /* what other programs have left between the images */
+    char left_out_names[SHOWN_LEFT_OUT];
 };
 
 static cddp_status no_memory(const char *root)
@@ -102,6 +114,40 @@ static cddp_status check_name(struct list *list, const char *path, const char *n
     return status;
 }
 
+/* Whether other programs make folders, or files, of the name @p name beside what they work on: it
+ * is hidden, or a name that only they use. */
+static bool is_left_over(const char *name, bool is_folder)
+{
+    static const char *const names[] = {
+        "__MACOSX",  "__pycache__", "@eaDir",        "@Recycle",     "#recycle",
+        "#snapshot", "~snapshot",   "lost+found",    "$RECYCLE.BIN", "RECYCLER",
+        "Thumbs",    "Thumbs.db",   "thumbnails.db", "desktop.ini",  "System Volume Information"};
+
+    if (!is_folder) { /* macOS's other half of a file, which has an image's name and is none */
+        return strncmp(name, "._", 2) == 0;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcasecmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return name[0] == '.';
+}
+
+static void leave_out(struct list *list, const char *path)
+{
+    size_t used = strlen(list->left_out_names);
+    char *shown = cddpi_utf8_clean(path, strlen(path));
+    size_t bytes = shown != NULL ? strlen(shown) : 0;
+
+    list->left_out++;
+    if (bytes > 0 && used + bytes + 3 <= sizeof list->left_out_names) {
+        snprintf(list->left_out_names + used, sizeof list->left_out_names - used, "%s%s",
+                 used > 0 ? ", " : "", shown);
+    }
+    cddpi_free(shown);
+}
+
 enum kind { FOLDER, REGULAR, OTHER };
 
 /* What @p entry of the folder @p dir is; behind a link, where it leads. */
@@ -122,6 +168,49 @@ static enum kind kind_of(DIR *dir, const struct dirent *entry)
     return S_ISDIR(info.st_mode) ? FOLDER : S_ISREG(info.st_mode) ? REGULAR : OTHER;
 }
 
+/* What @p entry of the folder @p dir is, as seen from the root @p name; @p out says whether it is
+ * wanted. */
+static cddp_status look_at_entry(struct list *list, DIR *dir, const struct dirent *entry,
+                                 const char *name, bool with_images, enum kind *out_kind, bool *out)
+{
+    *out_kind = kind_of(dir, entry);
+    *out = *out_kind == FOLDER;
+    if (*out_kind == OTHER || (*out_kind == REGULAR && !with_images)) {
+        return CDDP_OK;
+    }
+    if (is_left_over(entry->d_name, *out_kind == FOLDER)) {
+        *out = false;
+        leave_out(list, name);
+        return CDDP_OK;
+    }
+    return *out_kind == REGULAR ? check_name(list, name, entry->d_name, out) : CDDP_OK;
+}
+
+/* A folder of a class that is come to again and again leads to others as often, and links from each
+ * to the next double the ways with every one. */
+static cddp_status count_visit(struct list *list, DIR *dir, const char *path)
+{
+    struct stat info;
+    unsigned times = 0;
+    cddp_status status;
+
+    if (fstat(dirfd(dir), &info) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
+    }
+    status = cddpi_folder_visits_add(&list->visits, &info, &times);
+    if (status != CDDP_OK) {
+        return no_memory(list->root);
+    }
+    if (times > MOST_WAYS) {
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: links lead to this folder in more than %d ways: does a link lead to a folder "
+            "above it?",
+            path, MOST_WAYS);
+    }
+    return CDDP_OK;
+}
+
 /* Names of the folders in @p below ("": the root itself), and of the images there, both as seen
  * from the root. */
 static cddp_status read_folder(struct list *list, const char *below, struct names *folders,
@@ -140,18 +229,19 @@ static cddp_status read_folder(struct list *list, const char *below, struct name
         status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno, "%s",
                                   path);
     }
+    if (status == CDDP_OK) {
+        status = count_visit(list, dir, path);
+    }
     while (status == CDDP_OK && (errno = 0, entry = readdir(dir)) != NULL) {
         enum kind kind = OTHER;
-        bool wanted = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+        bool wanted = false;
         char *name = NULL;
 
-        if (wanted) {
-            kind = kind_of(dir, entry);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             name = cddpi_format("%s%s%s", below, slash, entry->d_name);
-            wanted = kind == FOLDER;
-        }
-        if (kind == REGULAR && images != NULL && name != NULL) {
-            status = check_name(list, name, entry->d_name, &wanted);
+            status = name != NULL
+                         ? look_at_entry(list, dir, entry, name, images != NULL, &kind, &wanted)
+                         : no_memory(list->root);
         }
         if (status == CDDP_OK && wanted) {
             status = add_name(list->root, kind == FOLDER ? folders : images, name);
@@ -229,6 +319,7 @@ static cddp_status append_class(struct list *list, const char *name)
     struct names images = {NULL, 0, 0};
     cddp_status status = walk(list, name, 1, &images);
 
+    cddpi_folder_visits_clear(&list->visits);
     if (status == CDDP_OK && images.count == 0) {
         status = cddpi_fail(CDDP_ERR_FORMAT,
                             "%s/%s: a class without an image: no file below it is named .jpg, "
@@ -250,10 +341,12 @@ static cddp_status append_classes(struct list *list)
     struct names classes = {NULL, 0, 0};
     cddp_status status = read_folder(list, "", &classes, NULL);
 
+    cddpi_folder_visits_clear(&list->visits);
     if (status == CDDP_OK && classes.count == 0) {
         status = cddpi_fail(CDDP_ERR_FORMAT,
-                            "%s: there is no folder in it, but each class of images is one",
-                            list->root);
+                            "%s: there is no folder in it%s%s, but each class of images is one",
+                            list->root, list->left_out > 0 ? " but those of other programs, " : "",
+                            list->left_out_names);
     }
     if (status == CDDP_OK) {
         qsort(classes.values, classes.count, sizeof *classes.values, compare_names);
@@ -274,6 +367,13 @@ cddp_status cddpi_image_list_make(const char *root, bool shareable, struct cddpi
         return status;
     }
     status = append_classes(&list);
+    if (status == CDDP_OK && list.left_out > 0) {
+        cddpi_log(
+            CDDPI_LOG_WARN,
+            "%s: left out, since other programs make such folders and files beside images: %s%s "
+            "(%zu in all; torchvision's ImageFolder would take them)",
+            root, list.left_out_names, list.left_out > 1 ? ", for example" : "", list.left_out);
+    }
     if (status == CDDP_OK) {
         status = cddpi_growable_mapping_resize(root, list.used, &list.mapping);
     }

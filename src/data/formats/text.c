@@ -5,7 +5,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/foreign.h"
 #include "base/memory_left.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -135,6 +137,14 @@ static cddp_status open_next(struct cddpi_text *text)
     }
     text->next_file++;
     text->at = 0;
+    if (status == CDDP_OK) {
+        const char *kind = cddpi_foreign_to_text(text->file.data, text->file.bytes);
+
+        if (kind != NULL) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s: not text: it is %s", path, kind);
+        }
+        text->at = cddpi_utf8_mark((const char *)text->file.data, text->file.bytes);
+    }
     return status;
 }
 

@@ -2,6 +2,7 @@
  * be larger than memory, so they are mapped, and their tokens first seen when a batch
  * needs them. */
 #include "base/error.h"
+#include "base/foreign.h"
 #include "data/dataset_memory.h"
 #include "data/files/exchange.h"
 #include "data/files/gzip.h"
@@ -35,8 +36,12 @@ static uint32_t read_u32(const uint8_t *in)
     return in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
 }
 
-static cddp_status find_form(const char *path, uint32_t magic, const struct form **out)
+static cddp_status find_form(const char *path, const struct cddpi_data_file *file,
+                             const struct form **out)
 {
+    uint32_t magic = read_u32(file->data);
+    char words[CDDPI_FOREIGN_WORDS_BYTES];
+
     for (size_t i = 0; i < FORMS; i++) {
         if (forms[i].magic == magic) {
             *out = &forms[i];
@@ -52,8 +57,9 @@ static cddp_status find_form(const char *path, uint32_t magic, const struct form
     return cddpi_fail(CDDP_ERR_FORMAT,
                       "%s: byte 0: the file begins with the number %" PRIu32
                       ", but a file of tokens begins with %" PRIu32 " (GPT-2's) or %" PRIu32
-                      " (Llama 3's)",
-                      path, magic, forms[0].magic, forms[1].magic);
+                      " (Llama 3's)%s",
+                      path, magic, forms[0].magic, forms[1].magic,
+                      cddpi_foreign_words(file->data, file->bytes, words));
 }
 
 /* Everything the header says against everything the file holds. */
@@ -61,6 +67,7 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
                                const struct form **out_form, struct cddpi_token_shard *out)
 {
     const struct form *form = NULL;
+    char words[CDDPI_FOREIGN_WORDS_BYTES];
     uint32_t version, count;
     uint64_t bytes;
     cddp_status status;
@@ -71,11 +78,15 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
             "%s: the file is gzip'd, but files of tokens are read in place: gunzip it first", path);
     }
     if (file->bytes < HEADER_BYTES) {
+        bool own = file->bytes >= 4 && (read_u32(file->data) == forms[0].magic ||
+                                        read_u32(file->data) == forms[1].magic);
+
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: truncated: the file has %zu bytes, too few for its header of %d",
-                          path, file->bytes, HEADER_BYTES);
+                          "%s: truncated: the file has %zu bytes, too few for its header of %d%s",
+                          path, file->bytes, HEADER_BYTES,
+                          own ? "" : cddpi_foreign_words(file->data, file->bytes, words));
     }
-    status = find_form(path, read_u32(file->data), &form);
+    status = find_form(path, file, &form);
     if (status != CDDP_OK) {
         return status;
     }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/foreign.h"
 
 #include <string.h>
 
@@ -45,6 +46,7 @@ cddp_status cddpi_image_decode(const char *path, const uint8_t *data, size_t byt
 {
     static const uint8_t jpeg[] = {0xff, 0xd8, 0xff};
     static const uint8_t png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    char words[CDDPI_FOREIGN_WORDS_BYTES];
     uint8_t head[4] = {0};
 
     if (bytes >= sizeof jpeg && memcmp(data, jpeg, sizeof jpeg) == 0) {
@@ -59,6 +61,7 @@ cddp_status cddpi_image_decode(const char *path, const uint8_t *data, size_t byt
     memcpy(head, data, bytes < sizeof head ? bytes : sizeof head);
     return cddpi_fail(CDDP_ERR_FORMAT,
                       "%s: neither a JPEG nor a PNG file: it has %zu bytes and begins with %02x "
-                      "%02x %02x %02x",
-                      path, bytes, head[0], head[1], head[2], head[3]);
+                      "%02x %02x %02x%s",
+                      path, bytes, head[0], head[1], head[2], head[3],
+                      cddpi_foreign_words(data, bytes, words));
 }

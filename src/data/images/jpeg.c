@@ -18,7 +18,9 @@
 #include <jerror.h>
 
 enum {
-    MOST_SCANS = 500, /* of a progressive file, each of which goes over all of it */
+    MOST_SCANS =
+        500, /* of a progressive file, each of which goes over all of it: so a large image */
+    LEAST_SCANS = 32, /* may have fewer, but as many as any program makes */
     MOST_LIBRARY_BYTES = 1 << 30,
     CMYK = 4
 };
@@ -99,15 +101,27 @@ static void skip(j_decompress_ptr library, long bytes)
     }
 }
 
+/* So many that all of them together take about a second, and no small image is refused. */
+static int most_scans(const struct jpeg_decompress_struct *library)
+{
+    static const uint64_t work = (uint64_t)1 << 31; /* pixels x scans */
+    uint64_t pixels = (uint64_t)library->image_width * library->image_height;
+    uint64_t most = pixels > 0 ? work / pixels : MOST_SCANS;
+
+    return most > MOST_SCANS ? MOST_SCANS : most < LEAST_SCANS ? LEAST_SCANS : (int)most;
+}
+
 static void on_progress(j_common_ptr library)
 {
     struct decoder *decoder = decoder_of(library);
+    int most = most_scans(&decoder->library);
 
-    if (decoder->library.input_scan_number > MOST_SCANS) {
+    if (decoder->library.input_scan_number > most) {
         decoder->status = cddpi_fail(CDDP_ERR_FORMAT,
-                                     "%s: the JPEG file has more than %d scans: nobody's camera "
-                                     "makes such",
-                                     decoder->path, MOST_SCANS);
+                                     "%s: the JPEG file has more than %d scans of %u x %u pixels: "
+                                     "nobody's camera makes such",
+                                     decoder->path, most, decoder->library.image_width,
+                                     decoder->library.image_height);
         give_up(decoder);
     }
 }

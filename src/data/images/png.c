@@ -75,6 +75,11 @@ static void open_decoder(struct decoder *decoder)
     }
     png_set_read_fn(decoder->library, decoder, on_read);
     png_set_user_limits(decoder->library, CDDPI_IMAGE_MOST_SIDE, CDDPI_IMAGE_MOST_SIDE);
+#ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
+    /* profiles, texts and the like are passed over, not inflated: a file could have any number of
+     * them, and none of them changes a pixel */
+    png_set_keep_unknown_chunks(decoder->library, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+#endif
     png_set_chunk_malloc_max(decoder->library, MOST_CHUNK_BYTES);
     png_set_chunk_cache_max(decoder->library, MOST_KEPT_CHUNKS);
 }

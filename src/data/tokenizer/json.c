@@ -53,6 +53,53 @@ static cddp_status check_model(const char *path, const json_t *model)
     return CDDP_OK;
 }
 
+/* Whether one of a template's parts, such as {"Sequence": ...} or {"SpecialToken": ...}, is more
+ * than the text's own tokens. A template for pairs of texts does not matter: there are none. */
+static bool adds_tokens(const json_t *post)
+{
+    const char *type = json_string_value(json_object_get(post, "type"));
+    const json_t *parts = json_object_get(post, "processors");
+    const json_t *single = json_object_get(post, "single");
+
+    if (type != NULL && strcmp(type, "ByteLevel") == 0) { /* it changes places, not tokens */
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        if (adds_tokens(json_array_get(parts, i))) {
+            return true;
+        }
+    }
+    if (type != NULL && strcmp(type, "Sequence") == 0) {
+        return !json_is_array(parts);
+    }
+    return type == NULL || strcmp(type, "TemplateProcessing") != 0 ||
+           json_array_size(single) != 1 ||
+           !json_is_object(json_object_get(json_array_get(single, 0), "Sequence"));
+}
+
+static cddp_status check_ends(const char *path, const json_t *root)
+{
+    static const char *const limits[] = {"truncation", "padding"};
+    const json_t *post = json_object_get(root, "post_processor");
+    char buffer[CDDPI_SHOWN_BYTES];
+
+    if (!is_nothing(post) && adds_tokens(post)) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: post_processor is %s, which adds tokens that are not in the text: "
+                          "set post_processor to null if they are not wanted",
+                          path, type_of(post, buffer));
+    }
+    for (int i = 0; i < 2; i++) {
+        if (!is_nothing(json_object_get(root, limits[i]))) {
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s: %s is set, but texts are read whole and as they are: set %s to "
+                              "null",
+                              path, limits[i], limits[i]);
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check(const char *path, const json_t *root)
 {
     const json_t *words = json_object_get(root, "pre_tokenizer");
@@ -123,10 +170,13 @@ cddp_status cddpi_tokenizer_load_json(struct cddpi_tokenizer *tokenizer, const c
     const char *type = json_string_value(json_object_get(model, "type"));
     cddp_status status;
 
-    if (type != NULL && strcmp(type, "WordLevel") == 0) {
+    status = check_ends(path, root);
+    if (status == CDDP_OK && type != NULL && strcmp(type, "WordLevel") == 0) {
         return cddpi_word_level_load(tokenizer, path, root);
     }
-    status = check(path, root);
+    if (status == CDDP_OK) {
+        status = check(path, root);
+    }
     if (status == CDDP_OK) {
         status = cddpi_tokenizer_build_tokens(&build);
     }

@@ -3,6 +3,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/foreign.h"
+#include "base/json.h"
+#include "base/utf8.h"
 #include "data/files/data_file.h"
 
 #include <errno.h>
@@ -72,6 +75,11 @@ static cddp_status open_file(const char *path, struct cddpi_data_file *out)
                             out->bytes);
         cddpi_data_file_close(out);
     }
+    if (status == CDDP_OK && cddpi_foreign_to_text(out->data, out->bytes) != NULL) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: not a vocabulary: it is %s", path,
+                            cddpi_foreign_to_text(out->data, out->bytes));
+        cddpi_data_file_close(out);
+    }
     return status;
 }
 
@@ -81,8 +89,7 @@ static cddp_status parse(const char *path, const struct cddpi_data_file *data_fi
     json_error_t error;
     char text[CDDPI_SHOWN_BYTES];
 
-    *out = json_loadb((const char *)data_file->data, data_file->bytes, JSON_REJECT_DUPLICATES,
-                      &error);
+    *out = cddpi_json_load(data_file->data, data_file->bytes, JSON_REJECT_DUPLICATES, &error);
     if (*out == NULL) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: line %d, column %d: %s", path, error.line,
                           error.column,
@@ -99,8 +106,9 @@ static cddp_status parse(const char *path, const struct cddpi_data_file *data_fi
 static cddp_status read_merges(struct cddpi_tokenizer_build *build, const char *path,
                                const struct cddpi_data_file *data_file)
 {
-    const char *at = (const char *)data_file->data;
-    const char *end = at + data_file->bytes;
+    const char *begin = (const char *)data_file->data;
+    const char *at = begin + cddpi_utf8_mark(begin, data_file->bytes);
+    const char *end = begin + data_file->bytes;
     size_t lines = 1;
     cddp_status status;
 
@@ -175,7 +183,7 @@ static cddp_status load_from_tokens(struct cddpi_tokenizer *tokenizer, const cha
 
 static bool looks_like_json(const struct cddpi_data_file *data_file)
 {
-    size_t at = 0;
+    size_t at = cddpi_utf8_mark((const char *)data_file->data, data_file->bytes);
 
     while (at < data_file->bytes && memchr(" \t\r\n", data_file->data[at], 4) != NULL) {
         at++;
@@ -212,6 +220,7 @@ static cddp_status load_file(struct cddpi_tokenizer *tokenizer, const char *path
 {
     struct cddpi_data_file data_file;
     cddp_status status = open_file(path, &data_file);
+    char words[CDDPI_FOREIGN_WORDS_BYTES];
     bool is_json;
     char *other;
 
@@ -227,7 +236,8 @@ static cddp_status load_file(struct cddpi_tokenizer *tokenizer, const char *path
     } else {
         status = cddpi_fail(
             CDDP_ERR_FORMAT,
-            "%s: it is not JSON, and its name ends in neither vocab.bpe nor merges.txt", path);
+            "%s: it is not JSON, and its name ends in neither vocab.bpe nor merges.txt%s", path,
+            cddpi_foreign_words(data_file.data, data_file.bytes, words));
     }
     cddpi_free(other);
     return cddpi_data_file_finish(&data_file, status);

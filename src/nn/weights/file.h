@@ -5,7 +5,11 @@
 
 #include "nn/weights/weights.h"
 
+#include <jansson.h>
 #include <stdbool.h>
+
+enum { CDDPI_GPT2_DROPOUTS = 3 }; /* keys of Hugging Face's config.json */
+extern const char *const cddpi_gpt2_dropouts[CDDPI_GPT2_DROPOUTS];
 
 enum {
     CDDPI_GPT2_NAME_BYTES = 48,
@@ -46,12 +50,39 @@ struct cddpi_weights_view {
     bool transposed; /* it lies there as columns x rows */
 };
 
+/* The safetensors files that a model lies in: one, or the shards of an index. */
+struct cddpi_weights_files {
+    cddp_safetensors **files;
+    char **paths;
+    size_t count;
+};
+
+/** Open the file, or the index and all its shards, at @p path: each tensor is there once. What is
+ *  open stays for cddpi_weights_files_close(), also after a failure. */
+cddp_status cddpi_weights_files_open(const char *path, struct cddpi_weights_files *files);
+void cddpi_weights_files_close(struct cddpi_weights_files *files); /* accepts zeroed ones */
+/** As cddpi_safetensors_look(), for each of them. */
+cddp_status cddpi_weights_files_look(const struct cddpi_weights_files *files);
+/** Whether @p path is called as an index is. */
+bool cddpi_weights_is_index(const char *path);
+
+/** The file that a folder of weights is read from, to be released with cddpi_free(); if it has
+ * none, what it has instead: CDDP_ERR_NOT_FOUND. */
+cddp_status cddpi_weights_find_in_folder(const char *folder, char **out);
+
+/** @p name beside the file at @p path; NULL: no memory. */
+char *cddpi_weights_beside(const char *path, const char *name);
+/** All of a JSON file of at most @p most bytes, to be released with json_decref(). */
+cddp_status cddpi_weights_read_json(const char *path, size_t most, json_t **out_root);
+
 struct cddpi_weights {
     enum cddpi_weights_format format;
     struct cddpi_gpt2_shape shape;
-    struct cddpi_weights_view *views; /* in cddp's order */
+    double dropouts[CDDPI_GPT2_DROPOUTS]; /* of the model's training; 0 where nothing tells */
+    struct cddpi_weights_view *views;     /* in cddp's order */
     size_t count;
-    cddp_safetensors *file; /* or: */
+    bool table_of_head;               /* the file has wte under its other name, lm_head */
+    struct cddpi_weights_files files; /* or: */
     struct cddpi_mapped_file *mapped;
     const unsigned char *map;
     size_t map_bytes;
@@ -63,8 +94,8 @@ cddp_status cddpi_weights_checked(const struct cddpi_weights *weights, cddp_stat
 /** Allocate the views of a file whose shape is known. */
 cddp_status cddpi_weights_make_views(struct cddpi_weights *weights, const char *path);
 
-/** Fill @p weights from a safetensors file; what is open stays for cddpi_weights_close(). */
-cddp_status cddpi_weights_open_safetensors(struct cddpi_weights *weights, const char *path);
+/** Find the GPT-2 in the safetensors files that @p weights has open. */
+cddp_status cddpi_weights_place_safetensors(struct cddpi_weights *weights, const char *path);
 
 /** Whether the file begins as llm.c's models do; an error if it begins like neither format. */
 cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc);

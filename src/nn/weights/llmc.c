@@ -3,6 +3,7 @@
  * blocks. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/foreign.h"
 #include "base/mapped_file.h"
 #include "base/replace.h"
 #include "nn/weights/file.h"
@@ -45,12 +46,10 @@ static const char *other_kind(int32_t magic)
     return NULL;
 }
 
-cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
+/* The first bytes of the file @p path. */
+static cddp_status read_begin(const char *path, unsigned char begin[CDDPI_FOREIGN_LOOKED_AT],
+                              size_t *out_bytes)
 {
-    struct {
-        int32_t words[2];
-        char brace[4]; /* where a safetensors file begins its JSON */
-    } begin = {{0}, "{"};
     int fd = cddpi_file_open_read(path);
     ssize_t got;
 
@@ -58,24 +57,42 @@ cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
         return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
                                 "open %s", path);
     }
-    got = pread(fd, &begin, sizeof begin, 0);
+    got = pread(fd, begin, CDDPI_FOREIGN_LOOKED_AT, 0);
     close(fd);
-    if (got < (ssize_t)sizeof begin || begin.brace[0] == '{') {
-        begin.brace[0] = '{'; /* if it is too short, the reader says so */
+    *out_bytes = got > 0 ? (size_t)got : 0;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
+{
+    enum { LEAST_BYTES = 12, AT_BRACE = 8 }; /* where a safetensors file begins its JSON */
+    unsigned char begin[CDDPI_FOREIGN_LOOKED_AT];
+    char text[CDDPI_FOREIGN_WORDS_BYTES];
+    int32_t words[2];
+    size_t bytes = 0;
+    cddp_status status = read_begin(path, begin, &bytes);
+
+    if (status != CDDP_OK) {
+        return status;
     }
-    /* a safetensors file whose header is as long as the magic has 0 in its second word */
-    *out_llmc = begin.words[AT_MAGIC] == MAGIC && begin.words[AT_VERSION] != 0;
-    if (*out_llmc || begin.brace[0] == '{') {
+    *out_llmc = false;
+    if (bytes < LEAST_BYTES) { /* if it is too short, the reader says so */
         return CDDP_OK;
     }
-    if (other_kind(begin.words[AT_MAGIC]) != NULL) {
+    memcpy(words, begin, sizeof words);
+    /* a safetensors file whose header is as long as the magic has 0 in its second word */
+    *out_llmc = words[AT_MAGIC] == MAGIC && words[AT_VERSION] != 0;
+    if (*out_llmc || begin[AT_BRACE] == '{') {
+        return CDDP_OK;
+    }
+    if (other_kind(words[AT_MAGIC]) != NULL) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: a file of llm.c's, but not a model: %s", path,
-                          other_kind(begin.words[AT_MAGIC]));
+                          other_kind(words[AT_MAGIC]));
     }
     return cddpi_fail(CDDP_ERR_FORMAT,
                       "%s: neither a safetensors file nor a model of llm.c (it begins with %d, not "
-                      "with %d)",
-                      path, begin.words[AT_MAGIC], MAGIC);
+                      "with %d)%s",
+                      path, words[AT_MAGIC], MAGIC, cddpi_foreign_words(begin, bytes, text));
 }
 
 static cddp_status map_file(struct cddpi_weights *weights, const char *path)

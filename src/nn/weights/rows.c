@@ -18,6 +18,8 @@ enum {
     PANEL_ELEMENTS = 1 << 18 /* rows that are put together */
 };
 
+const char *const cddpi_gpt2_dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+
 /* A block's tensors; sizes in units of embed. */
 static const struct {
     const char *name;
@@ -84,8 +86,8 @@ cddp_status cddpi_weights_make_views(struct cddpi_weights *weights, const char *
 
 cddp_status cddpi_weights_checked(const struct cddpi_weights *weights, cddp_status status)
 {
-    cddp_status whole = weights->file != NULL ? cddpi_safetensors_look(weights->file)
-                                              : cddpi_mapped_file_look(weights->mapped);
+    cddp_status whole = weights->files.count > 0 ? cddpi_weights_files_look(&weights->files)
+                                                 : cddpi_mapped_file_look(weights->mapped);
 
     return whole == CDDP_OK ? status : whole;
 }

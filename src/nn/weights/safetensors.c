@@ -1,24 +1,25 @@
-/* safetensors.c - owns finding a GPT-2's tensors in a safetensors file, written by cddp or Hugging
- * Face: their names are the same but for a prefix, and the first linear weight that is not square
+/* safetensors.c - owns finding a GPT-2's tensors in safetensors files, written by cddp or Hugging
+ * Face: their names are the same but for wrappers, and the first linear weight that is not square
  * tells which way round all of them lie. */
 #include "checkpoint/safetensors.h"
 #include "base/error.h"
 #include "base/number.h"
-#include "nn/weights/file.h"
+#include "nn/weights/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char prefix[] = "transformer.";
+static const char head_name[] = "lm_head.weight";
+static const char table_name[] = "wte.weight";
 
 enum { SHAPE_BYTES = 224 };
 
-/* A file being looked at. */
+/* Files being looked at. */
 struct looking {
     struct cddpi_weights *weights;
     const char *path;
-    const char *prefix; /* "transformer." or "" */
+    struct cddpi_weights_names names;
 };
 
 /* Words the type and shape of a tensor, as "i32 [2, 3]". */
@@ -34,43 +35,43 @@ static const char *describe(const cddp_tensor *tensor, char text[SHAPE_BYTES])
     return text;
 }
 
-static cddp_status tensor_fail(const struct looking *at, const cddp_tensor *tensor,
+static cddp_status tensor_fail(const struct looking *at, const struct cddpi_named_tensor *found,
                                const char *wanted)
 {
+    const cddp_tensor *tensor = found->tensor;
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
     char shape[SHAPE_BYTES];
 
-    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted", at->path,
+    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted",
+                      at->weights->files.paths[found->file],
                       cddpi_printable(tensor->name, name, sizeof name), describe(tensor, shape),
                       wanted);
 }
 
 static cddp_status missing(const struct looking *at, const char *name)
 {
-    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s%s\" is missing", at->path, at->prefix,
-                      name);
+    return cddpi_weights_names_missing(&at->names, at->path, name);
 }
 
-static const cddp_tensor *find(const struct looking *at, const char *name)
+static const struct cddpi_named_tensor *find(const struct looking *at, const char *name)
 {
-    char full[sizeof prefix + CDDPI_GPT2_NAME_BYTES];
-
-    snprintf(full, sizeof full, "%s%s", at->prefix, name);
-    return cddp_safetensors_find(at->weights->file, full);
+    return cddpi_weights_names_find(&at->names, name);
 }
 
 /* One of the embeddings: its sizes. */
 static cddp_status find_table(const struct looking *at, const char *name, int64_t *out_rows,
                               int64_t *out_columns)
 {
-    const cddp_tensor *tensor = find(at, name);
+    const struct cddpi_named_tensor *found = find(at, name);
+    const cddp_tensor *tensor;
 
-    if (tensor == NULL) {
+    if (found == NULL) {
         return missing(at, name);
     }
+    tensor = found->tensor;
     if (tensor->dims != 2 || tensor->shape[0] < 1 || tensor->shape[0] > CDDPI_GPT2_TOKENS_MAX ||
         tensor->shape[1] < 1 || tensor->shape[1] > CDDPI_GPT2_EMBED_MAX) {
-        return tensor_fail(at, tensor, "a matrix [entries, embed]");
+        return tensor_fail(at, found, "a matrix [entries, embed]");
     }
     *out_rows = tensor->shape[0];
     *out_columns = tensor->shape[1];
@@ -81,9 +82,14 @@ static cddp_status find_table(const struct looking *at, const char *name, int64_
 static cddp_status find_shape(struct looking *at)
 {
     struct cddpi_gpt2_shape *shape = &at->weights->shape;
-    const cddp_tensor *attention;
+    const struct cddpi_named_tensor *attention;
     int64_t columns = 0;
-    cddp_status status = find_table(at, "wte.weight", &shape->vocab, &shape->embed);
+    cddp_status status;
+
+    /* the head is the same matrix, and some programs keep only one of the two names */
+    at->weights->table_of_head = find(at, table_name) == NULL && find(at, head_name) != NULL;
+    status = find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
+                        &shape->embed);
 
     if (status == CDDP_OK) {
         status = find_table(at, "wpe.weight", &shape->context, &columns);
@@ -107,7 +113,8 @@ static cddp_status find_shape(struct looking *at)
     if (attention == NULL) {
         return missing(at, "h.0.attn.c_attn.weight");
     }
-    at->weights->format = attention->dims == 2 && attention->shape[0] == shape->embed
+    at->weights->format = attention->tensor->dims == 2 &&
+                                  attention->tensor->shape[0] == shape->embed
                               ? CDDPI_WEIGHTS_HF
                               : CDDPI_WEIGHTS_CDDP;
     return CDDP_OK;
@@ -175,8 +182,10 @@ static bool is_float(cddp_type type)
 }
 
 /* Note where the tensor lies that is number @p index of the GPT-2. */
-static cddp_status place(const struct looking *at, const cddp_tensor *found, size_t index)
+static cddp_status place(const struct looking *at, const struct cddpi_named_tensor *named,
+                         size_t index)
 {
+    const cddp_tensor *found = named->tensor;
     struct cddpi_weights *weights = at->weights;
     struct cddpi_gpt2_tensor tensor;
     int64_t rows;
@@ -196,7 +205,7 @@ static cddp_status place(const struct looking *at, const cddp_tensor *found, siz
         } else {
             snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld]", (long long)columns);
         }
-        return tensor_fail(at, found, wanted);
+        return tensor_fail(at, named, wanted);
     }
     weights->views[index] = (struct cddpi_weights_view){
         .data = found->data, .type = found->type, .transposed = transposed};
@@ -206,13 +215,13 @@ static cddp_status place(const struct looking *at, const cddp_tensor *found, siz
 static cddp_status place_all(struct looking *at)
 {
     const struct cddpi_weights *weights = at->weights;
-    size_t length = strlen(at->prefix);
-    const cddp_tensor *found;
 
-    for (size_t i = 0; (found = cddp_safetensors_at(weights->file, i)) != NULL; i++) {
-        bool inside = strncmp(found->name, at->prefix, length) == 0;
-        size_t index = inside ? cddpi_gpt2_index(&weights->shape, found->name + length)
-                              : weights->count;
+    for (size_t i = 0; i < at->names.count; i++) {
+        const struct cddpi_named_tensor *found = &at->names.rows[i];
+        bool is_head = strcmp(found->name, head_name) == 0;
+        size_t index = is_head && weights->table_of_head
+                           ? 0
+                           : cddpi_gpt2_index(&weights->shape, found->name);
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
         if (index < weights->count) {
@@ -221,11 +230,11 @@ static cddp_status place_all(struct looking *at)
             if (status != CDDP_OK) {
                 return status;
             }
-        } else if (strcmp(found->name, "lm_head.weight") != 0 &&
-                   !(inside && is_mask(&weights->shape, found->name + length))) {
+        } else if (!is_head && !is_mask(&weights->shape, found->name)) {
             return cddpi_fail(CDDP_ERR_FORMAT,
-                              "%s: tensor \"%s\" is not part of a GPT-2 of %lld blocks", at->path,
-                              cddpi_printable(found->name, name, sizeof name),
+                              "%s: tensor \"%s\" is not part of a GPT-2 of %lld blocks",
+                              weights->files.paths[found->file],
+                              cddpi_printable(found->tensor->name, name, sizeof name),
                               (long long)weights->shape.blocks);
         }
     }
@@ -244,18 +253,20 @@ static cddp_status place_all(struct looking *at)
 static cddp_status check_head(const struct looking *at)
 {
     const struct cddpi_weights *weights = at->weights;
-    const cddp_tensor *head = cddp_safetensors_find(weights->file, "lm_head.weight");
+    const struct cddpi_named_tensor *found = find(at, head_name);
     int64_t rows = weights->shape.vocab;
+    const cddp_tensor *head;
     char wanted[96];
 
-    if (head == NULL) {
+    if (found == NULL || weights->table_of_head) {
         return CDDP_OK;
     }
+    head = found->tensor;
     if (!is_float(head->type) || head->dims != 2 || head->shape[0] != rows ||
         head->shape[1] != weights->shape.embed) {
         snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld, %lld]", (long long)rows,
                  (long long)weights->shape.embed);
-        return tensor_fail(at, head, wanted);
+        return tensor_fail(at, found, wanted);
     }
     if (!cddpi_weights_same(&weights->views[0],
                             &(struct cddpi_weights_view){.data = head->data, .type = head->type},
@@ -271,9 +282,12 @@ static cddp_status check_head(const struct looking *at)
 static cddp_status find_heads(const struct looking *at)
 {
     struct cddpi_gpt2_shape *shape = &at->weights->shape;
-    const char *text = cddp_safetensors_metadata(at->weights->file, "heads");
+    const char *text = NULL;
     char shown[32];
 
+    for (size_t i = 0; i < at->weights->files.count && text == NULL; i++) {
+        text = cddp_safetensors_metadata(at->weights->files.files[i], "heads");
+    }
     if (text != NULL && (!cddpi_parse_integer(text, 1, shape->embed, &shape->heads) ||
                          shape->embed % shape->heads != 0)) {
         return cddpi_fail(
@@ -285,18 +299,14 @@ static cddp_status find_heads(const struct looking *at)
     return CDDP_OK;
 }
 
-cddp_status cddpi_weights_open_safetensors(struct cddpi_weights *weights, const char *path)
+cddp_status cddpi_weights_place_safetensors(struct cddpi_weights *weights, const char *path)
 {
-    struct looking at = {.weights = weights, .path = path, .prefix = ""};
-    cddp_status status = cddp_safetensors_open(path, &weights->file);
+    struct looking at = {.weights = weights, .path = path};
+    cddp_status status = cddpi_weights_names_init(&weights->files, path, &at.names);
 
-    if (status != CDDP_OK) {
-        return status;
+    if (status == CDDP_OK) {
+        status = find_shape(&at);
     }
-    if (cddp_safetensors_find(weights->file, "transformer.wte.weight") != NULL) {
-        at.prefix = prefix;
-    }
-    status = find_shape(&at);
     if (status == CDDP_OK) {
         status = cddpi_weights_make_views(weights, path);
     }
@@ -306,5 +316,9 @@ cddp_status cddpi_weights_open_safetensors(struct cddpi_weights *weights, const 
     if (status == CDDP_OK) {
         status = check_head(&at);
     }
-    return status == CDDP_OK ? find_heads(&at) : status;
+    if (status == CDDP_OK) {
+        status = find_heads(&at);
+    }
+    cddpi_weights_names_fini(&at.names);
+    return status;
 }

@@ -4,43 +4,25 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 #include "nn/weights/file.h"
 
-#include <fcntl.h>
-#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *const cddpi_weights_format_names[] = {"cddp", "hf", "llmc"};
 
-/* @p name beside the file at @p path; NULL: no memory. */
-static char *beside(const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-
-    return cddpi_format("%.*s%s", slash != NULL ? (int)(slash + 1 - path) : 0, path, name);
-}
-
-/* A JSON object of a sane size, or NULL. */
+/* A JSON object of a sane size, or NULL: it is not needed. */
 static json_t *read_json(const char *path)
 {
-    int fd = cddpi_file_open_read(path);
-    struct stat info;
     json_t *json = NULL;
 
-    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-        info.st_size <= CONFIG_BYTES_MAX) {
-        json = json_loadfd(fd, 0, NULL);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (!json_is_object(json)) {
+    if (cddpi_weights_read_json(path, CONFIG_BYTES_MAX, &json) != CDDP_OK ||
+        !json_is_object(json)) {
         json_decref(json);
         json = NULL;
     }
@@ -49,13 +31,14 @@ static json_t *read_json(const char *path)
 
 static bool is_integer(const json_t *config, const char *key, int64_t value)
 {
-    const json_t *number = json_object_get(config, key);
+    int64_t number;
 
-    return json_is_integer(number) && json_integer_value(number) == value;
+    return cddpi_json_whole(json_object_get(config, key), &number) && number == value;
 }
 
 /* Refuse options of Hugging Face's GPT-2 that change its results and that cddp's gpt2 lacks. */
-static cddp_status check_config(const json_t *config, const char *path)
+static cddp_status check_config(const struct cddpi_weights *weights, const json_t *config,
+                                const char *path)
 {
     const json_t *activation = json_object_get(config, "activation_function");
     const json_t *epsilon = json_object_get(config, "layer_norm_epsilon");
@@ -77,14 +60,48 @@ static cddp_status check_config(const json_t *config, const char *path)
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s: it scales attention in another way than cddp's gpt2", path);
     }
+    if (weights->table_of_head && json_is_false(json_object_get(config, "tie_word_embeddings"))) {
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: its tie_word_embeddings is false, and its weights have lm_head.weight "
+            "only: wte.weight is missing",
+            path);
+    }
     return CDDP_OK;
+}
+
+/* A key that is not there has the value that Hugging Face's GPT2Config gives it. */
+static void take_dropouts(struct cddpi_weights *weights, const json_t *config)
+{
+    for (int i = 0; i < CDDPI_GPT2_DROPOUTS; i++) {
+        const json_t *value = json_object_get(config, cddpi_gpt2_dropouts[i]);
+        double dropout = value == NULL ? 0.1 : json_number_value(value);
+
+        weights->dropouts[i] = dropout >= 0 && dropout < 1 ? dropout : 0;
+    }
+}
+
+static cddp_status take_heads(struct cddpi_weights *weights, const json_t *config, const char *name)
+{
+    struct cddpi_gpt2_shape *shape = &weights->shape;
+    int64_t heads = 0;
+    cddp_status status = check_config(weights, config, name);
+
+    (void)cddpi_json_whole(json_object_get(config, "n_head"), &heads);
+    if (status == CDDP_OK && (heads < 1 || shape->embed % heads != 0)) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s: n_head is %lld, which does not divide n_embd, %lld", name,
+                            (long long)heads, (long long)shape->embed);
+    }
+    shape->heads = heads;
+    return status;
 }
 
 /* Hugging Face's config.json, if the one there is this model's. */
 static cddp_status take_config(struct cddpi_weights *weights, const char *path)
 {
-    struct cddpi_gpt2_shape *shape = &weights->shape;
-    char *name = beside(path, "config.json");
+    const struct cddpi_gpt2_shape *shape = &weights->shape;
+    char *name = cddpi_weights_beside(path, "config.json");
     json_t *config;
     cddp_status status = CDDP_OK;
 
@@ -94,15 +111,8 @@ static cddp_status take_config(struct cddpi_weights *weights, const char *path)
     config = read_json(name);
     if (is_integer(config, "n_embd", shape->embed) &&
         is_integer(config, "n_layer", shape->blocks)) {
-        json_int_t heads = json_integer_value(json_object_get(config, "n_head"));
-
-        status = check_config(config, name);
-        if (status == CDDP_OK && (heads < 1 || shape->embed % heads != 0)) {
-            status = cddpi_fail(CDDP_ERR_FORMAT,
-                                "%s: n_head is %lld, which does not divide n_embd, %lld", name,
-                                (long long)heads, (long long)shape->embed);
-        }
-        shape->heads = heads;
+        take_dropouts(weights, config);
+        status = shape->heads == 0 ? take_heads(weights, config, name) : CDDP_OK;
     }
     json_decref(config);
     cddpi_free(name);
@@ -113,7 +123,7 @@ static cddp_status take_config(struct cddpi_weights *weights, const char *path)
 static cddp_status take_state(struct cddpi_weights *weights, const char *path)
 {
     struct cddpi_gpt2_shape *shape = &weights->shape;
-    char *name = beside(path, "state.json");
+    char *name = cddpi_weights_beside(path, "state.json");
     json_t *document;
     json_int_t heads;
 
@@ -130,22 +140,56 @@ static cddp_status take_state(struct cddpi_weights *weights, const char *path)
     return CDDP_OK;
 }
 
+/* The weights do not fit a GPT-2: its config.json may say why, by a key. */
+static cddp_status explain(struct cddpi_weights *weights, const char *path)
+{
+    const struct cddpi_gpt2_shape *shape = &weights->shape;
+    char *name = cddpi_weights_beside(path, "config.json");
+    struct cddpi_failure failure = *cddpi_last_failure();
+    json_t *config = name != NULL ? read_json(name) : NULL;
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    char shown[32];
+    int64_t inner;
+    cddp_status status;
+
+    if (type != NULL && strcmp(type, "gpt2") != 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: its model_type is %s, but only gpt2 can be read",
+                            name, cddpi_printable(type, shown, sizeof shown));
+    } else if (shape->embed > 0 && is_integer(config, "n_embd", shape->embed) &&
+               cddpi_json_whole(json_object_get(config, "n_inner"), &inner) &&
+               inner != 4 * shape->embed) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s: its n_inner is %lld, but cddp's gpt2 has 4 x n_embd, which is "
+                            "%lld",
+                            name, (long long)inner, (long long)(4 * shape->embed));
+    } else {
+        status = cddpi_fail_again(CDDP_ERR_FORMAT, &failure);
+    }
+    json_decref(config);
+    cddpi_free(name);
+    return status;
+}
+
 static cddp_status open_file(struct cddpi_weights *weights, const char *path)
 {
     bool llmc = false;
-    cddp_status status = cddpi_weights_sniff(path, &llmc);
+    cddp_status status = cddpi_weights_is_index(path) ? CDDP_OK : cddpi_weights_sniff(path, &llmc);
 
     if (status != CDDP_OK || llmc) {
         return llmc ? cddpi_weights_open_llmc(weights, path) : status;
     }
-    status = cddpi_weights_open_safetensors(weights, path);
+    status = cddpi_weights_files_open(path, &weights->files);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_weights_place_safetensors(weights, path);
+    if (status == CDDP_ERR_FORMAT) {
+        return explain(weights, path);
+    }
     if (status == CDDP_OK && weights->shape.heads == 0) {
         status = take_state(weights, path);
     }
-    if (status == CDDP_OK && weights->shape.heads == 0) {
-        status = take_config(weights, path);
-    }
-    return status;
+    return status == CDDP_OK ? take_config(weights, path) : status;
 }
 
 cddp_status cddpi_weights_open(const char *path, struct cddpi_weights **out)
@@ -153,15 +197,16 @@ cddp_status cddpi_weights_open(const char *path, struct cddpi_weights **out)
     struct cddpi_weights *weights = cddpi_zalloc(sizeof *weights);
     struct stat info;
     char *inside = NULL;
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
+    if (weights == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "weights: no memory for a file");
+    }
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        inside = cddpi_format("%s/model.safetensors", path);
+        status = cddpi_weights_find_in_folder(path, &inside);
         path = inside;
     }
-    if (weights == NULL || path == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "weights: no memory for a file");
-    } else {
+    if (status == CDDP_OK) {
         status = cddpi_weights_checked(weights, open_file(weights, path));
     }
     cddpi_free(inside);
@@ -178,7 +223,7 @@ void cddpi_weights_close(struct cddpi_weights *weights)
     if (weights == NULL) {
         return;
     }
-    cddp_safetensors_close(weights->file);
+    cddpi_weights_files_close(&weights->files);
     cddpi_mapped_file_close(weights->mapped);
     cddpi_free(weights->views);
     cddpi_free(weights);

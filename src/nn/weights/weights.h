@@ -2,9 +2,10 @@
  *
  *     cddp   safetensors; names as in Hugging Face's GPT2Model ("h.0.attn.c_attn.weight" ...),
  *            linear weights outputs x inputs, no head of its own (it is tied to wte)
- *     hf     safetensors; the same names, or with "transformer." before them; linear weights
- *            inputs x outputs ("Conv1D"); masks (attn.bias, attn.masked_bias) are passed over,
- *            and so is lm_head.weight when it equals wte.weight
+ *     hf     safetensors, one file or shards with an index; the same names, or with those of
+ *            wrappers in them ("transformer.", "module.", "_orig_mod."); linear weights inputs x
+ *            outputs ("Conv1D"); masks (attn.bias, attn.masked_bias) are passed over, and so is
+ *            lm_head.weight when it equals wte.weight, or is taken for it when that is not there
  *     llmc   llm.c's model files, version 3 (f32) and 5 (bf16): 256 int32, then 16 tensors, each of
  *            them of all blocks; rows of zeros fill the vocabulary up to a multiple of 128
  *
@@ -28,8 +29,9 @@ struct cddpi_gpt2_shape {
 struct cddpi_weights; /* an open file */
 
 /** Map @p path and check that it is all of one GPT-2: names, shapes, types (f32, f16 or bf16),
- * sizes. A folder stands for the model.safetensors in it. Heads are taken from llm.c's header, the
- *  file's metadata ("heads") or a config.json beside it ("n_head").
+ * sizes. A folder stands for the model.safetensors or the model.safetensors.index.json in it. Heads
+ * are taken from llm.c's header, the file's metadata ("heads") or a config.json beside it
+ * ("n_head").
  *  @param out  Release with cddpi_weights_close(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_FORMAT (names file and tensor), CDDP_ERR_IO, CDDP_ERR_NOT_FOUND,
  *          CDDP_ERR_NO_MEMORY. */

@@ -134,10 +134,22 @@ cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights, cons
         (json_int_t)shape->embed, "n_layer", (json_int_t)shape->blocks, "n_head", (json_int_t)heads,
         "layer_norm_epsilon", 1e-5, "tie_word_embeddings", 1, "torch_dtype", kind, "bos_token_id",
         end, "eos_token_id", end);
-    char *text = config != NULL ? json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(6))
-                                : NULL;
-    cddp_status status = text != NULL ? cddpi_file_replace_line(path, text)
-                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
+    char *text = NULL;
+    cddp_status status;
+
+    /* their defaults are 0.1, with which a model that had none would be trained on */
+    for (int i = 0; i < CDDPI_GPT2_DROPOUTS && config != NULL; i++) {
+        if (json_object_set_new(config, cddpi_gpt2_dropouts[i], json_real(weights->dropouts[i])) !=
+            0) {
+            json_decref(config);
+            config = NULL;
+        }
+    }
+    if (config != NULL) {
+        text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    }
+    status = text != NULL ? cddpi_file_replace_line(path, text)
+                          : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
 
     json_decref(end);
     json_decref(config);

@@ -2,6 +2,7 @@
 #include "programs/tokenize/run.h"
 
 #include "base/error.h"
+#include "base/foreign.h"
 #include "data/files/data_file.h"
 #include "data/formats/token_shards.h"
 #include "data/tokenizer/tokenizer.h"
@@ -24,12 +25,14 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *d
 {
     uint32_t magic = data_file->bytes >= CDDPI_SHARD_HEADER_BYTES ? word_at(data_file, 0) : 0;
     int width = magic == CDDPI_SHARD_MAGIC_U16 ? 2 : magic == CDDPI_SHARD_MAGIC_U32 ? 4 : 0;
+    char words[CDDPI_FOREIGN_WORDS_BYTES];
     uint64_t wanted;
 
     if (width == 0) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: it is not a .bin file of tokens: it does not begin with %d or %d",
-                          path, CDDPI_SHARD_MAGIC_U16, CDDPI_SHARD_MAGIC_U32);
+                          "%s: it is not a .bin file of tokens: it does not begin with %d or %d%s",
+                          path, CDDPI_SHARD_MAGIC_U16, CDDPI_SHARD_MAGIC_U32,
+                          cddpi_foreign_words(data_file->data, data_file->bytes, words));
     }
     if (word_at(data_file, 1) != (width == 2 ? 1 : 7)) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: its version is %u, not %d", path,

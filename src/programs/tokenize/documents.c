@@ -3,6 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/foreign.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +23,7 @@ struct cddpi_documents {
     bool is_val;
     int next_path;
     int fd; /* -1: no file is open */
+    bool at_file_begin;
     bool at_file_end;
     char *buffer;
     size_t room;
@@ -124,6 +127,7 @@ static cddp_status open_next(struct cddpi_documents *documents)
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "open %s", path);
     }
     documents->next_path++;
+    documents->at_file_begin = true;
     documents->at_file_end = false;
     documents->in_line = false;
     return CDDP_OK;
@@ -137,7 +141,6 @@ static void close_file(struct cddpi_documents *documents)
     documents->fd = -1;
 }
 
-/* Fill the buffer. What is left in it begins it; more than half of it, a long word, doubles it. */
 /* Wait until there is something to read. A signal that comes just before a read() would not end it,
  * and the other end of a pipe may stay silent for ever: so look at times. */
 static cddp_status await_input(const struct cddpi_documents *documents)
@@ -152,6 +155,7 @@ static cddp_status await_input(const struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
+/* Fill the buffer. What is left in it begins it; more than half of it, a long word, doubles it. */
 static cddp_status fill(struct cddpi_documents *documents)
 {
     size_t left = documents->end - documents->start;
@@ -188,6 +192,24 @@ static cddp_status fill(struct cddpi_documents *documents)
         documents->at_file_end = got == 0;
         documents->end += (size_t)got;
     }
+    return CDDP_OK;
+}
+
+/* A file's first bytes are in the buffer: pass over a byte order mark, and refuse what is no text
+ * before it becomes tokens. */
+static cddp_status look_at_begin(struct cddpi_documents *documents)
+{
+    const char *begin = documents->buffer + documents->start;
+    size_t bytes = documents->end - documents->start;
+    const char *kind = cddpi_foreign_to_text(begin, bytes);
+
+    documents->at_file_begin = false;
+    if (kind != NULL) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: not text: it is %s",
+                          path_of(documents, documents->next_path - 1), kind);
+    }
+    documents->start += cddpi_utf8_mark(begin, bytes);
+    documents->scanned = documents->start;
     return CDDP_OK;
 }
 
@@ -281,6 +303,9 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
         }
         if (status == CDDP_OK && !documents->at_file_end) {
             status = fill(documents);
+        }
+        if (status == CDDP_OK && documents->at_file_begin) {
+            status = look_at_begin(documents);
         }
         if (status != CDDP_OK) {
             return status;

@@ -8,6 +8,7 @@
 #include "nn/model.h"
 #include "train/config/file.h"
 #include "train/config/include.h"
+#include "train/config/syntax.h"
 #include "train/config/value.h"
 
 #include <assert.h>
@@ -118,9 +119,7 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
     config_init(&parsed);
     set_include_dir(&parsed, path);
     if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE) {
-        status = cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: %s",
-                            config_error_file(&parsed) != NULL ? config_error_file(&parsed) : path,
-                            config_error_line(&parsed), config_error_text(&parsed));
+        status = cddpi_config_fail_syntax(&parsed, path, text);
     } else {
         status = read_group(&source, config_root_setting(&parsed), "", config);
     }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,9 +100,7 @@ static cddp_status check_text(const char *path, char *text, char **out)
 {
     cddp_status status;
 
-    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) {
-        memset(text, ' ', 3); /* some editors' mark of UTF-8 */
-    }
+    memset(text, ' ', cddpi_utf8_mark(text, strlen(text)));
     status = check_ends(path, text);
     if (status == CDDP_OK) {
         *out = text;
@@ -134,6 +133,14 @@ cddp_status cddpi_config_read_included(const char *path, char **out)
         return cddpi_fail_prefix(CDDP_ERR_CONFIG, "%s", path);
     }
     status = read_all(fd, path, &text);
+    if (status == CDDP_OK && cddpi_utf8_mark(text, strlen(text)) > 0) {
+        cddpi_free(text); /* libconfig reads it itself */
+        return cddpi_fail(
+            CDDP_ERR_CONFIG,
+            "%s: it begins with a byte order mark, which an included file cannot have: "
+            "save it as UTF-8 without one (BOM)",
+            path);
+    }
     return status == CDDP_OK ? check_text(path, text, out) : status;
 }
 

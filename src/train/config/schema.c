@@ -78,8 +78,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text =
          "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
-         "also Hugging Face's, llm.c's model files and folders with a model.safetensors, see "
-         "*cddp-convert*(1); *model.context* may be shorter than theirs."},
+         "also Hugging Face's, llm.c's model files and folders with a model.safetensors or the "
+         "index of its shards, see *cddp-convert*(1); *model.context* may be shorter than theirs."},
 
     {KEY(model.latent), CDDPI_KEY_INT, "100", 1, 1 << 16, DCGAN,
      .text = "dcgan: numbers of a latent vector, of which the generator makes an image."},
@@ -405,7 +405,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
      .text = "The rule by which parameters are updated."},
     {KEY(optimizer.lr), CDDPI_KEY_REAL, "0.1", 0, 1e6,
-     .text = "Learning rate: the highest of the schedule."},
+     .text = "Learning rate: the highest of the schedule. adamw wants a far smaller one than sgd, "
+             "0.001 say."},
     {KEY(optimizer.momentum), CDDPI_KEY_REAL, "0.9", 0, 0.999999, SGD, .text = "sgd: momentum."},
     {KEY(optimizer.nesterov), CDDPI_KEY_BOOL, "false", SGD, .text = "sgd: Nesterov's momentum."},
     {KEY(optimizer.weight_decay), CDDPI_KEY_REAL, "0.0", 0, 1e3,
@@ -431,7 +432,7 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(optimizer.schedule.final_lr), CDDPI_KEY_REAL, "0.0", 0, 1e6, FALLING,
      .text = "linear, cosine, wsd: learning rate of the last step."},
     {KEY(optimizer.schedule.step_size), CDDPI_KEY_LONG, "1000", 1, BIG, IN_STEPS,
-     .text = "step: every so many steps ..."},
+     .text = "step: every so many steps, counted from the end of warm-up, ..."},
     {KEY(optimizer.schedule.gamma), CDDPI_KEY_REAL, "0.1", 0, 1e3, IN_STEPS,
      .text = "step: ... the learning rate is multiplied by this."},
     {KEY(optimizer.schedule.total_steps), CDDPI_KEY_LONG, "0", 0, BIG, FALLING,

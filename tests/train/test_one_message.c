@@ -1,0 +1,89 @@
+/* test_one_message.c - one mistake makes one message: what cddp-run with four ranks says of a
+ * configuration that cannot be trained. It names the cause, and no rank, for all would say the
+ * same. */
+#include "support/folder.h"
+#include "support/weights.h"
+
+static const char conf[] =
+    "model = { type = \"mlp\"; hidden = [16]; };\n"
+    "data = { type = \"synthetic\"; samples = 64; image = [1, 8, 8]; classes = 4; };\n"
+    "train = { epochs = 1; batch_size = 32; };\n";
+
+#define GPT2 "train.conf model.type=gpt2 model.vocab=131 model.context=4 "
+
+/* Run cddp-run --nproc 4 with @p words in the folder: what it said. */
+static const char *run(const char *words, int *out_status)
+{
+    static char text[8192];
+    char command[9000];
+    FILE *pipe;
+    size_t bytes;
+
+    snprintf(command, sizeof command,
+             "cd '%s' && '%s/launcher/cddp-run' --nproc 4 %s 2>&1 </dev/null", folder,
+             getenv("CDDP_TEST_BUILD"), words);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    bytes = fread(text, 1, sizeof text - 1, pipe);
+    text[bytes] = '\0';
+    *out_status = WEXITSTATUS(pclose(pipe));
+    return text;
+}
+
+static void one_mistake_makes_one_message(void **state)
+{
+    static const char *const cases[][2] = {
+        {"none.conf", "none.conf: No such file or directory"},
+        {"syntax.conf", "syntax.conf:1: syntax error: , or ] is expected here, not 2\n"},
+        {"twice.conf", "twice.conf:2: model is there twice; the first is in line 1\n"},
+        {"train.conf model.hiden=[3]",
+         "unknown key model.hiden; the nearest known key is model.hidden"},
+        {"train.conf train.epochs=0", "train.epochs: 0 is outside 1 to"},
+        {"train.conf train.epochs=x", "train.epochs expects a whole number"},
+        {"train.conf train.batch_size=2", "2 samples cannot be divided among a world size of 4"},
+        {"train.conf model.type=gpt2", "model.vocab (its default): must be given for synthetic"},
+        {GPT2, "gpt2: blocks is 0; 1 to 256 are possible"},
+        {"train.conf data.type=idx data.train_images=/a data.train_labels=/b data.test_images=/c "
+         "data.test_labels=/d",
+         "data.train_images: /a: No such file or directory"},
+        {"train.conf data.type=text model.type=gpt2 model.context=4 model.size=124M data.train=no*",
+         "data.train: no*: there is no such file (names are relative to /"},
+        {"train.conf model.weights=lfs", "model.weights: lfs: "},
+        {GPT2 "model.size=124M model.weights=lfs", "it is a git-lfs pointer"},
+        {GPT2 "model.size=124M model.weights=.", "there is no model.safetensors and no"},
+        {GPT2 "model.blocks=3 model.heads=3 model.embed=12 model.weights=two",
+         "model.weights: two has 2 blocks, heads that it does not tell and an embed size of 12, "
+         "but "
+         "the model 3, 3 and 12: set model.blocks"},
+    };
+
+    (void)state;
+    support_write_file(in_folder("train.conf"), conf, sizeof conf - 1);
+    support_write_file(in_folder("syntax.conf"), "model = { hidden = [1 2]; };\n", 29);
+    support_write_file(in_folder("twice.conf"), "model = { };\nmodel = { };\n", 26);
+    support_write_file(in_folder("lfs"), "version https://git-lfs.github.com/spec/v1\n", 43);
+    write_cddp("two");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status;
+        const char *said = run(cases[i][0], &status);
+        const char *program = strstr(said, "cddp-");
+
+        assert_true(status == 1 || status == 2);
+        if (strstr(said, cases[i][1]) == NULL) {
+            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i][0], said, cases[i][1]);
+        }
+        if (program != said || strstr(said, "\ncddp-") != NULL || strstr(said, "rank 0:") != NULL ||
+            strstr(said, "ranks said") != NULL) {
+            fail_msg("%s: not one message: %s", cases[i][0], said);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(one_mistake_makes_one_message),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
