@@ -1,0 +1,58 @@
+/* threads.c - owns how loops of ours run on several threads: on OpenMP's, if oneDNN brought them
+ * into the process. Threads of our own would compete with those for the same cores, because they
+ * spin for a while after each primitive. */
+#include "nn/cpu/threads.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What gcc and clang compile parallel regions to; both runtimes have it. */
+typedef void (*parallel_fn)(void (*fn)(void *), void *context, unsigned threads, unsigned flags);
+
+static parallel_fn parallel; /* NULL: there is no OpenMP here */
+static int (*max_threads)(void);
+
+static void find_openmp(void)
+{
+    *(void **)&parallel = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    *(void **)&max_threads = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+}
+
+struct loop {
+    size_t count;
+    void (*fn)(void *context, size_t item);
+    void *context;
+    atomic_size_t next;
+};
+
+static void run_items(void *argument)
+{
+    struct loop *loop = argument;
+    size_t item;
+
+    while ((item = atomic_fetch_add_explicit(&loop->next, 1, memory_order_relaxed)) < loop->count) {
+        loop->fn(loop->context, item);
+    }
+}
+
+size_t cddpi_team_size(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, find_openmp);
+    return parallel != NULL && max_threads != NULL ? (size_t)max_threads() : 1;
+}
+
+void cddpi_for_each(size_t count, void (*fn)(void *context, size_t item), void *context)
+{
+    struct loop loop = {.count = count, .fn = fn, .context = context};
+    size_t threads = cddpi_team_size();
+
+    threads = threads > count ? count : threads;
+    if (threads > 1) {
+        parallel(run_items, &loop, (unsigned)threads, 0);
+    } else {
+        run_items(&loop);
+    }
+}
