@@ -91,8 +91,6 @@ enum cddpi_dnnl_kind {
     CDDPI_DNNL_CONV_WEIGHTS, /* ... of weight and bias */
     CDDPI_DNNL_POOL,
     CDDPI_DNNL_POOL_DATA,
-    CDDPI_DNNL_NORM, /* of a batch */
-    CDDPI_DNNL_NORM_DATA,
     CDDPI_DNNL_MATMUL
 };
 
@@ -104,11 +102,9 @@ struct cddpi_dnnl_window {
 struct cddpi_dnnl_request {
     enum cddpi_dnnl_kind kind;
     bool training;
-    cddpi_md src, weight, bias, dst; /* bias: NULL: none; a norm's dst: as src */
+    cddpi_md src, weight, bias, dst; /* bias: NULL: none */
     struct cddpi_dnnl_window window; /* a convolution's kernel: that of weight */
     dnnl_alg_kind_t pooling;
-    float epsilon;                       /* of a norm, and its ... */
-    unsigned flags;                      /* ... dnnl_normalization_flags_t */
     unsigned post;                       /* of enum cddpi_post */
     const_dnnl_primitive_desc_t forward; /* for gradients */
     const char *what;                    /* for texts */
@@ -156,8 +152,6 @@ void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one tha
 
 /* What versions 2 and 3 say differently: dnnl_v2.c or dnnl_v3.c, as Meson finds the headers. */
 
-/** Whether the gradient of a norm has the shift among its arguments, which it does not read. */
-extern const bool cddpi_dnnl_norm_data_takes_shift;
 /** No limit to the processor's instructions. */
 extern const dnnl_cpu_isa_t cddpi_dnnl_every_isa;
 
