@@ -11,10 +11,10 @@
 #include "kernels/cpu/reduce.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
+#include "nn/ops/norm_passes.h"
 #include "nn/ops/window.h"
 
 #include <math.h>
-#include <string.h>
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)
@@ -179,26 +179,17 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                 cddpi_exec_param(exec, 1)});
 }
 
-/* Into @p made and @p bias, which may be NULL. */
 static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cddpi_conv *state,
-                                        const void *grad, void *made, float *bias)
+                                        const void *grad, void *made)
 {
     struct cddpi_conv_pass *pass = &state->weights;
-    bool padded = pass->outputs != exec->op->out.channels;
-    float *bias_made = bias != NULL && padded ? cddpi_exec_buffer(exec, pass->bias) : bias;
     const void *input = input_of_weights(exec, state);
-    cddp_status status;
 
     grad = grad_of(exec, state, pass, grad);
     if (pass->primitive.handle == NULL) {
-        return cddpi_conv_columns_weights(exec, state, input, grad, made, bias);
+        return cddpi_conv_columns_weights(exec, state, input, grad, made);
     }
-    status = cddpi_primitive_run(exec, &pass->primitive,
-                                 (const void *[]){input, grad, made, bias_made});
-    if (status == CDDP_OK && bias_made != bias) {
-        memcpy(bias, bias_made, (size_t)exec->op->out.channels * sizeof *bias);
-    }
-    return status;
+    return cddpi_primitive_run(exec, &pass->primitive, (const void *[]){input, grad, made});
 }
 
 static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
@@ -207,11 +198,8 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *s
     struct cddpi_packed *packed = &state->weights.weight;
     float *plain = exec->accumulate ? cddpi_exec_buffer(exec, state->plain_grad)
                                     : cddpi_exec_grad(exec, 0);
-    float *bias = cddpi_exec_grad(exec, 1);
-    float *bias_part = bias != NULL && exec->accumulate ? cddpi_exec_buffer(exec, state->bias_grad)
-                                                        : bias;
     void *made = packed->needed ? cddpi_exec_buffer(exec, packed->buffer) : plain;
-    cddp_status status = make_weight_gradient(exec, state, grad, made, bias_part);
+    cddp_status status = make_weight_gradient(exec, state, grad, made);
 
     if (status == CDDP_OK && packed->needed && packed->copy.handle != NULL) {
         status = cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain});
@@ -221,9 +209,6 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *s
     if (status == CDDP_OK && exec->accumulate) {
         cddpi_nn_add(cddpi_exec_grad(exec, 0), plain, cddpi_exec_grad(exec, 0),
                      elements(state->plain_weight));
-        if (bias != NULL) {
-            cddpi_nn_add(bias, bias_part, bias, (size_t)exec->op->out.channels);
-        }
     }
     return status;
 }
@@ -250,16 +235,40 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     return status;
 }
 
+/* oneDNN would make it with the filters' gradient, but sums millions of numbers in float32. */
+static void sum_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                     const float *grad)
+{
+    if (state->bias != NULL) {
+        cddpi_norm_sums(grad, &state->out, cddpi_exec_buffer(exec, state->bias_partial),
+                        cddpi_exec_buffer(exec, state->bias_sums));
+    }
+}
+
+static void put_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state)
+{
+    const double *sums = cddpi_exec_buffer(exec, state->bias_sums);
+    float *grad = cddpi_exec_grad(exec, 1);
+
+    for (size_t c = 0; c < state->out.channels; c++) {
+        grad[c] = (float)(exec->accumulate ? (double)grad[c] + sums[c] : sums[c]);
+    }
+}
+
 static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
-    cddp_status status = weight_gradient(exec, state, grad);
+    cddp_status status;
 
+    if (state->bias != NULL) {
+        put_bias(exec, state);
+    }
+    status = cddpi_exec_ready(exec, 1);
     if (status == CDDP_OK) {
-        status = cddpi_exec_ready(exec, 1);
+        status = weight_gradient(exec, state, grad);
     }
     return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
 }
@@ -267,10 +276,11 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
-    const void *grad = factor(exec, state, cddpi_exec_mask_relu(exec), state->grad_factor,
-                              elements(state->dst));
+    const float *masked = cddpi_exec_mask_relu(exec);
+    const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
     cddp_status status = CDDP_OK;
 
+    sum_bias(exec, state, masked);
     if (!cddpi_exec_defers(exec)) {
         status = weights(exec, opaque); /* before more work: its reduction can start */
     }

@@ -28,7 +28,6 @@ struct cddpi_conv_pass {
     int outputs, inputs; /* channels; more than the op's: the rest are zero */
     struct cddpi_packed weight;
     int image_buffer, result_buffer; /* those of gradients, where the layouts differ */
-    int bias;                        /* buffer of the filters' gradient, where channels are added */
     size_t lines;                    /* own: of columns at a time ... */
     int columns;                     /* ... in this buffer */
     int group_image, group_result;   /* own, of several groups: buffers for the parts of one */
@@ -45,7 +44,8 @@ struct cddpi_conv {
     int inner_input;                  /* ... or else from this buffer, where inner is not in */
     int input_factor, grad_factor;    /* buffers, where factors are not float32 as it is */
     int weight_factor;                /* the plain weight, rounded */
-    int plain_grad, bias_grad;        /* buffers, used when gradients are accumulated */
+    int plain_grad;                   /* buffer, used when gradients are accumulated */
+    int bias_partial, bias_sums;      /* buffers: of the sum over the output's gradient */
     /* of the op, for oneDNN: src and any_weight have the factors' type, dst is the result */
     cddpi_md src, dst, plain_weight, any_weight, bias; /* bias: NULL: there is none */
     struct cddpi_dnnl_window steps;
@@ -113,8 +113,7 @@ CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exe
                                                     const float *weight, float *y);
 CDDP_CHECKED cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
                                                     const struct cddpi_conv *state, const float *x,
-                                                    const float *grad, float *weight_grad,
-                                                    float *bias_grad);
+                                                    const float *grad, float *weight_grad);
 CDDP_CHECKED cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec,
                                                  const struct cddpi_conv *state, const float *grad,
                                                  const float *weight, float *dx);

@@ -114,7 +114,6 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
     struct cddpi_dnnl_request request = *as_is;
     struct cddpi_shape in = op->in;
     struct cddpi_shape result = op->out;
-    const dnnl_dim_t bias[] = {way->outputs};
     dnnl_dim_t sizes[CDDPI_FILTER_DIMS];
     const dnnl_dim_t *first;
     int dims = cddpi_conv_filter_dims(op, way->outputs / op->layer.groups,
@@ -128,7 +127,6 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
                       ? cddpi_md_channels_last(holder, plan->count, &result)
                       : cddpi_md_image(holder, plan->count, &result, way->result_block);
     request.weight = cddpi_md_tagged(holder, dims, first, dnnl_f32, dnnl_format_tag_any);
-    request.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, bias) : NULL;
     if (holder->failed) {
         return cddpi_plan_no_memory(plan);
     }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d.h"
+#include "nn/ops/norm_passes.h"
 #include "nn/ops/window.h"
 
 static void fini_pass(struct cddpi_conv_pass *pass)
@@ -332,8 +333,7 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
                                  const struct cddpi_dnnl_request *request,
                                  struct cddpi_conv_pass *pass)
 {
-    static const int weights_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
-                                       DNNL_ARG_DIFF_BIAS};
+    static const int weights_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS};
     static const int data_args[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS};
     bool weights = pass == &state->weights;
     enum cddpi_lifetime lifetime = weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
@@ -358,15 +358,23 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
             &pass->primitive, weights ? weights_args : data_args,
             (const cddpi_md[]){
                 cddpi_dnnl_query(desc, weights ? dnnl_query_src_md : dnnl_query_diff_src_md),
-                cddpi_dnnl_query(desc, dnnl_query_diff_dst_md), cddpi_dnnl_query(desc, filters),
-                weights && state->bias != NULL
-                    ? dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 1)
-                    : NULL},
-            weights ? 4 : 3);
+                cddpi_dnnl_query(desc, dnnl_query_diff_dst_md), cddpi_dnnl_query(desc, filters)},
+            3);
     }
     return status == CDDP_OK
                ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass)
                : status;
+}
+
+static cddp_status plan_bias(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
+{
+    cddp_status status = cddpi_plan_buffer(plan, index,
+                                           cddpi_norm_partial(&state->out) * sizeof(double),
+                                           CDDPI_IN_BACKWARD, &state->bias_partial);
+
+    return status == CDDP_OK ? cddpi_plan_buffer(plan, index, state->out.channels * sizeof(double),
+                                                 CDDPI_BACKWARD_TO_WEIGHTS, &state->bias_sums)
+                             : status;
 }
 
 static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -379,7 +387,6 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
 
     request.src = state->src;
     request.weight = any_weight(plan, op, dnnl_f32);
-    request.bias = state->bias;
     status = plan_gradient(state, plan, index, &request, pass);
     if (status == CDDP_OK) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
@@ -389,14 +396,7 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(request.dst),
                                    CDDPI_BACKWARD_TO_WEIGHTS, &state->grad_factor);
     }
-    if (status == CDDP_OK && pass->outputs != op->out.channels) {
-        status = cddpi_plan_buffer(plan, index, (size_t)pass->outputs * sizeof(float),
-                                   CDDPI_IN_WEIGHTS, &pass->bias);
-    }
-    return status == CDDP_OK
-               ? cddpi_plan_buffer(plan, index, (size_t)op->out.channels * sizeof(float),
-                                   CDDPI_IN_WEIGHTS, &state->bias_grad)
-               : status;
+    return status == CDDP_OK && state->bias != NULL ? plan_bias(state, plan, index) : status;
 }
 
 static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, int index)

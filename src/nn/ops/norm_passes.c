@@ -293,6 +293,33 @@ static void sum_up_moments(const struct pass *pass, size_t tile)
     }
 }
 
+static void sum_up_values(const struct pass *pass, size_t tile)
+{
+    const struct cddpi_nn_layout *layout = &pass->grid.layout;
+    struct place place = whole_of(&pass->grid, tile);
+    double count = (double)layout->samples * (double)layout->spatial;
+
+    for (size_t i = 0; i < place.used; i++) {
+        double sum, squares;
+
+        bring_together(pass, tile, i, &sum, &squares);
+        pass->mean[place.channel + i] = sum + count * (double)pivot_of(pass, &place, i);
+    }
+}
+
+void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, double *partial,
+                     double *sums)
+{
+    struct pass pass = {.grid = grid_of(layout),
+                        .sum = sum_moments,
+                        .sum_up = sum_up_values,
+                        .x = x,
+                        .partial = partial,
+                        .mean = sums};
+
+    run(&pass);
+}
+
 static void normalize(const struct pass *pass, const struct place *place,
                       const struct cddpi_norm_lanes *lanes, double *partial)
 {

@@ -22,6 +22,9 @@ size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout);
 /** mean and squares: the mean of each channel, and the sum of squares of deviations from it. */
 void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, double *partial,
                         double *mean, double *squares);
+/** The sum of each channel. */
+void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, double *partial,
+                     double *sums);
 /** By affine's statistics. @p out may be @p x. */
 void cddpi_norm_normalize(const float *x, const struct cddpi_nn_layout *layout,
                           const struct cddpi_norm_affine *affine, float *out);
