@@ -67,6 +67,8 @@ cddpi_md cddpi_md_channels_last(struct cddpi_mds *holder, int count,
 cddpi_md cddpi_md_any_image(struct cddpi_mds *holder, int count, const struct cddpi_shape *shape);
 /** @p layout, which is one of our images' or of cddpi_md_channels_last(), with another type. */
 cddpi_md cddpi_md_typed(struct cddpi_mds *holder, cddpi_md layout, dnnl_data_type_t type);
+/** The same of @p count samples. */
+cddpi_md cddpi_md_counted(struct cddpi_mds *holder, cddpi_md layout, int count);
 dnnl_data_type_t cddpi_md_type(cddpi_md layout);
 /** Which of our images @p layout is, by its block; 0: none of them. Of any type. */
 int cddpi_md_block(cddpi_md layout);

@@ -12,11 +12,15 @@ typedef void (*parallel_fn)(void (*fn)(void *), void *context, unsigned threads,
 
 static parallel_fn parallel; /* NULL: there is no OpenMP here */
 static int (*max_threads)(void);
+static void (*set_threads)(int);
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void find_openmp(void)
 {
     *(void **)&parallel = dlsym(RTLD_DEFAULT, "GOMP_parallel");
     *(void **)&max_threads = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
 }
 
 struct loop {
@@ -38,8 +42,6 @@ static void run_items(void *argument)
 
 size_t cddpi_team_size(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
     pthread_once(&once, find_openmp);
     return parallel != NULL && max_threads != NULL ? (size_t)max_threads() : 1;
 }
@@ -55,4 +57,26 @@ void cddpi_for_each(size_t count, void (*fn)(void *context, size_t item), void *
     } else {
         run_items(&loop);
     }
+}
+
+void cddpi_team_resize(size_t threads)
+{
+    pthread_once(&once, find_openmp);
+    if (set_threads != NULL) {
+        set_threads((int)threads);
+    }
+}
+
+/* In a team of several nobody begins another one; else this thread must be told. */
+void cddpi_for_each_alone(size_t count, void (*fn)(void *context, size_t item), void *context)
+{
+    size_t threads = cddpi_team_size();
+
+    if (count > 1 || threads == 1) {
+        cddpi_for_each(count, fn, context);
+        return;
+    }
+    cddpi_team_resize(1);
+    cddpi_for_each(count, fn, context);
+    cddpi_team_resize(threads);
 }

@@ -8,7 +8,12 @@
  *  one's team (CDDP_THREADS). Returns when all are done. */
 void cddpi_for_each(size_t count, void (*fn)(void *context, size_t item), void *context);
 
+/** The same where an item calls a library that would use the team itself: it must not. */
+void cddpi_for_each_alone(size_t count, void (*fn)(void *context, size_t item), void *context);
+
 /** How many threads that team has. */
 size_t cddpi_team_size(void);
+/** Let it have another size, for what this thread does next. */
+void cddpi_team_resize(size_t threads);
 
 #endif

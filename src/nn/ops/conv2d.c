@@ -9,6 +9,7 @@
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/reduce.h"
+#include "nn/cpu/threads.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/norm_passes.h"
@@ -179,6 +180,71 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                 cddpi_exec_param(exec, 1)});
 }
 
+/* What the threads that make parts of the filters' gradient share. */
+struct parts_run {
+    const struct cddpi_exec *exec;
+    struct cddpi_conv *state;
+    const char *input, *grad;
+    float *made;                          /* by the first part, then the sum */
+    char *more;                           /* by the others */
+    cddp_status status[CDDPI_CONV_PARTS]; /* of each lane */
+};
+
+static float *made_by(const struct parts_run *run, int part)
+{
+    size_t at = run->state->lanes > 1 ? (size_t)(part - 1) * run->state->made_bytes : 0;
+
+    return part == 0 ? run->made : (float *)(void *)(run->more + at);
+}
+
+static void add_part(const struct parts_run *run, int part)
+{
+    cddpi_nn_add(run->made, made_by(run, part), run->made, run->state->made_bytes / sizeof(float));
+}
+
+static void run_lane(void *context, size_t lane)
+{
+    struct parts_run *run = context;
+    struct cddpi_conv *state = run->state;
+    struct cddpi_primitive *primitive = lane == 0 ? &state->weights.primitive
+                                                  : &state->others[lane - 1];
+    cddp_status status = CDDP_OK;
+
+    for (int part = (int)lane; status == CDDP_OK && part < state->parts; part += state->lanes) {
+        status = cddpi_primitive_run(
+            run->exec, primitive,
+            (const void *[]){run->input + (size_t)part * state->image_bytes,
+                             run->grad + (size_t)part * state->result_bytes, made_by(run, part)});
+        if (status == CDDP_OK && part > 0 && state->lanes == 1) {
+            add_part(run, part);
+        }
+    }
+    run->status[lane] = status;
+}
+
+static cddp_status run_parts(const struct cddpi_exec *exec, struct cddpi_conv *state,
+                             const void *input, const void *grad, void *made)
+{
+    struct parts_run run = {.exec = exec,
+                            .state = state,
+                            .input = input,
+                            .grad = grad,
+                            .made = made,
+                            .more = state->parts > 1 ? cddpi_exec_buffer(exec, state->part_made)
+                                                     : NULL};
+
+    cddpi_for_each_alone((size_t)state->lanes, run_lane, &run);
+    for (int lane = 0; lane < state->lanes; lane++) {
+        if (run.status[lane] != CDDP_OK) { /* maybe worded by another thread */
+            return cddpi_fail(run.status[lane], "gradient of the filters: oneDNN fails");
+        }
+    }
+    for (int part = 1; state->lanes > 1 && part < state->parts; part++) {
+        add_part(&run, part);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cddpi_conv *state,
                                         const void *grad, void *made)
 {
@@ -189,7 +255,7 @@ static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cd
     if (pass->primitive.handle == NULL) {
         return cddpi_conv_columns_weights(exec, state, input, grad, made);
     }
-    return cddpi_primitive_run(exec, &pass->primitive, (const void *[]){input, grad, made});
+    return run_parts(exec, state, input, grad, made);
 }
 
 static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
