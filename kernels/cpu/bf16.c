@@ -50,7 +50,7 @@ static void split_part(const float *x, size_t rows, size_t columns, const struct
             uint16_t value = rounded(x[r * columns + c]);
 
             if (out->sums != NULL) {
-                out->sums[c] += x[r * columns + c];
+                out->sums[c] += (double)x[r * columns + c];
             }
             if (out->plain != NULL) {
                 out->plain[r * columns + c] = value;
@@ -206,18 +206,33 @@ AVX512_BODY void plain_tile(const struct tile *tile, uint16_t *plain)
     }
 }
 
-AVX512_BODY void sum_tile(const struct tile *tile, float *sums)
+AVX512_BODY void add_half(double *sums, __m256 part)
+{
+    _mm512_storeu_pd(sums, _mm512_add_pd(_mm512_loadu_pd(sums), _mm512_cvtps_pd(part)));
+}
+
+/* LANES columns: the rows of half a tile in float32, then in float64. */
+AVX512_BODY void sum_columns(const float *from, size_t columns, double *sums)
+{
+    enum { HALF = CDDPI_BF16_ROWS / 2 };
+
+    for (size_t first = 0; first < CDDPI_BF16_ROWS; first += HALF) {
+        __m512 sum = _mm512_loadu_ps(from + first * columns);
+
+        for (size_t r = 1; r < HALF; r++) {
+            sum = _mm512_add_ps(sum, _mm512_loadu_ps(from + (first + r) * columns));
+        }
+        add_half(sums, _mm512_castps512_ps256(sum));
+        add_half(sums + LANES / 2, _mm512_extractf32x8_ps(sum, 1));
+    }
+}
+
+AVX512_BODY void sum_tile(const struct tile *tile, double *sums)
 {
     const float *from = tile->x + tile->row * tile->columns + tile->column;
-    __m512 first = _mm512_loadu_ps(sums + tile->column);
-    __m512 second = _mm512_loadu_ps(sums + tile->column + LANES);
 
-    for (size_t r = 0; r < CDDPI_BF16_ROWS; r++) {
-        first = _mm512_add_ps(first, _mm512_loadu_ps(from + r * tile->columns));
-        second = _mm512_add_ps(second, _mm512_loadu_ps(from + r * tile->columns + LANES));
-    }
-    _mm512_storeu_ps(sums + tile->column, first);
-    _mm512_storeu_ps(sums + tile->column + LANES, second);
+    sum_columns(from, tile->columns, sums + tile->column);
+    sum_columns(from + LANES, tile->columns, sums + tile->column + LANES);
 }
 
 AVX512_BODY void split_tile(struct tile tile, const struct cddpi_bf16_forms *out)

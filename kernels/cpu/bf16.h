@@ -24,7 +24,7 @@ static inline size_t cddpi_bf16_packed_count(size_t rows, size_t columns)
 /* Where the forms of one matrix go; NULL: not wanted. */
 struct cddpi_bf16_forms {
     uint16_t *plain, *packed, *transposed;
-    float *sums; /* the float32 numbers of each column are added to it, row by row */
+    double *sums; /* the float32 numbers of each column are added to it */
 };
 
 /** All wanted forms of @p x in one pass over it. */

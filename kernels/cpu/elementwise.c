@@ -30,13 +30,85 @@ CDDPI_BODY void body_add_bias_relu(float *y, const float *bias, size_t rows, siz
     }
 }
 
-CDDPI_BODY void body_add_column_sums(const float *x, float *sums, size_t rows, size_t columns)
+/* Sums over rows: some columns at a time, whose sums of a few rows in float32 meet in float64. Few
+ * rows are added one by one. */
+enum { STRIP = 1024, FEW_ROWS = 16 };
+
+struct strip {
+    double sum[STRIP];
+    float part[STRIP];
+};
+
+CDDPI_BODY void add_parts(struct strip *strip, size_t width)
+{
+    for (size_t c = 0; c < width; c++) {
+        strip->sum[c] += (double)strip->part[c];
+        strip->part[c] = 0;
+    }
+}
+
+CDDPI_BODY void put_sums(const struct strip *strip, size_t width, float *sums)
+{
+    for (size_t c = 0; c < width; c++) {
+        sums[c] = (float)((double)sums[c] + strip->sum[c]);
+    }
+}
+
+CDDPI_BODY void clear_strip(struct strip *strip, size_t width)
+{
+    for (size_t c = 0; c < width; c++) {
+        strip->sum[c] = 0;
+        strip->part[c] = 0;
+    }
+}
+
+CDDPI_BODY void add_rows(const float *x, float *sums, size_t rows, size_t columns, size_t width)
 {
     for (size_t r = 0; r < rows; r++) {
         const float *row = x + r * columns;
 
-        for (size_t c = 0; c < columns; c++) {
+        for (size_t c = 0; c < width; c++) {
             sums[c] += row[c];
+        }
+    }
+}
+
+CDDPI_BODY size_t rows_from(size_t first, size_t rows)
+{
+    return rows - first < FEW_ROWS ? rows - first : FEW_ROWS;
+}
+
+CDDPI_BODY void body_add_column_sums(const float *x, float *sums, size_t rows, size_t columns)
+{
+    struct strip strip;
+
+    if (rows <= FEW_ROWS) {
+        add_rows(x, sums, rows, columns, columns);
+        return;
+    }
+    for (size_t first = 0; first < columns; first += STRIP) {
+        size_t width = columns - first < STRIP ? columns - first : STRIP;
+
+        clear_strip(&strip, width);
+        for (size_t r = 0; r < rows; r += FEW_ROWS) {
+            add_rows(x + r * columns + first, strip.part, rows_from(r, rows), columns, width);
+            add_parts(&strip, width);
+        }
+        put_sums(&strip, width, sums + first);
+    }
+}
+
+CDDPI_BODY void mask_rows(const float *dy, const float *y, float *out, float *sums, size_t rows,
+                          size_t columns, size_t width)
+{
+    for (size_t r = 0; r < rows; r++) {
+        size_t at = r * columns;
+
+        for (size_t c = 0; c < width; c++) {
+            float masked = y[at + c] > 0 ? dy[at + c] : 0;
+
+            out[at + c] = masked;
+            sums[c] += masked;
         }
     }
 }
@@ -44,15 +116,23 @@ CDDPI_BODY void body_add_column_sums(const float *x, float *sums, size_t rows, s
 CDDPI_BODY void body_mask_column_sums(const float *dy, const float *y, float *out, float *sums,
                                       size_t rows, size_t columns)
 {
-    for (size_t r = 0; r < rows; r++) {
-        size_t at = r * columns;
+    struct strip strip;
 
-        for (size_t c = 0; c < columns; c++) {
-            float masked = y[at + c] > 0 ? dy[at + c] : 0;
+    if (rows <= FEW_ROWS) {
+        mask_rows(dy, y, out, sums, rows, columns, columns);
+        return;
+    }
+    for (size_t first = 0; first < columns; first += STRIP) {
+        size_t width = columns - first < STRIP ? columns - first : STRIP;
 
-            out[at + c] = masked;
-            sums[c] += masked;
+        clear_strip(&strip, width);
+        for (size_t r = 0; r < rows; r += FEW_ROWS) {
+            size_t at = r * columns + first;
+
+            mask_rows(dy + at, y + at, out + at, strip.part, rows_from(r, rows), columns, width);
+            add_parts(&strip, width);
         }
+        put_sums(&strip, width, sums + first);
     }
 }
 
@@ -125,6 +205,34 @@ CDDPI_VARIANTS(add_bias, (float *y, const float *bias, size_t rows, size_t colum
                (y, bias, rows, columns))
 CDDPI_VARIANTS(add_bias_relu, (float *y, const float *bias, size_t rows, size_t columns),
                (y, bias, rows, columns))
+CDDPI_BODY void body_add_listed_rows(const float *x, const uint32_t *list, size_t rows,
+                                     size_t columns, float *sums)
+{
+    struct strip strip;
+
+    if (rows <= FEW_ROWS) {
+        for (size_t i = 0; i < rows; i++) {
+            add_rows(x + list[i] * columns, sums, 1, columns, columns);
+        }
+        return;
+    }
+    for (size_t first = 0; first < columns; first += STRIP) {
+        size_t width = columns - first < STRIP ? columns - first : STRIP;
+
+        clear_strip(&strip, width);
+        for (size_t i = 0; i < rows; i++) {
+            add_rows(x + list[i] * columns + first, strip.part, 1, columns, width);
+            if (i % FEW_ROWS == FEW_ROWS - 1 || i + 1 == rows) {
+                add_parts(&strip, width);
+            }
+        }
+        put_sums(&strip, width, sums + first);
+    }
+}
+
+CDDPI_VARIANTS(add_listed_rows,
+               (const float *x, const uint32_t *list, size_t rows, size_t columns, float *sums),
+               (x, list, rows, columns, sums))
 CDDPI_VARIANTS(add_column_sums, (const float *x, float *sums, size_t rows, size_t columns),
                (x, sums, rows, columns))
 CDDPI_VARIANTS(mask_column_sums,

@@ -13,11 +13,15 @@
 void cddpi_nn_add_bias(float *y, const float *bias, size_t rows, size_t columns);
 /* y[r][c] = max(y[r][c] + bias[c], 0); a NaN stays one */
 void cddpi_nn_add_bias_relu(float *y, const float *bias, size_t rows, size_t columns);
-/* sums[c] += sum over r of x[r][c], row by row */
+/* sums[c] += sum over r of x[r][c]; of many rows with the digits of float64 */
 void cddpi_nn_add_column_sums(const float *x, float *sums, size_t rows, size_t columns);
 /* out[r][c] = y[r][c] > 0 ? dy[r][c] : 0, and sums[c] += sum over r of out[r][c] */
 void cddpi_nn_mask_column_sums(const float *dy, const float *y, float *out, float *sums,
                                size_t rows, size_t columns);
+
+/* sums[c] += sum over i < @p rows of x[list[i]][c], in that order and as above */
+void cddpi_nn_add_listed_rows(const float *x, const uint32_t *list, size_t rows, size_t columns,
+                              float *sums);
 
 /* out = max(x, 0); a NaN stays one */
 void cddpi_nn_relu(const float *x, float *out, size_t count);

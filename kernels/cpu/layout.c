@@ -169,10 +169,63 @@ void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float 
     cddpi_nn_reblock(x, from, out, to);
 }
 
+/* Means: sums of a few positions in float32 meet in float64. */
+enum { MEAN_LANES = 16, MEAN_RUN = 16 };
+
+CDDPI_BODY double plane_sum(const float *x, size_t count)
+{
+    double sum = 0;
+
+    for (size_t first = 0; first < count; first += (size_t)MEAN_RUN * MEAN_LANES) {
+        size_t left = count - first;
+        size_t end = left < (size_t)MEAN_RUN * MEAN_LANES ? count
+                                                          : first + (size_t)MEAN_RUN * MEAN_LANES;
+        float part[MEAN_LANES] = {0};
+        size_t s = first;
+
+        for (; s + MEAN_LANES <= end; s += MEAN_LANES) {
+            for (size_t lane = 0; lane < MEAN_LANES; lane++) {
+                part[lane] += x[s + lane];
+            }
+        }
+        for (size_t lane = 0; s < end; s++, lane++) {
+            part[lane] += x[s];
+        }
+        for (size_t lane = 0; lane < MEAN_LANES; lane++) {
+            sum += (double)part[lane];
+        }
+    }
+    return sum;
+}
+
+/* Of @p lanes channels beside each other. */
+CDDPI_BODY void means_of(const float *x, const struct cddpi_nn_layout *layout, size_t lanes,
+                         float *out)
+{
+    double sum[MEAN_LANES] = {0};
+
+    for (size_t first = 0; first < layout->spatial; first += MEAN_RUN) {
+        size_t left = layout->spatial - first;
+        size_t end = left < MEAN_RUN ? layout->spatial : first + MEAN_RUN;
+        float part[MEAN_LANES] = {0};
+
+        for (size_t s = first; s < end; s++) {
+            for (size_t c = 0; c < lanes; c++) {
+                part[c] += x[s * layout->block + c];
+            }
+        }
+        for (size_t c = 0; c < lanes; c++) {
+            sum[c] += (double)part[c];
+        }
+    }
+    for (size_t c = 0; c < lanes; c++) {
+        out[c] = (float)(sum[c] / (double)layout->spatial);
+    }
+}
+
 CDDPI_BODY void body_global_mean(const float *x, const struct cddpi_nn_layout *layout, float *mean)
 {
     size_t groups = group_count(layout);
-    float count = (float)layout->spatial;
 
     for (size_t i = 0; i < layout->samples * groups; i++) {
         size_t group = i % groups;
@@ -180,16 +233,14 @@ CDDPI_BODY void body_global_mean(const float *x, const struct cddpi_nn_layout *l
         const float *from = x + i * layout->spatial * layout->block;
         float *to = mean + i / groups * layout->channels + group * layout->block;
 
-        for (size_t c = 0; c < used; c++) {
-            to[c] = 0;
+        if (layout->block == 1) {
+            to[0] = (float)(plane_sum(from, layout->spatial) / (double)layout->spatial);
+            continue;
         }
-        for (size_t s = 0; s < layout->spatial; s++) {
-            for (size_t c = 0; c < used; c++) {
-                to[c] += from[s * layout->block + c];
-            }
-        }
-        for (size_t c = 0; c < used; c++) {
-            to[c] /= count;
+        for (size_t c = 0; c < used; c += MEAN_LANES) {
+            size_t lanes = used - c < MEAN_LANES ? used - c : MEAN_LANES;
+
+            means_of(from + c, layout, lanes, to + c);
         }
     }
 }

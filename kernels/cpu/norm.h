@@ -1,26 +1,51 @@
-/* norm.h - batch normalisation in pieces, for statistics that come from several ranks. Arrays
- * over channels are float64; rows of activations are summed in float32 first. */
+/* norm.h - the passes of batch normalisation over a tile of sixteen lanes. Sums run in float64: a
+ * channel of a batch has millions of values, and float32 would lose digits that the variance needs.
+ * The best instructions of this processor are chosen at run time; every choice gives the same bits.
+ * Any thread. */
 #ifndef CDDPI_KERNELS_CPU_NORM_H
 #define CDDPI_KERNELS_CPU_NORM_H
 
-#include "kernels/cpu/layout.h"
+#include <stdbool.h>
+#include <stddef.h>
 
-/* sum[c] = sum of x in the channel */
-void cddpi_nn_channel_sums(const float *x, const struct cddpi_nn_layout *layout, double *sum);
-/* sum[c] = sum of (x - mean[c])^2 in the channel */
-void cddpi_nn_channel_squares(const float *x, const struct cddpi_nn_layout *layout,
-                              const float *mean, double *sum);
-/* sum[c] = sum of dy * (x - mean[c]) in the channel */
-void cddpi_nn_channel_products(const float *dy, const float *x,
-                               const struct cddpi_nn_layout *layout, const float *mean,
-                               double *sum);
-/* out = (x - mean) * factor + shift, by channel; then max(out, 0) if @p relu. May be in place. */
-void cddpi_nn_normalize(const float *x, const struct cddpi_nn_layout *layout, const float *mean,
-                        const float *factor, const float *shift, bool relu, float *out);
-/* out = factor * (dy - offset - (x - mean) * slope), by channel. May be in place. */
-void cddpi_nn_normalize_backward(const float *dy, const float *x,
-                                 const struct cddpi_nn_layout *layout, const float *mean,
-                                 const float *factor, const float *offset, const float *slope,
-                                 float *out);
+enum { CDDPI_NORM_LANES = 16 };
+
+/* What of an array is read or written: of each sample `full` vectors of sixteen elements, then
+ * `partial` ones of which the first `rest` elements count. Lane i of all of them has coefficient
+ * i. */
+struct cddpi_norm_tile {
+    size_t samples, sample_stride; /* in elements, as all of these */
+    size_t offset;                 /* of the first sample's first vector */
+    size_t full, partial, rest;
+    size_t stride; /* from vector to vector */
+};
+
+/* y = (x - mean) * factor + shift, then max(y, 0) if `relu`; and for the gradient dx =
+ * factor * (dy - offset - (x - mean) * slope), dy being 0 where the relu gave 0. */
+struct cddpi_norm_lanes {
+    float mean[CDDPI_NORM_LANES], factor[CDDPI_NORM_LANES], shift[CDDPI_NORM_LANES];
+    float offset[CDDPI_NORM_LANES], slope[CDDPI_NORM_LANES];
+    bool relu;
+};
+
+struct cddpi_norm_kernels {
+    const char *name;
+    /* sum[i] = sum of d, squares[i] = sum of d * d, d being x - pivot[i] in float64. */
+    void (*moments)(const float *x, const struct cddpi_norm_tile *tile, const float *pivot,
+                    double *sum, double *squares);
+    /* sum[i] = sum of dy, products[i] = sum of dy * (x - mean[i]) */
+    void (*products)(const float *dy, const float *x, const struct cddpi_norm_tile *tile,
+                     const struct cddpi_norm_lanes *lanes, double *sum, double *products);
+    /* @p out may be @p x */
+    void (*normalize)(const float *x, const struct cddpi_norm_tile *tile,
+                      const struct cddpi_norm_lanes *lanes, float *out);
+    /* @p out is dx; it may be @p dy or @p x */
+    void (*gradient)(const float *dy, const float *x, const struct cddpi_norm_tile *tile,
+                     const struct cddpi_norm_lanes *lanes, float *out);
+};
+
+const struct cddpi_norm_kernels *cddpi_norm_kernels(void);
+/** Those that this processor can run, the best last. Returns how many. */
+size_t cddpi_norm_kernels_all(const struct cddpi_norm_kernels *out[3]);
 
 #endif

@@ -10,4 +10,10 @@
 uint32_t cddpi_token_sequence_u16(const uint16_t *in, size_t count, int32_t *input, int32_t *label);
 uint32_t cddpi_token_sequence_u32(const uint32_t *in, size_t count, int32_t *input, int32_t *label);
 
+/** table[tokens[r]] += x[r] for each of @p rows rows of @p columns elements: those of a token in
+ *  their order and, if they are many, with the digits of float64. @p order is room for rows +
+ *  vocab + 1 elements. */
+void cddpi_nn_add_rows(const float *x, const int32_t *tokens, size_t rows, size_t vocab,
+                       size_t columns, uint32_t *order, float *table);
+
 #endif

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CDDPI_LAYER_NORM_SCRATCH(columns) (3 * (columns))
+
 struct cddpi_layer_norm_kernels {
     /* out = (x - mean) / sqrt(variance + epsilon) * weight + bias over each row, the variance being
      * that of the row's population. @p mean and @p inverse (1 / sqrt) get an element a row; both
@@ -17,10 +19,10 @@ struct cddpi_layer_norm_kernels {
     void (*forward)(const float *x, const float *weight, const float *bias, float epsilon,
                     size_t rows, size_t columns, float *out, float *mean, float *inverse);
     /* The gradients of the three, in one pass. @p dx NULL: not wanted; it may be @p dy. @p dweight
-     * and @p dbias are added to; @p scratch holds 2 x columns elements. */
+     * and @p dbias are added to; @p scratch holds CDDPI_LAYER_NORM_SCRATCH(columns) elements. */
     void (*backward)(const float *dy, const float *x, const float *weight, const float *mean,
                      const float *inverse, size_t rows, size_t columns, float *dx, float *dweight,
-                     float *dbias, float *scratch);
+                     float *dbias, double *scratch);
 };
 
 /* gelu(x) = x Phi(x), Phi being the normal distribution; @p exact: with erf, else with tanh as in

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/shape.h"
@@ -48,8 +49,14 @@ static char *state_text(const struct cddpi_trainer *trainer)
         "order", cddpi_cursor_order(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
         (json_int_t)trainer->train_data.count, "cddp", cddp_version());
+    int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
 
+    if (state != NULL && threads != 1 &&
+        json_object_set_new(state, "threads", json_integer((json_int_t)threads)) != 0) {
+        json_decref(state);
+        return NULL;
+    }
     /* no shape tells how many heads there are, and other readers of the parameters need it */
     if (state != NULL && add_data(trainer, state) &&
         (trainer->heads == 0 ||

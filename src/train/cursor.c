@@ -1,6 +1,7 @@
 /* cursor.c - reads where a run was from the state.json of its checkpoint. */
 #include "train/cursor.h"
 
+#include "base/env.h"
 #include "base/error.h"
 #include "train/trainer.h"
 
@@ -10,7 +11,7 @@
 /* What a checkpoint's state says. */
 struct state {
     uint64_t step, epoch, position;
-    int64_t seed, samples, batch_size;
+    int64_t seed, samples, batch_size, threads;
     int64_t context;       /* tokens of a sequence; 0: not known, or no tokens */
     const json_t *digests; /* of the data; NULL: not known. Borrowed of the document */
     const char *order;     /* NULL: none */
@@ -72,6 +73,10 @@ static cddp_status read_state(const char *path, const json_t *state, struct stat
     }
     if (status == CDDP_OK) {
         status = read_integer(path, state, "batch_size", &out->batch_size);
+    }
+    out->threads = 1; /* what is not said */
+    if (status == CDDP_OK && json_object_get(state, "threads") != NULL) {
+        status = read_integer(path, state, "threads", &out->threads);
     }
     out->order = json_string_value(json_object_get(state, "order"));
     /* checkpoints of earlier versions lack these */
@@ -149,6 +154,7 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
 {
     const struct cddpi_config *config = trainer->config;
     cddp_status status;
+    int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
 
     if (state->seed != config->train.seed) {
         return cddpi_config_fail(config, "train.seed", "is %lld, but %s was made with %" PRId64,
@@ -162,6 +168,13 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
     if (state->batch_size != config->train.batch_size) {
         cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %" PRId64,
                            (long long)config->train.batch_size, path, state->batch_size);
+    }
+    if (state->threads != threads) {
+        cddpi_trainer_warn(trainer,
+                           "CDDP_THREADS is %" PRId64 ", but %s was made with %" PRId64
+                           ": products of matrices may be rounded otherwise, so the bits may "
+                           "differ from those of a run that was not stopped",
+                           threads, path, state->threads);
     }
     status = check_samples(trainer, path, state);
     return status == CDDP_OK ? check_contents(trainer, path, state) : status;

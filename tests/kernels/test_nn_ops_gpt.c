@@ -61,7 +61,7 @@ static void compare_layer_norm(const struct cddpi_layer_norm_kernels *kernels, s
     float *bias = numbers(4, columns, 1, 0);
     float *dweight = numbers(5, columns, 1, 0);
     float *dbias = numbers(6, columns, 1, 0);
-    float *scratch = malloc(2 * columns * sizeof *scratch);
+    double *scratch = malloc(CDDPI_LAYER_NORM_SCRATCH(columns) * sizeof *scratch);
     float *out = malloc(count * sizeof *out);
     float *in_place = copy_of(x, count);
     float *grad_in_place = copy_of(dy, count);
@@ -135,7 +135,8 @@ static void layer_norm_of_a_constant_row_is_its_bias(void **state)
 
 static void layer_norm_leaves_out_the_gradient_nobody_wants(void **state)
 {
-    float x[6] = {1, 2, 4, 3, 1, 0}, weight[3] = {1, 2, 3}, scratch[6];
+    float x[6] = {1, 2, 4, 3, 1, 0}, weight[3] = {1, 2, 3};
+    double scratch[CDDPI_LAYER_NORM_SCRATCH(3)];
     float dweight[2][3] = {{0}}, dbias[2][3] = {{0}};
     float mean[2], inverse[2], out[6], dx[6];
     const struct cddpi_layer_norm_kernels *kernels = cddpi_transformer_kernels()->layer_norm;
@@ -156,7 +157,7 @@ static void layer_norm_sums_thousands_of_rows_without_drifting(void **state)
     float *mean = calloc(ROWS, sizeof *mean);
     float *inverse = calloc(ROWS, sizeof *inverse);
     float weight[COLUMNS] = {1, 1, 1, 1}, dweight[COLUMNS] = {0}, dbias[COLUMNS] = {0};
-    float scratch[2 * COLUMNS];
+    double scratch[CDDPI_LAYER_NORM_SCRATCH(COLUMNS)];
 
     (void)state;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
@@ -430,6 +431,7 @@ static void every_set_of_instructions_gives_the_same_bits(void **state)
     const struct cddpi_transformer_kernels *builds[3];
     size_t build_count = cddpi_transformer_kernels_all(builds);
     float first[14][COUNT], now[14][COUNT];
+    double scratch[CDDPI_LAYER_NORM_SCRATCH(COLUMNS)];
     double losses[3];
 
     (void)state;
@@ -444,7 +446,7 @@ static void every_set_of_instructions_gives_the_same_bits(void **state)
         memset(now, 0, sizeof now);
         builds[k]->layer_norm->forward(x, weight, dy, 1e-5f, ROWS, COLUMNS, now[0], now[1], now[2]);
         builds[k]->layer_norm->backward(dy, x, weight, now[1], now[2], ROWS, COLUMNS, now[3],
-                                        now[4], now[5], now[6]);
+                                        now[4], now[5], scratch);
         for (int exact = 0; exact < 2; exact++) {
             builds[k]->gelu->forward(x, exact, now[7 + exact], COUNT);
             builds[k]->gelu->backward(dy, x, exact, now[9 + exact], COUNT);

@@ -296,7 +296,8 @@ static void layer_norm_computes_what_pytorch_does(void **state)
     float *dy = numbers(2, 600, 1, 0);
     float *weight = numbers(3, 100, 1, 1);
     float *bias = numbers(4, 100, 1, 0);
-    float out[600], dx[600], mean[6], inverse[6], scratch[200];
+    float out[600], dx[600], mean[6], inverse[6];
+    double scratch[CDDPI_LAYER_NORM_SCRATCH(100)];
     float dweight[100] = {0}, dbias[100] = {0};
 
     (void)state;

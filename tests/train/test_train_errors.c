@@ -371,6 +371,7 @@ static void a_forged_place_in_the_run_names_file_and_field(void **state)
         {"step", json_integer(3), "step is 3, but"},
         {"samples", json_string("600"), "samples is not a whole number"},
         {"seed", json_true(), "seed is not a whole number"},
+        {"threads", json_string("2"), "threads is not a whole number"},
     };
     struct run_options options = {.ranks = 2,
                                   .arguments = {run_dir_argument("forged"), "train.max_steps=2"}};
@@ -397,6 +398,47 @@ static void a_forged_place_in_the_run_names_file_and_field(void **state)
     support_write_file(path, genuine, bytes);
     free(genuine);
     run_well(&options);
+}
+
+/* Whether @p run has warned that its checkpoint is one of @p made threads and it has @p threads. */
+static bool warns_of_threads(const struct run *run, int threads, int made)
+{
+    char *text = output(run, "err", 0);
+    char expected[2][64];
+    bool warns;
+
+    snprintf(expected[0], sizeof expected[0], "warning: CDDP_THREADS is %d, but ", threads);
+    snprintf(expected[1], sizeof expected[1], " was made with %d: ", made);
+    warns = strstr(text, expected[0]) != NULL && strstr(text, expected[1]) != NULL;
+    assert_true(warns || strstr(text, "CDDP_THREADS") == NULL);
+    free(text);
+    return warns;
+}
+
+static void going_on_with_other_threads_warns(void **state)
+{
+    struct run_options options = {.ranks = 1, .odd_setting = "CDDP_THREADS=2"};
+    struct run run;
+
+    (void)state;
+    options.arguments[0] = run_dir_argument("threads");
+    options.arguments[1] = "train.max_steps=2";
+    run_well(&options);
+    options.arguments[1] = "train.max_steps=4";
+    options.arguments[2] = "train.resume=auto";
+    run = run_well(&options);
+    assert_false(warns_of_threads(&run, 2, 2));
+    options.arguments[1] = "train.max_steps=6";
+    options.odd_setting = NULL;
+    run = run_well(&options);
+    assert_true(warns_of_threads(&run, 1, 2));
+    options.arguments[1] = "train.max_steps=8";
+    run = run_well(&options);
+    assert_false(warns_of_threads(&run, 1, 1));
+    options.arguments[1] = "train.max_steps=10";
+    options.odd_setting = "CDDP_THREADS=3";
+    run = run_well(&options);
+    assert_true(warns_of_threads(&run, 3, 1));
 }
 
 static void weights_that_do_not_fit_are_told(void **state)
@@ -476,6 +518,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_costs_the_run_but_no_older_checkpoint),
         cmocka_unit_test(a_seed_that_differs_on_resuming_is_named),
         cmocka_unit_test(a_forged_place_in_the_run_names_file_and_field),
+        cmocka_unit_test(going_on_with_other_threads_warns),
         cmocka_unit_test(weights_that_do_not_fit_are_told),
         cmocka_unit_test(a_loss_that_is_no_number_ends_the_run),
         cmocka_unit_test(parameters_that_are_not_finite_become_no_checkpoint),

@@ -6,7 +6,8 @@
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
 
-enum { BLOCK_ROWS = 32 }; /* that a sum over rows adds up before it meets the others */
+enum { BLOCK_ROWS = 16 };    /* that a sum over rows adds up before it meets the others */
+enum { CHUNK = 64 * GROUP }; /* elements of a row whose sums run in float32 */
 
 struct moments {
     float mean, inverse;
@@ -47,34 +48,68 @@ CDDPI_LANES_INLINE void add_centred(struct lane_sums *offsets, struct lane_sums 
     }
 }
 
-CDDPI_LANES_INLINE struct moments moments_of(const float *x, size_t columns, float epsilon)
+CDDPI_LANES_INLINE size_t chunk_from(size_t first, size_t columns)
 {
-    size_t whole = columns / GROUP * GROUP;
+    return columns - first < CHUNK ? columns - first : CHUNK;
+}
+
+CDDPI_LANES_INLINE double sum_chunk(const float *x, size_t count)
+{
+    size_t whole = count / GROUP * GROUP;
     struct lane_sums sum = {{{0}}};
-    struct lane_sums offsets = {{{0}}};
-    struct lane_sums squares = {{{0}}};
-    struct tail tail;
-    double count = (double)columns;
-    double offset, variance;
-    float mean;
 
     for (size_t c = 0; c < whole; c += GROUP) {
         add_group(&sum, x + c);
     }
-    if (whole < columns) {
-        tail = tail_of(x, columns, 0);
+    if (whole < count) {
+        struct tail tail = tail_of(x, count, 0);
+
         add_group(&sum, tail.element);
     }
-    mean = (float)(lane_sums_total(&sum) / count);
+    return lane_sums_total(&sum);
+}
+
+struct deviations {
+    double offset, squares;
+};
+
+CDDPI_LANES_INLINE struct deviations deviations_of(const float *x, size_t count, float mean)
+{
+    size_t whole = count / GROUP * GROUP;
+    struct lane_sums offsets = {{{0}}};
+    struct lane_sums squares = {{{0}}};
+
     for (size_t c = 0; c < whole; c += GROUP) {
         add_centred(&offsets, &squares, x + c, mean);
     }
-    if (whole < columns) {
-        tail = tail_of(x, columns, mean);
+    if (whole < count) {
+        struct tail tail = tail_of(x, count, mean);
+
         add_centred(&offsets, &squares, tail.element, mean);
     }
-    offset = lane_sums_total(&offsets) / count;
-    variance = lane_sums_total(&squares) / count - offset * offset;
+    return (struct deviations){lane_sums_total(&offsets), lane_sums_total(&squares)};
+}
+
+CDDPI_LANES_INLINE struct moments moments_of(const float *x, size_t columns, float epsilon)
+{
+    double count = (double)columns;
+    double sum = 0;
+    double offset = 0;
+    double variance = 0;
+    float mean;
+
+    for (size_t c = 0; c < columns; c += CHUNK) {
+        sum += sum_chunk(x + c, chunk_from(c, columns));
+    }
+    mean = (float)(sum / count);
+    for (size_t c = 0; c < columns; c += CHUNK) {
+        struct deviations part = deviations_of(x + c, chunk_from(c, columns), mean);
+
+        offset += part.offset;
+        variance += part.squares;
+    }
+    offset /= count;
+    variance = variance / count - offset * offset;
     variance = variance < 0 ? 0 : variance;
     return (struct moments){(float)((double)mean + offset),
                             (float)(1 / sqrt(variance + (double)epsilon))};
@@ -165,34 +200,45 @@ static void row_gradient(const float *dy, const float *x, const float *weight, s
     }
 }
 
-static void add_to(float *sums, const float *part, size_t columns)
+static void add_to(double *sums, const float *part, size_t columns)
 {
     for (size_t c = 0; c < columns; c++) {
-        sums[c] += part[c];
+        sums[c] += (double)part[c];
+    }
+}
+
+static void put(const double *sums, size_t columns, float *out)
+{
+    for (size_t c = 0; c < columns; c++) {
+        out[c] = (float)((double)out[c] + sums[c]);
     }
 }
 
 static void backward(const float *dy, const float *x, const float *weight, const float *mean,
                      const float *inverse, size_t rows, size_t columns, float *dx, float *dweight,
-                     float *dbias, float *scratch)
+                     float *dbias, double *scratch)
 {
+    float *part = (float *)(void *)(scratch + 2 * columns);
+
+    memset(scratch, 0, 2 * columns * sizeof *scratch);
     for (size_t first = 0; first < rows; first += BLOCK_ROWS) {
         size_t end = rows - first < BLOCK_ROWS ? rows : first + BLOCK_ROWS;
 
-        memset(scratch, 0, 2 * columns * sizeof *scratch);
+        memset(part, 0, 2 * columns * sizeof *part);
         for (size_t r = first; r < end; r++) {
             struct moments row = {mean[r], inverse[r]};
             size_t at = r * columns;
-            struct shared shared = sum_row(dy + at, x + at, weight, row, columns, scratch,
-                                           scratch + columns);
+            struct shared shared = sum_row(dy + at, x + at, weight, row, columns, part,
+                                           part + columns);
 
             if (dx != NULL) {
                 row_gradient(dy + at, x + at, weight, row, shared, columns, dx + at);
             }
         }
-        add_to(dweight, scratch, columns);
-        add_to(dbias, scratch + columns, columns);
+        add_to(scratch, part, 2 * columns);
     }
+    put(scratch, columns, dweight);
+    put(scratch + columns, columns, dbias);
 }
 
 extern const struct cddpi_layer_norm_kernels CDDPI_LANES_JOIN(cddpi_layer_norm_kernels_, CDDPI_ISA);

@@ -67,6 +67,8 @@ cddpi_md cddpi_md_channels_last(struct cddpi_mds *holder, int count,
 cddpi_md cddpi_md_any_image(struct cddpi_mds *holder, int count, const struct cddpi_shape *shape);
 /** @p layout, which is one of our images' or of cddpi_md_channels_last(), with another type. */
 cddpi_md cddpi_md_typed(struct cddpi_mds *holder, cddpi_md layout, dnnl_data_type_t type);
+/** The same of @p count samples. */
+cddpi_md cddpi_md_counted(struct cddpi_mds *holder, cddpi_md layout, int count);
 dnnl_data_type_t cddpi_md_type(cddpi_md layout);
 /** Which of our images @p layout is, by its block; 0: none of them. Of any type. */
 int cddpi_md_block(cddpi_md layout);
@@ -91,8 +93,6 @@ enum cddpi_dnnl_kind {
     CDDPI_DNNL_CONV_WEIGHTS, /* ... of weight and bias */
     CDDPI_DNNL_POOL,
     CDDPI_DNNL_POOL_DATA,
-    CDDPI_DNNL_NORM, /* of a batch */
-    CDDPI_DNNL_NORM_DATA,
     CDDPI_DNNL_MATMUL
 };
 
@@ -104,11 +104,9 @@ struct cddpi_dnnl_window {
 struct cddpi_dnnl_request {
     enum cddpi_dnnl_kind kind;
     bool training;
-    cddpi_md src, weight, bias, dst; /* bias: NULL: none; a norm's dst: as src */
+    cddpi_md src, weight, bias, dst; /* bias: NULL: none */
     struct cddpi_dnnl_window window; /* a convolution's kernel: that of weight */
     dnnl_alg_kind_t pooling;
-    float epsilon;                       /* of a norm, and its ... */
-    unsigned flags;                      /* ... dnnl_normalization_flags_t */
     unsigned post;                       /* of enum cddpi_post */
     const_dnnl_primitive_desc_t forward; /* for gradients */
     const char *what;                    /* for texts */
@@ -156,8 +154,6 @@ void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one tha
 
 /* What versions 2 and 3 say differently: dnnl_v2.c or dnnl_v3.c, as Meson finds the headers. */
 
-/** Whether the gradient of a norm has the shift among its arguments, which it does not read. */
-extern const bool cddpi_dnnl_norm_data_takes_shift;
 /** No limit to the processor's instructions. */
 extern const dnnl_cpu_isa_t cddpi_dnnl_every_isa;
 

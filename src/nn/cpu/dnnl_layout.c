@@ -262,3 +262,13 @@ cddpi_md cddpi_md_typed(struct cddpi_mds *holder, cddpi_md layout, dnnl_data_typ
                ? image(holder, (int)sizes_of(layout)[0], &shape, type, tag)
                : NULL;
 }
+
+cddpi_md cddpi_md_counted(struct cddpi_mds *holder, cddpi_md layout, int count)
+{
+    struct cddpi_shape shape;
+    dnnl_format_tag_t tag;
+
+    return recognise(layout, &shape, &tag) > 0
+               ? image(holder, count, &shape, cddpi_md_type(layout), tag)
+               : NULL;
+}

@@ -2,7 +2,6 @@
 #include "nn/cpu/dnnl.h"
 
 const dnnl_cpu_isa_t cddpi_dnnl_every_isa = dnnl_cpu_isa_all;
-const bool cddpi_dnnl_norm_data_takes_shift = true;
 
 dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops)
 {
@@ -18,7 +17,6 @@ dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops)
 union operation {
     dnnl_convolution_desc_t conv;
     dnnl_pooling_desc_t pool;
-    dnnl_batch_normalization_desc_t norm;
     dnnl_matmul_desc_t matmul;
 };
 
@@ -48,12 +46,6 @@ static dnnl_status_t fill_in(union operation *to, const struct cddpi_dnnl_reques
         return dnnl_pooling_backward_desc_init(&to->pool, request->pooling, request->src,
                                                request->dst, window->strides, window->kernel,
                                                window->before, window->after);
-    case CDDPI_DNNL_NORM:
-        return dnnl_batch_normalization_forward_desc_init(&to->norm, kind, request->src,
-                                                          request->epsilon, request->flags);
-    case CDDPI_DNNL_NORM_DATA:
-        return dnnl_batch_normalization_backward_desc_init(
-            &to->norm, dnnl_backward, request->src, request->src, request->epsilon, request->flags);
     case CDDPI_DNNL_MATMUL:
         return dnnl_matmul_desc_init(&to->matmul, request->src, request->weight, request->bias,
                                      request->dst);

@@ -2,7 +2,6 @@
 #include "nn/cpu/dnnl.h"
 
 const dnnl_cpu_isa_t cddpi_dnnl_every_isa = dnnl_cpu_isa_default;
-const bool cddpi_dnnl_norm_data_takes_shift = false;
 
 dnnl_status_t cddpi_dnnl_append_sum(dnnl_post_ops_t ops)
 {
@@ -44,14 +43,6 @@ static dnnl_status_t make_first(dnnl_engine_t engine, const struct cddpi_dnnl_re
         return dnnl_pooling_backward_primitive_desc_create(
             out, engine, request->pooling, request->src, request->dst, window->strides,
             window->kernel, dense, window->before, window->after, request->forward, attributes);
-    case CDDPI_DNNL_NORM:
-        return dnnl_batch_normalization_forward_primitive_desc_create(
-            out, engine, kind, request->src, request->src, request->epsilon, request->flags,
-            attributes);
-    case CDDPI_DNNL_NORM_DATA:
-        return dnnl_batch_normalization_backward_primitive_desc_create(
-            out, engine, dnnl_backward, request->src, request->src, request->src, request->epsilon,
-            request->flags, request->forward, attributes);
     case CDDPI_DNNL_MATMUL:
         return dnnl_matmul_primitive_desc_create(out, engine, request->src, request->weight,
                                                  request->bias, request->dst, attributes);

@@ -1,32 +1,31 @@
-/* batch_norm.h - the ways to normalise: one rank's batch (oneDNN) or that of all ranks, here or on
- * a device. */
+/* batch_norm.h - what batch normalisation over all ranks adds to that over one rank's batch, here
+ * and on a device. */
 #ifndef CDDPI_NN_OPS_BATCH_NORM_H
 #define CDDPI_NN_OPS_BATCH_NORM_H
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "nn/plan/plan.h"
 
-/** Blend @p mean and the unbiased form of @p variance of a batch of @p count values a channel into
- *  the running statistics of exec->op. */
-void cddpi_batch_norm_update(const struct cddpi_exec *exec, const float *mean,
-                             const float *variance, double count);
+/* Moments of a batch: count, means and sums of squared deviations, in float64, which are then
+ * divided by the count. */
+static inline size_t cddpi_norm_moment_count(size_t channels)
+{
+    return 1 + 2 * channels;
+}
+
+/** Blend the mean and the unbiased form of the variance in @p moments into the running statistics
+ *  of exec->op. */
+void cddpi_batch_norm_update(const struct cddpi_exec *exec, const double *moments);
 
 /* Over all ranks, of which each may have another count of samples, or none. */
-struct cddpi_sync_norm {
-    bool alone;         /* this rank's batch is all there is */
-    int mean, variance; /* buffers: of all ranks' batches together */
-    int count;          /* buffer: one double, of how many values a channel */
-};
-CDDP_CHECKED cddp_status cddpi_sync_norm_plan(struct cddpi_plan *plan, int op, bool alone,
-                                              struct cddpi_sync_norm *norm);
-CDDP_CHECKED cddp_status cddpi_sync_norm_forward(struct cddpi_exec *exec,
-                                                 const struct cddpi_sync_norm *norm);
-/** In evaluation: by the running statistics. */
-CDDP_CHECKED cddp_status cddpi_sync_norm_evaluate(struct cddpi_exec *exec);
-CDDP_CHECKED cddp_status cddpi_sync_norm_backward(struct cddpi_exec *exec,
-                                                  const struct cddpi_sync_norm *norm);
+
 /** Whether @p op talks to other ranks. */
 bool cddpi_sync_norm_wanted(const struct cddpi_model *model, const struct cddpi_op *op);
+/** Turn this rank's @p moments (with sums of squares) into those of all ranks. */
+CDDP_CHECKED cddp_status cddpi_sync_norm_merge(const struct cddpi_exec *exec, double *moments);
+/** Add up the ranks' @p sums (2 x channels), each without the scale of its gradients, and give them
+ *  this rank's. */
+CDDP_CHECKED cddp_status cddpi_sync_norm_share(const struct cddpi_exec *exec, double *sums);
 CDDP_CHECKED cddp_status cddpi_sync_norm_idle_forward(struct cddpi_exec *exec);
 CDDP_CHECKED cddp_status cddpi_sync_norm_idle_backward(struct cddpi_exec *exec);
 

@@ -9,12 +9,13 @@
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/reduce.h"
+#include "nn/cpu/threads.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
+#include "nn/ops/norm_passes.h"
 #include "nn/ops/window.h"
 
 #include <math.h>
-#include <string.h>
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)
@@ -179,26 +180,82 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                 cddpi_exec_param(exec, 1)});
 }
 
-/* Into @p made and @p bias, which may be NULL. */
+/* What the threads that make parts of the filters' gradient share. */
+struct parts_run {
+    const struct cddpi_exec *exec;
+    struct cddpi_conv *state;
+    const char *input, *grad;
+    float *made;                          /* by the first part, then the sum */
+    char *more;                           /* by the others */
+    cddp_status status[CDDPI_CONV_PARTS]; /* of each lane */
+};
+
+static float *made_by(const struct parts_run *run, int part)
+{
+    size_t at = run->state->lanes > 1 ? (size_t)(part - 1) * run->state->made_bytes : 0;
+
+    return part == 0 ? run->made : (float *)(void *)(run->more + at);
+}
+
+static void add_part(const struct parts_run *run, int part)
+{
+    cddpi_nn_add(run->made, made_by(run, part), run->made, run->state->made_bytes / sizeof(float));
+}
+
+static void run_lane(void *context, size_t lane)
+{
+    struct parts_run *run = context;
+    struct cddpi_conv *state = run->state;
+    struct cddpi_primitive *primitive = lane == 0 ? &state->weights.primitive
+                                                  : &state->others[lane - 1];
+    cddp_status status = CDDP_OK;
+
+    for (int part = (int)lane; status == CDDP_OK && part < state->parts; part += state->lanes) {
+        status = cddpi_primitive_run(
+            run->exec, primitive,
+            (const void *[]){run->input + (size_t)part * state->image_bytes,
+                             run->grad + (size_t)part * state->result_bytes, made_by(run, part)});
+        if (status == CDDP_OK && part > 0 && state->lanes == 1) {
+            add_part(run, part);
+        }
+    }
+    run->status[lane] = status;
+}
+
+static cddp_status run_parts(const struct cddpi_exec *exec, struct cddpi_conv *state,
+                             const void *input, const void *grad, void *made)
+{
+    struct parts_run run = {.exec = exec,
+                            .state = state,
+                            .input = input,
+                            .grad = grad,
+                            .made = made,
+                            .more = state->parts > 1 ? cddpi_exec_buffer(exec, state->part_made)
+                                                     : NULL};
+
+    cddpi_for_each_alone((size_t)state->lanes, run_lane, &run);
+    for (int lane = 0; lane < state->lanes; lane++) {
+        if (run.status[lane] != CDDP_OK) { /* maybe worded by another thread */
+            return cddpi_fail(run.status[lane], "gradient of the filters: oneDNN fails");
+        }
+    }
+    for (int part = 1; state->lanes > 1 && part < state->parts; part++) {
+        add_part(&run, part);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cddpi_conv *state,
-                                        const void *grad, void *made, float *bias)
+                                        const void *grad, void *made)
 {
     struct cddpi_conv_pass *pass = &state->weights;
-    bool padded = pass->outputs != exec->op->out.channels;
-    float *bias_made = bias != NULL && padded ? cddpi_exec_buffer(exec, pass->bias) : bias;
     const void *input = input_of_weights(exec, state);
-    cddp_status status;
 
     grad = grad_of(exec, state, pass, grad);
     if (pass->primitive.handle == NULL) {
-        return cddpi_conv_columns_weights(exec, state, input, grad, made, bias);
+        return cddpi_conv_columns_weights(exec, state, input, grad, made);
     }
-    status = cddpi_primitive_run(exec, &pass->primitive,
-                                 (const void *[]){input, grad, made, bias_made});
-    if (status == CDDP_OK && bias_made != bias) {
-        memcpy(bias, bias_made, (size_t)exec->op->out.channels * sizeof *bias);
-    }
-    return status;
+    return run_parts(exec, state, input, grad, made);
 }
 
 static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
@@ -207,11 +264,8 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *s
     struct cddpi_packed *packed = &state->weights.weight;
     float *plain = exec->accumulate ? cddpi_exec_buffer(exec, state->plain_grad)
                                     : cddpi_exec_grad(exec, 0);
-    float *bias = cddpi_exec_grad(exec, 1);
-    float *bias_part = bias != NULL && exec->accumulate ? cddpi_exec_buffer(exec, state->bias_grad)
-                                                        : bias;
     void *made = packed->needed ? cddpi_exec_buffer(exec, packed->buffer) : plain;
-    cddp_status status = make_weight_gradient(exec, state, grad, made, bias_part);
+    cddp_status status = make_weight_gradient(exec, state, grad, made);
 
     if (status == CDDP_OK && packed->needed && packed->copy.handle != NULL) {
         status = cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain});
@@ -221,9 +275,6 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *s
     if (status == CDDP_OK && exec->accumulate) {
         cddpi_nn_add(cddpi_exec_grad(exec, 0), plain, cddpi_exec_grad(exec, 0),
                      elements(state->plain_weight));
-        if (bias != NULL) {
-            cddpi_nn_add(bias, bias_part, bias, (size_t)exec->op->out.channels);
-        }
     }
     return status;
 }
@@ -250,16 +301,40 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     return status;
 }
 
+/* oneDNN would make it with the filters' gradient, but sums millions of numbers in float32. */
+static void sum_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state,
+                     const float *grad)
+{
+    if (state->bias != NULL) {
+        cddpi_norm_sums(grad, &state->out, cddpi_exec_buffer(exec, state->bias_partial),
+                        cddpi_exec_buffer(exec, state->bias_sums));
+    }
+}
+
+static void put_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state)
+{
+    const double *sums = cddpi_exec_buffer(exec, state->bias_sums);
+    float *grad = cddpi_exec_grad(exec, 1);
+
+    for (size_t c = 0; c < state->out.channels; c++) {
+        grad[c] = (float)(exec->accumulate ? (double)grad[c] + sums[c] : sums[c]);
+    }
+}
+
 static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
-    cddp_status status = weight_gradient(exec, state, grad);
+    cddp_status status;
 
+    if (state->bias != NULL) {
+        put_bias(exec, state);
+    }
+    status = cddpi_exec_ready(exec, 1);
     if (status == CDDP_OK) {
-        status = cddpi_exec_ready(exec, 1);
+        status = weight_gradient(exec, state, grad);
     }
     return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
 }
@@ -267,10 +342,11 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
-    const void *grad = factor(exec, state, cddpi_exec_mask_relu(exec), state->grad_factor,
-                              elements(state->dst));
+    const float *masked = cddpi_exec_mask_relu(exec);
+    const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
     cddp_status status = CDDP_OK;
 
+    sum_bias(exec, state, masked);
     if (!cddpi_exec_defers(exec)) {
         status = weights(exec, opaque); /* before more work: its reduction can start */
     }

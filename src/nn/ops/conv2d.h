@@ -20,6 +20,10 @@ struct cddpi_packed {
 /* What is multiplied: float32, float32 that bf16 can hold, or bf16. */
 enum cddpi_factors { CDDPI_FACTORS_F32, CDDPI_FACTORS_ROUNDED, CDDPI_FACTORS_BF16 };
 
+/* The filters' gradient is made of as many parts of the images whatever the number of threads, each
+ * by one thread, and these are added in order: oneDNN alone would cut the images by threads. */
+enum { CDDPI_CONV_PARTS = 8 };
+
 /* The forward, or one of the gradients. */
 struct cddpi_conv_pass {
     struct cddpi_primitive primitive; /* not made: our own products, of columns */
@@ -28,7 +32,6 @@ struct cddpi_conv_pass {
     int outputs, inputs; /* channels; more than the op's: the rest are zero */
     struct cddpi_packed weight;
     int image_buffer, result_buffer; /* those of gradients, where the layouts differ */
-    int bias;                        /* buffer of the filters' gradient, where channels are added */
     size_t lines;                    /* own: of columns at a time ... */
     int columns;                     /* ... in this buffer */
     int group_image, group_result;   /* own, of several groups: buffers for the parts of one */
@@ -45,7 +48,13 @@ struct cddpi_conv {
     int inner_input;                  /* ... or else from this buffer, where inner is not in */
     int input_factor, grad_factor;    /* buffers, where factors are not float32 as it is */
     int weight_factor;                /* the plain weight, rounded */
-    int plain_grad, bias_grad;        /* buffers, used when gradients are accumulated */
+    int parts;                        /* of the images, which the filters' gradient is made of */
+    int lanes;                        /* how many of them are made at once */
+    struct cddpi_primitive others[CDDPI_CONV_PARTS - 1]; /* as that of `weights`, for these */
+    size_t image_bytes, result_bytes, made_bytes;        /* of a part */
+    int part_made;               /* buffer: gradients of parts but the first; one if lanes is 1 */
+    int plain_grad;              /* buffer, used when gradients are accumulated */
+    int bias_partial, bias_sums; /* buffers: of the sum over the output's gradient */
     /* of the op, for oneDNN: src and any_weight have the factors' type, dst is the result */
     cddpi_md src, dst, plain_weight, any_weight, bias; /* bias: NULL: there is none */
     struct cddpi_dnnl_window steps;
@@ -113,8 +122,7 @@ CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exe
                                                     const float *weight, float *y);
 CDDP_CHECKED cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
                                                     const struct cddpi_conv *state, const float *x,
-                                                    const float *grad, float *weight_grad,
-                                                    float *bias_grad);
+                                                    const float *grad, float *weight_grad);
 CDDP_CHECKED cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec,
                                                  const struct cddpi_conv *state, const float *grad,
                                                  const float *weight, float *dx);

@@ -114,7 +114,7 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
     struct cddpi_dnnl_request request = *as_is;
     struct cddpi_shape in = op->in;
     struct cddpi_shape result = op->out;
-    const dnnl_dim_t bias[] = {way->outputs};
+    int count = as_is->kind == CDDPI_DNNL_CONV_WEIGHTS ? plan->count / state->parts : plan->count;
     dnnl_dim_t sizes[CDDPI_FILTER_DIMS];
     const dnnl_dim_t *first;
     int dims = cddpi_conv_filter_dims(op, way->outputs / op->layer.groups,
@@ -122,13 +122,11 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
 
     in.channels = way->inputs;
     result.channels = way->outputs;
-    request.src = way->image_last ? cddpi_md_channels_last(holder, plan->count, &in)
-                                  : cddpi_md_image(holder, plan->count, &in, way->image_block);
-    request.dst = way->result_last
-                      ? cddpi_md_channels_last(holder, plan->count, &result)
-                      : cddpi_md_image(holder, plan->count, &result, way->result_block);
+    request.src = way->image_last ? cddpi_md_channels_last(holder, count, &in)
+                                  : cddpi_md_image(holder, count, &in, way->image_block);
+    request.dst = way->result_last ? cddpi_md_channels_last(holder, count, &result)
+                                   : cddpi_md_image(holder, count, &result, way->result_block);
     request.weight = cddpi_md_tagged(holder, dims, first, dnnl_f32, dnnl_format_tag_any);
-    request.bias = as_is->bias != NULL ? cddpi_md_plain(holder, 1, bias) : NULL;
     if (holder->failed) {
         return cddpi_plan_no_memory(plan);
     }

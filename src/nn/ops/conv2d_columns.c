@@ -185,7 +185,7 @@ static cddp_status multiply_weights(const struct cddpi_exec *exec, const struct 
 
 cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
                                        const struct cddpi_conv *state, const float *x,
-                                       const float *grad, float *weight_grad, float *bias_grad)
+                                       const float *grad, float *weight_grad)
 {
     const struct cddpi_conv_pass *pass = &state->weights;
     size_t groups = (size_t)exec->op->layer.groups;
@@ -196,10 +196,6 @@ cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
         status = multiply_weights(exec, state, image_of(exec, state, pass, x, g),
                                   result_of(exec, state, pass, grad, g),
                                   weight_grad + g * (outputs / groups) * row_length(state));
-    }
-    if (bias_grad != NULL) {
-        memset(bias_grad, 0, outputs * sizeof *bias_grad);
-        cddpi_nn_add_column_sums(grad, bias_grad, result_pixels(state), outputs);
     }
     return status;
 }

@@ -1,8 +1,10 @@
 /* conv2d_plan.c - owns the choice of kernels and layouts for a convolution. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "nn/cpu/threads.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d.h"
+#include "nn/ops/norm_passes.h"
 #include "nn/ops/window.h"
 
 static void fini_pass(struct cddpi_conv_pass *pass)
@@ -17,6 +19,9 @@ static void fini_passes(struct cddpi_conv *state)
     fini_pass(&state->forward);
     fini_pass(&state->data);
     fini_pass(&state->weights);
+    for (int i = 0; i < CDDPI_CONV_PARTS - 1; i++) {
+        cddpi_primitive_fini(&state->others[i]);
+    }
 }
 
 void cddpi_conv_unplan(void *opaque)
@@ -326,15 +331,60 @@ static struct cddpi_dnnl_request gradient(const struct cddpi_conv *state, struct
         .what = what};
 }
 
+static cddp_status init_gradient(const struct cddpi_conv *state, struct cddpi_plan *plan,
+                                 const struct cddpi_plan_part *part, dnnl_primitive_desc_t desc,
+                                 bool weights, struct cddpi_primitive *out)
+{
+    static const int weights_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS};
+    static const int data_args[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS};
+    const cddpi_md layouts[] = {
+        cddpi_dnnl_query(desc, weights ? dnnl_query_src_md : dnnl_query_diff_src_md),
+        cddpi_dnnl_query(desc, dnnl_query_diff_dst_md),
+        cddpi_dnnl_query(desc, weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md)};
+    cddp_status status = cddpi_primitive_init(out, state->dnnl, desc, plan, part,
+                                              weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD);
+
+    return status == CDDP_OK ? add_args(out, weights ? weights_args : data_args, layouts, 3)
+                             : status;
+}
+
+/* What several threads need to make parts of the filters' gradient at once, by copies of the
+ * primitive that is there. */
+static cddp_status plan_parts(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
+{
+    dnnl_primitive_desc_t first = state->weights.primitive.desc;
+    struct cddpi_plan_part unnamed = {.op = index};
+    cddp_status status = CDDP_OK;
+    size_t team = cddpi_team_size();
+    size_t more;
+
+    state->lanes = team < (size_t)state->parts ? (int)team : state->parts;
+    state->image_bytes = dnnl_memory_desc_get_size(cddpi_dnnl_query(first, dnnl_query_src_md));
+    state->result_bytes = dnnl_memory_desc_get_size(
+        cddpi_dnnl_query(first, dnnl_query_diff_dst_md));
+    state->made_bytes = dnnl_memory_desc_get_size(
+        cddpi_dnnl_query(first, dnnl_query_diff_weights_md));
+    for (int i = 1; status == CDDP_OK && i < state->lanes; i++) {
+        dnnl_primitive_desc_t copy = NULL;
+
+        status = cddpi_dnnl_check(dnnl_primitive_desc_clone(&copy, first),
+                                  "gradient of the filters");
+        if (status == CDDP_OK) {
+            status = init_gradient(state, plan, &unnamed, copy, true, &state->others[i - 1]);
+        }
+    }
+    more = state->lanes > 1 ? (size_t)state->parts - 1 : state->parts > 1 ? 1 : 0;
+    return status == CDDP_OK && more > 0 ? cddpi_plan_buffer(plan, index, more * state->made_bytes,
+                                                             CDDPI_IN_WEIGHTS, &state->part_made)
+                                         : status;
+}
+
 /* A gradient's primitive with its arguments, or our own products with their columns; and the form
  * of its weight. */
 static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                                  const struct cddpi_dnnl_request *request,
                                  struct cddpi_conv_pass *pass)
 {
-    static const int weights_args[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
-                                       DNNL_ARG_DIFF_BIAS};
-    static const int data_args[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS};
     bool weights = pass == &state->weights;
     enum cddpi_lifetime lifetime = weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
     dnnl_query_t filters = weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
@@ -352,21 +402,32 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
         }
         return status == CDDP_OK ? plan_packed(state, plan, index, NULL, lifetime, pass) : status;
     }
-    status = cddpi_primitive_init(&pass->primitive, state->dnnl, desc, plan, &part, lifetime);
-    if (status == CDDP_OK) {
-        status = add_args(
-            &pass->primitive, weights ? weights_args : data_args,
-            (const cddpi_md[]){
-                cddpi_dnnl_query(desc, weights ? dnnl_query_src_md : dnnl_query_diff_src_md),
-                cddpi_dnnl_query(desc, dnnl_query_diff_dst_md), cddpi_dnnl_query(desc, filters),
-                weights && state->bias != NULL
-                    ? dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 1)
-                    : NULL},
-            weights ? 4 : 3);
-    }
+    status = init_gradient(state, plan, &part, desc, weights, &pass->primitive);
     return status == CDDP_OK
                ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass)
                : status;
+}
+
+static cddp_status plan_bias(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
+{
+    cddp_status status = cddpi_plan_buffer(plan, index,
+                                           cddpi_norm_partial(&state->out) * sizeof(double),
+                                           CDDPI_IN_BACKWARD, &state->bias_partial);
+
+    return status == CDDP_OK ? cddpi_plan_buffer(plan, index, state->out.channels * sizeof(double),
+                                                 CDDPI_BACKWARD_TO_WEIGHTS, &state->bias_sums)
+                             : status;
+}
+
+/* The most parts of equal size. */
+static int parts_of(int count)
+{
+    int parts = CDDPI_CONV_PARTS;
+
+    while (count % parts != 0) {
+        parts--;
+    }
+    return parts;
 }
 
 static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -375,28 +436,32 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
     struct cddpi_conv_pass *pass = &state->weights;
     struct cddpi_dnnl_request request = gradient(state, plan, CDDPI_DNNL_CONV_WEIGHTS,
                                                  "gradient of the filters");
+    size_t team = cddpi_team_size();
     cddp_status status;
 
-    request.src = state->src;
+    state->parts = parts_of(plan->count);
+    request.src = cddpi_md_counted(&plan->layouts, state->src, plan->count / state->parts);
+    request.dst = cddpi_md_counted(&plan->layouts, request.dst, plan->count / state->parts);
     request.weight = any_weight(plan, op, dnnl_f32);
-    request.bias = state->bias;
+    if (request.src == NULL || request.dst == NULL) {
+        return cddpi_plan_no_memory(plan);
+    }
+    cddpi_team_resize(1); /* which the primitives remember */
     status = plan_gradient(state, plan, index, &request, pass);
+    cddpi_team_resize(team);
+    if (status == CDDP_OK && pass->primitive.handle != NULL) {
+        status = plan_parts(state, plan, index);
+    }
     if (status == CDDP_OK) {
         status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
                                    CDDPI_IN_WEIGHTS, &state->plain_grad);
     }
     if (status == CDDP_OK && state->factors != CDDPI_FACTORS_F32) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(request.dst),
+        status = cddpi_plan_buffer(plan, index,
+                                   dnnl_memory_desc_get_size(request.dst) * (size_t)state->parts,
                                    CDDPI_BACKWARD_TO_WEIGHTS, &state->grad_factor);
     }
-    if (status == CDDP_OK && pass->outputs != op->out.channels) {
-        status = cddpi_plan_buffer(plan, index, (size_t)pass->outputs * sizeof(float),
-                                   CDDPI_IN_WEIGHTS, &pass->bias);
-    }
-    return status == CDDP_OK
-               ? cddpi_plan_buffer(plan, index, (size_t)op->out.channels * sizeof(float),
-                                   CDDPI_IN_WEIGHTS, &state->bias_grad)
-               : status;
+    return status == CDDP_OK && state->bias != NULL ? plan_bias(state, plan, index) : status;
 }
 
 static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, int index)

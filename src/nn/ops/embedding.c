@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/tokens.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
@@ -39,12 +40,38 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     return status;
 }
 
-static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **state)
+struct state {
+    int order; /* buffer: the rows of a batch, by token */
+};
+
+static size_t rows_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
 {
-    (void)state;
-    cddpi_plan_output(plan, index, cddpi_plan_op_of(plan, index)->out.channels);
+    return (size_t)plan->count * (size_t)op->out.height;
+}
+
+static size_t vocab_of(const struct cddpi_model *model, const struct cddpi_op *op)
+{
+    return cddpi_tensor_elements(&model->params.items[op->params[0]]) / (size_t)op->out.channels;
+}
+
+static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t elements = rows_of(plan, op) + vocab_of(plan->model, op) + 1;
+    struct state *state;
+
+    cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_WEIGHTS_GRAD;
-    return CDDP_OK;
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    state = cddpi_zalloc(sizeof *state);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    return cddpi_plan_buffer(plan, index, elements * sizeof(uint32_t), CDDPI_IN_WEIGHTS,
+                             &state->order);
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *state)
@@ -81,32 +108,27 @@ static float *sums(struct cddpi_exec *exec, int k)
     return grad;
 }
 
-/* Row by row in order, so that the sums of tokens that occur often have the same bits always. */
-static cddp_status weights(struct cddpi_exec *exec, void *state)
+static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
-    size_t rows = (size_t)exec->plan->count * (size_t)exec->op->out.height;
+    const struct state *state = opaque;
+    size_t rows = rows_of(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = cddpi_exec_grad_output(exec, 0);
     float *positions = sums(exec, 1);
     float *table;
     cddp_status status;
 
-    (void)state;
-    for (size_t r = 0; positions != NULL && r < rows; r++) {
-        float *to = positions + r % (size_t)exec->op->out.height * columns;
-
-        cddpi_nn_add(to, grad + r * columns, to, columns);
+    if (positions != NULL) { /* a sample is a row of all positions */
+        cddpi_nn_add_column_sums(grad, positions, (size_t)exec->plan->count,
+                                 (size_t)exec->op->out.height * columns);
     }
     status = cddpi_exec_ready(exec, 1);
     if (status != CDDP_OK) {
         return status;
     }
     table = sums(exec, 0);
-    for (size_t r = 0; r < rows; r++) {
-        float *to = table + (size_t)exec->batch->tokens[r] * columns;
-
-        cddpi_nn_add(to, grad + r * columns, to, columns);
-    }
+    cddpi_nn_add_rows(grad, exec->batch->tokens, rows, vocab_of(exec->model, exec->op), columns,
+                      cddpi_exec_buffer(exec, state->order), table);
     return cddpi_exec_ready(exec, 0);
 }
 

@@ -63,10 +63,11 @@ static cddp_status plan_layer_norm(struct cddpi_plan *plan, int index, void **ou
     *out = state;
     status = cddpi_plan_buffer(plan, index, 2 * rows_of(plan, op) * sizeof(float), CDDPI_IN_BOTH,
                                &state->moments);
-    return status != CDDP_OK
-               ? status
-               : cddpi_plan_buffer(plan, index, 2 * (size_t)op->in.channels * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->scratch);
+    return status != CDDP_OK ? status
+                             : cddpi_plan_buffer(plan, index,
+                                                 CDDPI_LAYER_NORM_SCRATCH((size_t)op->in.channels) *
+                                                     sizeof(double),
+                                                 CDDPI_IN_BACKWARD, &state->scratch);
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)

@@ -13,13 +13,15 @@
 #include "nn/cpu/bf16.h"
 #include "nn/model_state.h"
 
+#include <string.h>
+
 struct cddpi_linear_bf16 {
     bool rounded;
     bool keeps_input; /* packed, as backward wants it */
     size_t rows, outputs, inputs;
     struct cddpi_primitive forward, input, weights, weights_add;
     /* buffers; where rounded, all are float32, and what is packed is only rounded again */
-    int x, x_packed, weight, weight_packed, grad, grad_transposed;
+    int x, x_packed, weight, weight_packed, grad, grad_transposed, sums;
 };
 
 static cddp_status plan_matmuls(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
@@ -112,6 +114,7 @@ static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan
          state->keeps_input ? CDDPI_FORWARD_TO_WEIGHTS : CDDPI_IN_WEIGHTS, &state->x_packed},
         {plan->training, state->rows * state->outputs * half, CDDPI_BACKWARD_TO_WEIGHTS,
          &state->grad_transposed},
+        {plan->training, state->outputs * sizeof(double), CDDPI_IN_BACKWARD, &state->sums},
         {wants_grad, state->rows * state->outputs * half, CDDPI_IN_BACKWARD, &state->grad},
         {wants_grad, cddpi_bf16_packed_count(state->outputs, state->inputs) * half,
          CDDPI_IN_BACKWARD, &state->weight_packed},
@@ -224,8 +227,14 @@ void cddpi_linear_bf16_grad(const struct cddpi_exec *exec, void *opaque, const f
     }
     forms.plain = state->input.handle != NULL ? cddpi_exec_buffer(exec, state->grad) : NULL;
     forms.transposed = cddpi_exec_buffer(exec, state->grad_transposed);
-    forms.sums = sums;
+    if (sums != NULL) {
+        forms.sums = cddpi_exec_buffer(exec, state->sums);
+        memset(forms.sums, 0, state->outputs * sizeof *forms.sums);
+    }
     cddpi_bf16_split(grad, state->rows, state->outputs, &forms);
+    for (size_t c = 0; sums != NULL && c < state->outputs; c++) {
+        sums[c] = (float)((double)sums[c] + forms.sums[c]);
+    }
 }
 
 cddp_status cddpi_linear_bf16_weights(const struct cddpi_exec *exec, void *opaque)

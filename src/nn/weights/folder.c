@@ -7,7 +7,6 @@
 #include "nn/weights/file.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

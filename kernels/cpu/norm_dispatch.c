@@ -1,0 +1,31 @@
+/* norm_dispatch.c - picks the build of the kernels of norm.h that fits this processor. */
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/norm.h"
+
+extern const struct cddpi_norm_kernels cddpi_norm_kernels_generic;
+#if defined(__x86_64__)
+extern const struct cddpi_norm_kernels cddpi_norm_kernels_avx2, cddpi_norm_kernels_avx512;
+#endif
+
+static const struct cddpi_norm_kernels *const builds[] = {
+    &cddpi_norm_kernels_generic,
+#if defined(__x86_64__)
+    &cddpi_norm_kernels_avx2,
+    &cddpi_norm_kernels_avx512,
+#endif
+};
+
+size_t cddpi_norm_kernels_all(const struct cddpi_norm_kernels *out[3])
+{
+    size_t count = (size_t)cddpi_isa() + 1;
+
+    for (size_t i = 0; i < count; i++) {
+        out[i] = builds[i];
+    }
+    return count;
+}
+
+const struct cddpi_norm_kernels *cddpi_norm_kernels(void)
+{
+    return builds[cddpi_isa()];
+}
