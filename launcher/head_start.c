@@ -74,7 +74,7 @@ static void add_quoted(struct words *words, const char *word)
     FILE *to = open_memstream(&text, &bytes);
 
     if (to != NULL) {
-        cddpi_shell_print(to, word);
+        cddpi_shell_quote(to, word);
         if (fclose(to) != 0) {
             free(text);
             text = NULL;

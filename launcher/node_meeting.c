@@ -54,11 +54,11 @@ static void put_words(const struct cddpi_launch_options *options, struct cddpi_n
         return;
     }
     if (options->config != NULL) {
-        cddpi_shell_print(to, options->config);
+        cddpi_shell_quote(to, options->config);
     }
     for (int i = 0; i < options->argument_count; i++) {
         fputs(options->config != NULL || i > 0 ? " " : "", to);
-        cddpi_shell_print(to, options->arguments[i]);
+        cddpi_shell_quote(to, options->arguments[i]);
     }
     if (fclose(to) == 0) {
         snprintf(record->words, sizeof record->words, "%s", text);

@@ -148,7 +148,7 @@ cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd)
 
     if (fd < 0 || cddpi_file_resize(fd, bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
         cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
-                                              "%zu bytes that processes share", bytes);
+                                              "%zu bytes of shared memory", bytes);
 
         if (fd >= 0) {
             close(fd);

@@ -23,20 +23,13 @@ static void print_escaped(FILE *to, const char *word)
     fputc('\'', to);
 }
 
-void cddpi_shell_print(FILE *to, const char *word)
+void cddpi_shell_quote(FILE *to, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-+=./:,@%";
-    char shown[4096];
 
     if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
         fputs(word, to);
-        return;
-    }
-    snprintf(shown, sizeof shown, "%s", word);
-    cddpi_text_clean(shown, sizeof shown, true);
-    if (strcmp(shown, word) != 0) { /* a terminal would obey it, or it is too long to be shown */
-        print_escaped(to, word);
         return;
     }
     fputc('\'', to);
@@ -48,4 +41,17 @@ void cddpi_shell_print(FILE *to, const char *word)
         }
     }
     fputc('\'', to);
+}
+
+void cddpi_shell_print(FILE *to, const char *word)
+{
+    char shown[4096];
+
+    snprintf(shown, sizeof shown, "%s", word);
+    cddpi_text_clean(shown, sizeof shown, true);
+    if (strcmp(shown, word) != 0) { /* a terminal would obey it, or it is too long to be shown */
+        print_escaped(to, word);
+    } else {
+        cddpi_shell_quote(to, word);
+    }
 }
