@@ -9,10 +9,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Where a variable is named in the @p length bytes at @p name; NULL: nowhere. */
+/* Where a variable is named in the @p length bytes at @p name; NULL: nowhere. In a name with blanks
+ * or quotes a $ is a letter like any other: nobody has written that for a shell. */
 static const char *find_variable(const char *name, size_t length)
 {
-    for (size_t i = 0; i + 1 < length; i++) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=.:,@%${}";
+
+    for (size_t i = 0; i + 1 < length && strspn(name, plain) >= length; i++) {
         if (name[i] == '$' &&
             (isalpha((unsigned char)name[i + 1]) || name[i + 1] == '_' || name[i + 1] == '{')) {
             return name + i;
