@@ -1,4 +1,4 @@
-! cddp.f90 - a part of cddp for Fortran 2008, by ISO_C_BINDING: group, collectives of real32, real64,
+! cddp.f90 - a part of cddp for Fortran 2018, by ISO_C_BINDING: group, collectives of real32, real64,
 ! int32 and int64, gradients, sampler, error text. Compile it with the program; link -lcddp.
 !
 ! Functions give cddp_ok or another status; cddp_must() ends the program with the error's text.
@@ -13,6 +13,7 @@ module cddp
     public :: cddp_group_create, cddp_group_destroy, cddp_group_rank, cddp_group_world_size
     public :: cddp_all_reduce, cddp_broadcast, cddp_all_gather, cddp_barrier
     public :: cddp_param_of, cddp_ddp_create, cddp_ddp_begin, cddp_ddp_grad_ready, cddp_ddp_wait
+    public :: cddp_ddp_grads_ready, cddp_ddp_broadcast, cddp_ddp_join
     public :: cddp_ddp_destroy, cddp_share_of, cddp_last_error, cddp_must
     public :: cddp_sampler_create, cddp_sampler_destroy, cddp_sampler_set_epoch, cddp_sampler_at
 
@@ -22,7 +23,7 @@ module cddp
     integer(c_int), parameter, public :: cddp_op_max = 3, cddp_op_prod = 4
     integer(c_int), parameter, public :: cddp_order_sequential = 0, cddp_order_random = 1
     integer(c_int), parameter, public :: cddp_order_torch = 2
-    integer, parameter :: name_bytes = 64
+    integer, parameter :: name_bytes = 512
 
     ! A run of positions, from 0.
     type, bind(c), public :: cddp_share
@@ -126,6 +127,22 @@ module cddp
             type(c_ptr), value :: ddp
             integer(c_size_t), value :: index
         end function
+        integer(c_int) function c_ddp_grads_ready(ddp, first, count) bind(c, name="cddp_ddp_grads_ready")
+            import :: c_int, c_ptr, c_size_t
+            type(c_ptr), value :: ddp
+            integer(c_size_t), value :: first, count
+        end function
+        integer(c_int) function c_ddp_broadcast(ddp, root, params, buffers) bind(c, name="cddp_ddp_broadcast")
+            import :: c_bool, c_int, c_ptr
+            type(c_ptr), value :: ddp
+            integer(c_int), value :: root
+            logical(c_bool), value :: params, buffers
+        end function
+        integer(c_int) function c_ddp_join(ddp, everyone) bind(c, name="cddp_ddp_join")
+            import :: c_bool, c_int, c_ptr
+            type(c_ptr), value :: ddp
+            logical(c_bool), intent(out) :: everyone
+        end function
         integer(c_int) function cddp_ddp_wait(ddp) bind(c, name="cddp_ddp_wait")
             import :: c_int, c_ptr
             type(c_ptr), value :: ddp
@@ -213,50 +230,72 @@ contains
         status = c_barrier(group, c_null_ptr)
     end function
 
-    subroutine set_name(param, name)
-        type(cddp_param), intent(inout) :: param
-        character(len=*), intent(in) :: name
-        integer :: i
-
-        do i = 1, min(len_trim(name), name_bytes - 1)
-            param%name(i) = name(i:i)
-        end do
-    end subroutine
-
-    function param_of(name, kind, count, values, grad) result(param)
+    ! A parameter whose name, and the place of its array, C can read. What cannot be one keeps its
+    ! reason in place of its name and has no place, so that cddp_ddp_create() refuses it with both.
+    function param_of(name, kind, lengths, values, grad, fits) result(param)
         character(len=*), intent(in) :: name
         integer(c_int), intent(in) :: kind
-        integer, intent(in) :: count
+        integer, intent(in) :: lengths(:) ! the array's shape
         type(c_ptr), intent(in) :: values, grad
+        logical, intent(in) :: fits(2) ! both are contiguous; both have as many elements
         type(cddp_param) :: param
+        character(len=name_bytes - 1) :: text
+        integer :: dims, i
 
-        call set_name(param, name)
+        dims = size(lengths)
+        text = name
+        if (len_trim(name) > len(text)) then
+            text = name(1:40) // "... (a name longer than 511 characters)"
+        else if (.not. fits(1)) then
+            text = trim(name) // " (its elements do not lie side by side, and cddp takes no copy)"
+        else if (.not. fits(2)) then
+            text = trim(name) // " (it and its gradient differ in shape)"
+        end if
+        do i = 1, len_trim(text)
+            param%name(i) = text(i:i)
+        end do
         param%c%name = c_null_ptr ! cddp_ddp_create() knows where the name lies by then
         param%c%kind = kind
-        param%c%dims = 1
+        param%c%dims = min(dims, size(param%c%shape))
         param%c%shape = 0
-        param%c%shape(1) = count
-        param%c%values = values
-        param%c%grad = grad
+        if (dims > size(param%c%shape)) then
+            param%c%dims = 1
+            param%c%shape(1) = product(lengths)
+        else
+            param%c%shape(1:dims) = lengths(dims:1:-1) ! the last varies slowest: C's first
+        end if
+        param%c%values = c_null_ptr
+        param%c%grad = c_null_ptr
         param%c%frozen = .false.
+        if (all(fits) .and. len_trim(name) <= len(text)) then
+            param%c%values = values
+            param%c%grad = grad
+        end if
     end function
 
-    ! A parameter and where backward writes its gradient, which both stay the caller's. An array of
-    ! more dimensions is given as a pointer to its elements: p(1:size(a)) => a.
+    ! A parameter and where backward writes its gradient: arrays of any rank, which stay the
+    ! caller's, have one shape and whose elements lie side by side. cddp keeps the arrays' own
+    ! addresses, so nothing may be copied on the way: not a(1,:), and no pointer to it.
     function param_of_real32(name, values, grad) result(param)
         character(len=*), intent(in) :: name
-        real(real32), intent(in), target, contiguous :: values(:), grad(:)
+        real(real32), intent(in), target :: values(..), grad(..)
         type(cddp_param) :: param
+        integer :: i
 
-        param = param_of(name, cddp_f32, size(values), c_loc(values), c_loc(grad))
+        param = param_of(name, cddp_f32, [(size(values, i), i=1, rank(values))], c_loc(values), &
+                         c_loc(grad), [is_contiguous(values) .and. is_contiguous(grad), &
+                                       rank(values) == rank(grad) .and. size(values) == size(grad)])
     end function
 
     function param_of_real64(name, values, grad) result(param)
         character(len=*), intent(in) :: name
-        real(real64), intent(in), target, contiguous :: values(:), grad(:)
+        real(real64), intent(in), target :: values(..), grad(..)
         type(cddp_param) :: param
+        integer :: i
 
-        param = param_of(name, cddp_f64, size(values), c_loc(values), c_loc(grad))
+        param = param_of(name, cddp_f64, [(size(values, i), i=1, rank(values))], c_loc(values), &
+                         c_loc(grad), [is_contiguous(values) .and. is_contiguous(grad), &
+                                       rank(values) == rank(grad) .and. size(values) == size(grad)])
     end function
 
     ! Compare manifests, broadcast rank 0's parameters, plan the buckets.
@@ -291,6 +330,31 @@ contains
         integer, intent(in) :: index
 
         status = c_ddp_grad_ready(ddp, int(index, c_size_t))
+    end function
+
+    ! The same of count gradients, from first on.
+    integer(c_int) function cddp_ddp_grads_ready(ddp, first, count) result(status)
+        type(c_ptr), intent(in) :: ddp
+        integer, intent(in) :: first, count
+
+        status = c_ddp_grads_ready(ddp, int(first, c_size_t), int(count, c_size_t))
+    end function
+
+    ! Every rank gets root's parameters, as after root has read a checkpoint.
+    integer(c_int) function cddp_ddp_broadcast(ddp, root) result(status)
+        type(c_ptr), intent(in) :: ddp
+        integer, intent(in) :: root
+
+        status = c_ddp_broadcast(ddp, int(root, c_int), .true._c_bool, .false._c_bool)
+    end function
+
+    ! For a rank that is through before others are: take part in one step of theirs, with nothing to
+    ! contribute. everyone: all ranks were through.
+    integer(c_int) function cddp_ddp_join(ddp, everyone) result(status)
+        type(c_ptr), intent(in) :: ddp
+        logical(c_bool), intent(out) :: everyone
+
+        status = c_ddp_join(ddp, everyone)
     end function
 
     integer(c_int) function all_reduce_real32(group, values, op) result(status)
