@@ -98,7 +98,7 @@ static int abort_rank(int rank, int world_size, void *argument)
         self.ops->abort(self.carrier, cddpi_last_failure());
     } else {
         CHECK(carrier_wait_failure(&self, WAIT_MS) == CDDP_ERR_DEVICE);
-        CHECK(strcmp(cddp_last_error(), "rank 1: the GPU ?[31m is on fire") == 0);
+        CHECK(strcmp(cddp_last_error(), "rank 1: the GPU \\x1b[31m is on fire") == 0);
         CHECK(cddpi_error_culprit() == 7);
         CHECK(cddpi_last_failure()->rank == 1);
         CHECK(strcmp(cddpi_last_failure()->operation, "all_reduce #12") == 0);

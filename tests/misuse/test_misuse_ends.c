@@ -186,7 +186,9 @@ static int environment_rank(int rank, int size, void *argument)
     (void)size;
     unsetenv("CDDP_BACKEND");
     setenv(name, misuse->which % 2 == 0 ? "0" : "2", 1);
-    CHECK(misuse_gives(cddp_group_create(NULL, &group), CDDP_ERR_ARGUMENT, other));
+    /* half of Open MPI's, without its daemon, is what an earlier job has left in the shell */
+    CHECK(misuse_gives(cddp_group_create(NULL, &group), CDDP_ERR_ARGUMENT,
+                       strcmp(name, "OMPI_COMM_WORLD_SIZE") == 0 ? "left over" : other));
     return 0;
 }
 
