@@ -6,7 +6,7 @@ from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = ("arrivals.cpp", "backend.cpp", "module.cpp", "numbers.cpp", "p2p.cpp", "worker.cpp")
+SOURCES = ("arrivals.cpp", "backend.cpp", "callbacks.cpp", "module.cpp", "numbers.cpp", "p2p.cpp", "worker.cpp")
 
 
 def variable(name):

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook, quantization_hooks
 import torch.nn.functional as F
 
 backend = sys.argv[1]
@@ -179,6 +180,40 @@ def futures_and_groups():
     dist.barrier()
 
 
+def callbacks_that_wait():
+    """A future's callback waits for another collective, as hooks of several rounds do."""
+    first = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    second = first.then(lambda _: dist.all_reduce(torch.full((1,), 2.0), async_op=True).get_future().wait()[0].item())
+    third = second.then(lambda done: done.value() + dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()[0].item())
+    check(third.wait() == 3 * size, "a callback waits for a collective")
+    for name, hook, state in (("PowerSGD", powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 1, 2)),
+                              ("per-tensor quantization", quantization_hooks.quantization_pertensor_hook, None)):
+        torch.manual_seed(3)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 4)))
+        model.register_comm_hook(state, hook)
+        for step in range(5):
+            model(torch.full((8, 64), 0.1 * (rank + step + 1))).square().mean().backward()
+        norms = [torch.zeros(1) for _ in range(size)]
+        dist.all_gather(norms, model.module[0].weight.grad.norm().reshape(1))
+        check(norms[0] > 0 and all(torch.equal(norms[0], one) for one in norms), f"{name}: all ranks have one gradient, not {norms}")
+
+
+def splits_that_disagree():
+    """are the same error on every rank, which says who sends what to whom, and the group goes on."""
+    sends = [1] * size
+    expects = [1] * size
+    if rank == 1:
+        expects[0] = 3
+    try:
+        dist.all_to_all_single(torch.zeros(sum(expects)), torch.ones(size), expects, sends)
+        check(False, "splits that disagree are an error")
+    except RuntimeError as error:
+        check("rank 0 sends 4 bytes to rank 1, which expects 12" in str(error), error)
+    number = torch.ones(1)
+    dist.all_reduce(number)
+    check(number.item() == size, "the group goes on after splits that disagree")
+
+
 def deadlines():
     """Of one wait, which ends; the operation goes on."""
     got = torch.zeros(1)
@@ -246,6 +281,8 @@ if backend == "cddp":
     exchanges()
     messages()
     futures_and_groups()
+    callbacks_that_wait()
+    splits_that_disagree()
     deadlines()
     monitored_barriers()
 dist.destroy_process_group()

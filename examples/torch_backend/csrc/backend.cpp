@@ -333,17 +333,45 @@ work_ptr Backend::reduce_scatter_tensor_coalesced(tensors &out, tensors &in,
     return submit(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(op), out);
 }
 
-/* Unequal blocks: all ranks find the longest, and send that much. */
+/* Tell every rank what each one sends and expects, and return the longest block. What does not fit
+ * is the same error on all of them. */
+static std::int64_t compare_sizes(cddp_group *group, const tensors &out, const tensors &in)
+{
+    const auto ranks = static_cast<std::size_t>(cddp_group_world_size(group));
+    std::vector<std::int64_t> own; /* to each rank, then from each */
+    std::vector<std::int64_t> all(2 * ranks * ranks);
+    std::int64_t longest = 0;
+
+    for (const tensors *list : {&in, &out}) {
+        for (const at::Tensor &tensor : *list) {
+            own.push_back(static_cast<std::int64_t>(tensor.nbytes()));
+        }
+    }
+    cddp::check(cddp_all_gather(group, own.data(), all.data(), own.size(), CDDP_I64, nullptr));
+    for (std::size_t from = 0; from < ranks; from++) {
+        for (std::size_t to = 0; to < ranks; to++) {
+            const std::int64_t sent = all[2 * ranks * from + to];
+            const std::int64_t expected = all[2 * ranks * to + ranks + from];
+
+            if (sent != expected) {
+                throw cddp::error(CDDP_ERR_MISMATCH, "all_to_all: rank " + std::to_string(from) +
+                                                         " sends " + std::to_string(sent) +
+                                                         " bytes to rank " + std::to_string(to) +
+                                                         ", which expects " +
+                                                         std::to_string(expected));
+            }
+            longest = std::max(longest, sent);
+        }
+    }
+    return longest;
+}
+
+/* Unequal blocks: all ranks send as much as the longest has. */
 static void exchange(cddp_group *group, const tensors &out, const tensors &in)
 {
     const std::int64_t ranks = cddp_group_world_size(group);
-    std::int64_t longest = 0;
+    const std::int64_t longest = compare_sizes(group, out, in);
 
-    for (std::int64_t i = 0; i < ranks; i++) {
-        longest = std::max({longest, static_cast<std::int64_t>(in[i].nbytes()),
-                            static_cast<std::int64_t>(out[i].nbytes())});
-    }
-    cddp::check(cddp_all_reduce(group, &longest, &longest, 1, CDDP_I64, CDDP_OP_MAX, nullptr));
     at::Tensor from = at::zeros({ranks, longest}, at::kByte);
     at::Tensor to = at::empty({ranks, longest}, at::kByte);
     for (std::int64_t i = 0; i < ranks; i++) {

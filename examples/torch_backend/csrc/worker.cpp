@@ -1,6 +1,8 @@
 /* worker.cpp - the thread that owns a cddp group: see worker.hpp. */
 #include "worker.hpp"
 
+#include "callbacks.hpp"
+
 #include <unistd.h>
 
 namespace cddp_torch
@@ -17,6 +19,9 @@ Work::Work(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
 {
+    std::lock_guard<std::mutex> lock(future_mutex_);
+
+    future_is_shared_ = true;
     return future_;
 }
 
@@ -48,11 +53,20 @@ void Work::complete(std::exception_ptr failure, int source)
     source_ = source;
     if (failure) {
         failure = as_torch_error(failure);
-        future_->setErrorIfNeeded(failure);
     }
     finish(failure);
-    if (!failure) {
-        future_->markCompleted(c10::IValue(outputs_));
+    auto complete_future = [future = future_, failure, outputs = outputs_] {
+        if (failure) {
+            future->setErrorIfNeeded(failure);
+        } else {
+            future->markCompleted(c10::IValue(outputs));
+        }
+    };
+    std::lock_guard<std::mutex> lock(future_mutex_);
+    if (future_is_shared_) {
+        run_callback(std::move(complete_future));
+    } else { /* nobody has it, so it has no callbacks */
+        complete_future();
     }
 }
 

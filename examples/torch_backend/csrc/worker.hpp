@@ -21,12 +21,14 @@ class Work : public c10d::Work
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     std::vector<at::Tensor> result() override;
     int sourceRank() const override;
-    /* Ends the work, by the worker's thread; callbacks of the future run in it. */
+    /* Ends the work, by the worker's thread; callbacks of the future run in others. */
     void complete(std::exception_ptr failure, int source = -1);
 
   private:
     std::vector<at::Tensor> outputs_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
+    std::mutex future_mutex_;
+    bool future_is_shared_ = false; /* somebody may have put callbacks into it */
     int source_ = -1;
 };
 

@@ -1,0 +1,15 @@
+/* callbacks.hpp - the threads in which futures are completed. A callback may wait for another
+ * collective of the same group, which the worker has to advance meanwhile, so none runs in the
+ * worker's thread. */
+#pragma once
+
+#include <functional>
+
+namespace cddp_torch
+{
+
+/* Run @p one in a thread that nobody waits for: in an idle one of these, else in a new one. They
+ * live as long as the process, and are as many as callbacks have run at once. */
+void run_callback(std::function<void()> one);
+
+} // namespace cddp_torch
