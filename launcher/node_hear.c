@@ -102,10 +102,12 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     char key[CDDPI_NODE_KEY_BYTES];
     void *value = NULL;
     size_t bytes;
+    int64_t due_ns = cddpi_node_answer_due_ns(link) + wait_ms * INT64_C(1000000);
     cddp_status status;
 
     cddpi_node_event_key(link, number, key);
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
+    cddpi_node_notice_sleep(link, due_ns); /* before what others say of it */
     *out_came = status == CDDP_OK;
     if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
         link->has_begun = link->has_begun || event.kind == CDDPI_EVENT_START;

@@ -22,6 +22,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -245,6 +246,29 @@ void cddpi_node_link_close(struct cddpi_node_link *link)
     pthread_mutex_destroy(&link->lock);
     cddpi_free(link->peers);
     cddpi_free(link);
+}
+
+int64_t cddpi_node_boot_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t cddpi_node_answer_due_ns(const struct cddpi_node_link *link)
+{
+    return cddpi_node_boot_ns() + link->options.timeout_ms * INT64_C(1000000);
+}
+
+void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+{
+    int64_t late_ms = (cddpi_node_boot_ns() - due_ns) / 1000000 + link->look_ms;
+
+    if (late_ms >= (int64_t)link->limit_ms) {
+        link->slept_ms = late_ms;
+        link->woke_ns = cddpi_now_ns();
+    }
 }
 
 int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)

@@ -40,15 +40,20 @@ static cddp_status teller_again(struct cddpi_node_link *link)
 static cddp_status set(struct cddpi_node_link *link, const char *key, const void *value,
                        size_t bytes)
 {
-    cddp_status status;
+    for (;;) {
+        int64_t due_ns = cddpi_node_answer_due_ns(link);
+        cddp_status status = cddp_store_set(link->teller, key, value, bytes);
 
-    while ((status = cddp_store_set(link->teller, key, value, bytes)) == CDDP_ERR_TIMEOUT) {
-        status = teller_again(link);
+        cddpi_node_notice_sleep(link, due_ns);
+        if (status == CDDP_ERR_TIMEOUT) {
+            status = teller_again(link);
+        } else {
+            return status;
+        }
         if (status != CDDP_OK) {
             return status;
         }
     }
-    return status;
 }
 
 /* Write the event under @p key, if nobody has used that. *out_is_taken: it is there; it may have
@@ -62,9 +67,11 @@ static cddp_status tell_as(struct cddpi_node_link *link, const char *key,
     for (;;) {
         void *present = NULL;
         size_t bytes = 0;
+        int64_t due_ns = cddpi_node_answer_due_ns(link);
 
         status = cddp_store_compare_set(link->teller, key, NULL, 0, event->data, event->bytes,
                                         out_is_taken, &present, &bytes);
+        cddpi_node_notice_sleep(link, due_ns);
         if (status == CDDP_OK && is_again && !*out_is_taken && present != NULL) {
             *out_is_taken = bytes == event->bytes && memcmp(present, event->data, bytes) == 0;
         }
@@ -126,32 +133,11 @@ static struct node_item *next_item(struct cddpi_node_link *link, int64_t beat_ns
     return item;
 }
 
-/* On a clock that goes on while the machine sleeps. */
-static int64_t boot_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* A wait that was to end at @p due_ns is over. What takes longer than a machine may be silent was
- * no wait: this process, or its machine, stood still. */
-static void notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
-{
-    int64_t late_ms = (boot_ns() - due_ns) / 1000000 + link->look_ms;
-
-    if (late_ms >= (int64_t)link->limit_ms) {
-        link->slept_ms = late_ms;
-        link->woke_ns = cddpi_now_ns();
-    }
-}
-
 void *cddpi_node_tell(void *argument)
 {
     struct cddpi_node_link *link = argument;
     int64_t beat_ns = cddpi_now_ns();
-    int64_t due_ns = boot_ns();
+    int64_t due_ns = cddpi_node_boot_ns();
     int64_t number = 0;
     int64_t beats = 0;
     cddp_status status = CDDP_OK;
@@ -162,7 +148,7 @@ void *cddpi_node_tell(void *argument)
         bool is_over;
         struct node_item *item = next_item(link, beat_ns, &is_over);
 
-        notice_sleep(link, due_ns);
+        cddpi_node_notice_sleep(link, due_ns);
         if (item != NULL && !is_over) {
             status = tell(link, item, &number);
         }
@@ -181,7 +167,7 @@ void *cddpi_node_tell(void *argument)
         if (cddpi_now_ns() >= beat_ns) {
             beat_ns = cddpi_deadline_ns(link->look_ms);
         }
-        due_ns = boot_ns() + beat_ns - cddpi_now_ns();
+        due_ns = cddpi_node_boot_ns() + beat_ns - cddpi_now_ns();
     }
     if (status != CDDP_ERR_TIMEOUT) { /* else the link is over, or the other thread says so */
         cddpi_node_link_cut(link, cddp_last_error());

@@ -176,8 +176,8 @@ static void hosts_that_all_freeze_are_lost(void **state)
     freeze(&job, 2);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "cddp-run: node 0 (a) is lost: no sign of life for 5 s");
-    assert_err(&job, "cddp-run: node 1 (b) is lost: no sign of life for 5 s");
+    assert_err(&job, "cddp-run: node 0 (a) is lost: no sign of life for ");
+    assert_err(&job, "cddp-run: node 1 (b) is lost: no sign of life for ");
     assert_ranks_are_gone(&job, 2);
     end(&job);
 }
@@ -193,7 +193,7 @@ static void the_only_host_that_freezes_is_lost(void **state)
     freeze(&job, 1);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "cddp-run: the first to fail was node 0 (a): no sign of life for 5 s");
+    assert_err(&job, "cddp-run: the first to fail was node 0 (a): no sign of life for ");
     assert_ranks_are_gone(&job, 1);
     end(&job);
 }
