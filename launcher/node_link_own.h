@@ -71,8 +71,8 @@ cddp_status cddpi_node_link_connect_again(const struct cddpi_node_link *link, cd
 int64_t cddpi_node_boot_ns(void);
 /** By when a request that begins now is answered, or given up: on that clock. */
 int64_t cddpi_node_answer_due_ns(const struct cddpi_node_link *link);
-/** A wait that was to end at @p due_ns is over. What took longer than a machine may be silent was no
- *  wait: this process, or its machine, stood still. */
+/** A wait that was to end at @p due_ns is over. What took longer than a machine may be silent was
+ * no wait: this process, or its machine, stood still. */
 void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns);
 
 /* node_tell.c */
