@@ -4,6 +4,7 @@ another address nor as another user of this machine; and what other machines cou
 
     test_strangers.py BUILD [WAY...]
 """
+import concurrent.futures
 import glob, os, re, shutil, socket, subprocess, sys, tempfile, time
 
 BUILD, ONLY = os.path.abspath(sys.argv[1]), sys.argv[2:]
@@ -149,17 +150,21 @@ def knock(way, ports, names, jobs, folder):
     if names:
         raise SystemExit(f"test_strangers: {way}: local sockets listen: {names}")
     other = NOBODY if os.geteuid() == 0 else None
-    known = 0
-    for port in sorted(ports):
-        kinds = set()
-        for host, user in {("127.0.0.1", None), ("127.0.0.1", other), *((address, other) for address in own_addresses())}:
-            done = subprocess.run([f"{folder}/stranger", "knock", host, str(port), *jobs], capture_output=True, text=True,
-                                  timeout=LIMIT_S, user=user, cwd="/", env={"PATH": os.environ["PATH"], "HOME": "/proc/none"})
+    who = {("127.0.0.1", None), ("127.0.0.1", other), *((address, other) for address in own_addresses())}
+
+    def try_door(door):
+        port, (host, user) = door
+        return port, user, subprocess.run([f"{folder}/stranger", "knock", host, str(port), *jobs], capture_output=True, text=True,
+                                          timeout=LIMIT_S, user=user, cwd="/", env={"PATH": os.environ["PATH"], "HOME": "/proc/none"})
+
+    known = set()
+    with concurrent.futures.ThreadPoolExecutor(16) as threads:  # a stranger mostly waits for an answer
+        for port, user, done in threads.map(try_door, [(port, one) for port in sorted(ports) for one in who]):
             if done.returncode != 0:
                 raise SystemExit(f"test_strangers: {way}, as user {user}: {done.stdout}{done.stderr}")
-            kinds.add(done.stdout.strip())
-        known += bool(kinds & {"a store", "a carrier"})
-    return known
+            if done.stdout.strip() in ("a store", "a carrier"):
+                known.add(port)
+    return len(known)
 
 
 def wait_for(what, ranks, outputs):
@@ -209,6 +214,33 @@ def try_way(way, start, jobs, coming, joined):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def try_with_the_token():
+    """Who knows the token is let in at the same doors, so the stranger knocks as one does."""
+    token, folder, port = "a token that this stranger knows", tempfile.mkdtemp(prefix="strangers-"), free_port()
+    outputs, processes = [f"{folder}/output-{rank}" for rank in (0, 1)], []
+    try:
+        for rank, output in enumerate(outputs):
+            with open(output, "w", encoding="utf-8") as file:
+                processes.append(subprocess.Popen([STRANGER, "rank", f"tcp://127.0.0.1:{port}", str(rank), "2"], stdout=file, stderr=file,
+                                                  env=environment(folder, dict(CDDP_TOKEN=token)), cwd=folder))
+        for what, go in (("store", "go"), ("carrier", "end")):
+            wait_for("coming" if what == "store" else "joined", 2, outputs)
+            pids, end, said = [one.pid for one in processes], time.monotonic() + 10, []
+            while not listening(pids)[0] and time.monotonic() < end:
+                time.sleep(0.05)
+            said = [subprocess.run([STRANGER, "knock", "127.0.0.1", str(door), "cddp"], capture_output=True, text=True, timeout=LIMIT_S,
+                                   env={**os.environ, "KNOWN": token}).stdout for door in listening(pids)[0]]
+            if not any(text.startswith(f"in: the {what}") for text in said):
+                raise SystemExit(f"test_strangers: who knows the token is not let in by the {what}: {said}")
+            open(f"{folder}/{go}", "w", encoding="utf-8").close()
+        print("with the token: let in", flush=True)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def try_refused(way, words, more, text):
     folder = tempfile.mkdtemp(prefix="strangers-")
     open(f"{folder}/go", "w", encoding="utf-8").close()
@@ -220,6 +252,8 @@ def try_refused(way, words, more, text):
     print(f"{way}: refused", flush=True)
 
 
+if not ONLY:
+    try_with_the_token()
 for way, row in WAYS.items():
     if ONLY and way not in ONLY:
         continue
