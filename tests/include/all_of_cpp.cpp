@@ -141,7 +141,11 @@ static void gradients(cddp::group &group)
     model.frozen("table", {4}, table).buffer("calls", {}, calls);
     cddp::ddp ddp(group, model);
     CHECK(weight[5] == 0.0f && calls == 7);
-    ddp.begin(group.rank() == 0 ? 1.0 : 0.0); /* only rank 0 has samples */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wconversion"
+    const std::uint64_t samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
+    ddp.begin(samples);
+#pragma GCC diagnostic pop
     weight_grad.assign(6, 1.0f + static_cast<float>(group.rank()));
     ddp.grad<double>(1)[1] = 3.0 + group.rank();
     ddp.grad_ready(1);

@@ -7,6 +7,7 @@
 #include <cddp/ddp.h>
 
 #include <deque>
+#include <type_traits>
 #include <vector>
 
 namespace cddp
@@ -173,6 +174,16 @@ class ddp
 
         how.weight = samples;
         begin(how);
+    }
+    /** The same of a whole number, as share.count is. */
+    template <class T, class = std::enable_if_t<std::is_integral_v<T>>> void begin(T samples)
+    {
+        begin(static_cast<double>(samples));
+    }
+    /** The same, as cddp_ddp_begin_samples(). */
+    void begin_samples(std::uint64_t samples)
+    {
+        check(cddp_ddp_begin_samples(get(), samples));
     }
     /** As @p how says. */
     void begin(const cddp_step &how)
