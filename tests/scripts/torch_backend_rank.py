@@ -1,5 +1,6 @@
 """One rank of test_torch_backend.py: DDP of a small net with a backend, whose losses it prints, then, with cddp, every
 collective compared with what it must give. Usage: torch_backend_rank.py BACKEND; started by torchrun's variables."""
+import gc
 import re
 import sys
 from datetime import timedelta
@@ -180,6 +181,32 @@ def futures_and_groups():
     dist.barrier()
 
 
+def a_source_that_leaves():
+    """A receive from any source goes on when a rank has left; one from that rank ends with its name."""
+    if size < 3:
+        return
+    group, got = dist.new_group(), torch.zeros(1)
+    if rank == 0:
+        work = dist.irecv(got, group=group)
+    dist.barrier()
+    if rank == size - 1:
+        dist.destroy_process_group(group)
+        group = None
+        gc.collect()
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.full((1,), 5.0), 0, group=group)
+    elif rank == 0:
+        work.wait()
+        check(got.item() == 5, "a receive from any source, where one rank has left")
+        try:
+            dist.recv(got, size - 1, group=group)
+            check(False, "a receive from a rank that has left ends")
+        except RuntimeError as error:
+            check(f"rank {size - 1} has left" in str(error), error)
+    dist.barrier()
+
+
 def callbacks_that_wait():
     """A future's callback waits for another collective, as hooks of several rounds do."""
     first = dist.all_reduce(torch.ones(1), async_op=True).get_future()
@@ -281,6 +308,7 @@ if backend == "cddp":
     exchanges()
     messages()
     futures_and_groups()
+    a_source_that_leaves()
     callbacks_that_wait()
     splits_that_disagree()
     deadlines()

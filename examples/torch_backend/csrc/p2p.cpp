@@ -34,6 +34,14 @@ static void refuse(Message &message, int source, std::size_t bytes)
         source);
 }
 
+enum : std::int64_t { dropped_tag = INT64_MIN, goodbye_tag = INT64_MIN + 1 };
+
+static std::exception_ptr has_left(int peer)
+{
+    return std::make_exception_ptr(cddp::error(CDDP_ERR_PEER, "recv: rank " + std::to_string(peer) +
+                                                                  " has left the process group"));
+}
+
 Messages::Messages(int rank, int world_size)
     : rank_(rank), sources_(static_cast<std::size_t>(world_size))
 {
@@ -44,6 +52,7 @@ void Messages::begin(cddp_group *group, Message message)
     if (!message.sends) {
         if (!deliver_early(message)) {
             wanted_.push_back(std::move(message));
+            refuse_hopeless();
         }
         return;
     }
@@ -68,6 +77,69 @@ bool Messages::is_wanted(int peer) const
         }
     }
     return false;
+}
+
+/* Receives that nobody is left to send to: from a rank that has left, or from any when all have. */
+void Messages::refuse_hopeless()
+{
+    int left = -1;
+
+    for (std::size_t peer = 0; peer < sources_.size(); peer++) {
+        if (sources_[peer].state == Source::gone) {
+            left = static_cast<int>(peer);
+        } else if (static_cast<int>(peer) != rank_) {
+            left = -1;
+            break;
+        }
+    }
+    for (auto at = wanted_.begin(); at != wanted_.end();) {
+        const bool is_hopeless = at->peer < 0
+                                     ? left >= 0
+                                     : sources_[static_cast<std::size_t>(at->peer)].state ==
+                                           Source::gone;
+
+        if (is_hopeless) {
+            at->work->complete(has_left(at->peer < 0 ? left : at->peer));
+            at = wanted_.erase(at);
+        } else {
+            ++at;
+        }
+    }
+}
+
+void Messages::say_goodbye(cddp_group *group)
+{
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    std::vector<cddp::work> works;
+    bool all = false;
+
+    if (cddp_group_local_world_size(group) < cddp_group_world_size(group)) {
+        return; /* between hosts a message to a rank that has left would break the group */
+    }
+    goodbye_ = {goodbye_tag, 0};
+    for (int peer = 0; peer < static_cast<int>(sources_.size()); peer++) {
+        cddp_work *work = nullptr;
+
+        if (peer != rank_ && sources_[static_cast<std::size_t>(peer)].state != Source::gone &&
+            cddp_send(group, goodbye_.data(), goodbye_.size(), CDDP_I64, peer, &work) == CDDP_OK) {
+            works.emplace_back();
+            works.back().reset(work);
+        }
+    }
+    while (!all && std::chrono::steady_clock::now() < give_up) {
+        all = true;
+        for (cddp::work &work : works) {
+            bool done = false;
+
+            all = (cddp_work_test(work.get(), &done) != CDDP_OK || done) && all;
+        }
+        if (!all) {
+            (void)!cddp_work_wait(works.back().get(), 1);
+        }
+    }
+    if (!all) { /* a peer takes nothing: its handles would be waited for */
+        cddp_group_abort(group, "the process group was destroyed");
+    }
 }
 
 /* The first receive that waits for such a message. */
@@ -122,7 +194,7 @@ void Messages::start_data(cddp_group *group, int peer)
         refuse(*source.target, peer, static_cast<std::size_t>(bytes));
         source.target.reset();
         source.kept = at::empty({bytes}, at::kByte);
-        (*source.header)[0] = INT64_MIN; /* nobody's: dropped */
+        (*source.header)[0] = dropped_tag; /* nobody's: dropped */
         to = source.kept.data_ptr();
     } else if (source.target) {
         to = source.target->data.data_ptr();
@@ -154,8 +226,15 @@ bool Messages::advance_source(cddp_group *group, int peer)
             return false;
         }
         source.header_work.wait(); /* its error, if there is one */
+        if ((*source.header)[0] == goodbye_tag) {
+            source.state = Source::gone;
+            refuse_hopeless();
+            return true;
+        }
         start_data(group, peer);
         return true;
+    case Source::gone:
+        return false;
     default:
         break;
     }
@@ -169,7 +248,7 @@ bool Messages::advance_source(cddp_group *group, int peer)
 
         source.target.reset();
         complete(done, peer);
-    } else if ((*source.header)[0] != INT64_MIN) {
+    } else if ((*source.header)[0] != dropped_tag) {
         auto now = take(peer, (*source.header)[0]); /* asked for meanwhile */
 
         source.early.emplace_back((*source.header)[0], std::move(source.kept));
@@ -211,7 +290,7 @@ bool Messages::has_sends() const
 cddp_work *Messages::under_way() const
 {
     for (const Source &source : sources_) {
-        if (source.state != Source::idle) {
+        if (source.state != Source::idle && source.state != Source::gone) {
             return (source.state == Source::header_under_way ? source.header_work
                                                              : source.data_work)
                 .get();

@@ -42,6 +42,9 @@ class Messages
     bool has_sends() const;
     /* Something to wait for; NULL: there is nothing. */
     cddp_work *under_way() const;
+    /* The last call: peers of this machine that wait for a message from any rank do not wait for
+     * this one. Takes a second at most. */
+    void say_goodbye(cddp_group *group);
     /* Let nobody wait any longer. */
     void fail_all(const std::exception_ptr &failure);
 
@@ -56,7 +59,7 @@ class Messages
     struct Source {
         std::unique_ptr<Header> header = std::make_unique<Header>();
         cddp::work header_work, data_work;
-        enum { idle, header_under_way, data_under_way } state = idle;
+        enum { idle, header_under_way, data_under_way, gone } state = idle;
         std::optional<Message> target; /* of the data under way; none: it is kept */
         at::Tensor kept;
         std::list<std::pair<std::int64_t, at::Tensor>> early; /* tag, bytes: nobody wanted it yet */
@@ -65,10 +68,12 @@ class Messages
     bool is_wanted(int peer) const;
     std::optional<Message> take(int peer, std::int64_t tag);
     bool deliver_early(Message &message);
+    void refuse_hopeless();
     void start_data(cddp_group *group, int peer);
     bool advance_source(cddp_group *group, int peer);
 
     int rank_;
+    Header goodbye_ = {};
     std::vector<Source> sources_;
     std::list<Sent> sent_;
     std::list<Message> wanted_; /* in the order in which they were posted */

@@ -235,6 +235,7 @@ void Worker::run()
             wait_for_one();
         }
     }
+    messages_.say_goodbye(group_.get());
     fail_all(std::make_exception_ptr(
         cddp::error(CDDP_ERR_CLOSED, "cddp: the process group was destroyed meanwhile")));
 }
