@@ -55,8 +55,9 @@ static int look_at_nccl(const struct wanted *wanted, const cddp_group *group)
 {
     const char *interface = getenv("NCCL_SOCKET_IFNAME");
     const char *host = getenv("NCCL_HOSTID");
+    bool is_spread = wanted->hosts[0] != wanted->hosts[cddp_group_world_size(group) - 1];
 
-    if (strcmp(cddp_group_backend(group), "nccl") != 0) {
+    if (strcmp(cddp_group_backend(group), "nccl") != 0 || !is_spread) {
         CHECK(interface == NULL && host == NULL);
     } else if (wanted->user_told_nccl) {
         CHECK(strcmp(interface, "theirs") == 0);
