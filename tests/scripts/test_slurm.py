@@ -183,7 +183,7 @@ class Started(unittest.TestCase):
         ran = sh("sbatch", "--wait", "-N2", "-n2", f"--output={self.cluster.folder}/forgotten.out",
                  f"{self.cluster.folder}/forgotten.sh")
         with open(f"{self.cluster.folder}/forgotten.out") as file:
-            self.assertIn("SLURM_STEP_ID not: a batch script starts ranks by srun", file.read())
+            self.assertIn("SLURM_STEP_ID not: this is the job's script itself, and a batch script starts ranks by srun", file.read())
         self.assertNotEqual(ran.returncode, 0)
 
     def test_the_example_saves_before_the_limit_and_is_requeued(self):
