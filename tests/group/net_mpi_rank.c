@@ -483,10 +483,13 @@ static void stands(void)
 }
 
 /* Two ranks wait for each other until the way between their hosts is gone. */
+/* Also says its end in the file "ended-RANK": a cable that is out carries no output. */
 static void waits(void)
 {
     int rank = cddp_group_rank(group);
     float x = 1;
+    char name[32];
+    FILE *file;
 
     MUST(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     printf("rank %d waits\n", rank);
@@ -495,6 +498,9 @@ static void waits(void)
     MUST(cddpi_error_culprit() == 1 - rank);
     printf("rank %d ends: %s\n", rank, cddp_last_error());
     fflush(stdout);
+    snprintf(name, sizeof name, "ended-%d", rank);
+    file = fopen(name, "we");
+    MUST(file != NULL && fputs("ended\n", file) >= 0 && fclose(file) == 0);
 }
 
 /* Which carrier it would be, for data between hosts. */
