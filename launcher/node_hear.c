@@ -68,7 +68,10 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
         return CDDP_OK; /* the nodes have not met yet, for which there is another deadline */
     }
     if (status == CDDP_OK && strcmp(beat, peer->beat) != 0) {
-        snprintf(peer->beat, sizeof peer->beat, "%s", (char *)beat);
+        size_t length = strnlen(beat, sizeof peer->beat - 1);
+
+        memcpy(peer->beat, beat, length);
+        peer->beat[length] = '\0';
         is_heard = strcmp(peer->beat, CDDPI_NODE_GONE) != 0;
     }
     cddp_free(beat);
