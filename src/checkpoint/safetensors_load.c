@@ -202,6 +202,9 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, 
     if (tensors == NULL && count > 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: tensors is NULL");
     }
+    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: %zu tensors are too many", count);
+    }
     status = cddp_safetensors_open(path, &file);
     if (status != CDDP_OK) {
         return status;

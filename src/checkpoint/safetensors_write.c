@@ -304,6 +304,9 @@ cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %s is NULL",
                           path == NULL ? "path" : "tensors");
     }
+    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %zu tensors are too many", count);
+    }
     status = check_memory(path, tensors, count);
     return status == CDDP_OK ? cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,
                                                         (void *)(uintptr_t)tensors)

@@ -78,10 +78,11 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
 static void say_last_word(struct cddpi_client_host *host, struct cddpi_client *client)
 {
     const struct cddpi_buffer *word = &client->last_word;
-    struct cddpi_slice key = {word->data, client->last_word_key};
-    struct cddpi_slice value = {word->data + key.bytes, word->bytes - key.bytes};
 
     if (word->bytes > 0) {
+        struct cddpi_slice key = {word->data, client->last_word_key};
+        struct cddpi_slice value = {word->data + key.bytes, word->bytes - key.bytes};
+
         (void)cddpi_client_set(host, key, value); /* without memory others find out later */
     }
 }

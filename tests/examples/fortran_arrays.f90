@@ -36,6 +36,7 @@ program fortran_arrays
     long = repeat("x", len(long))
     call refuse([cddp_param_of(long, a, g)], "a name longer than")
     call cddp_group_destroy(group)
+    deallocate (a, g)
 
 contains
 

@@ -230,6 +230,7 @@ static void a_node_with_another_token_is_told_of_on_all(void **state)
 {
     static const char refused[] = "127.0.0.1 (it does not know the job's token)";
     struct fleet fleet;
+    char *text;
 
     (void)state;
     begin_tcp(&fleet);
@@ -238,7 +239,9 @@ static void a_node_with_another_token_is_told_of_on_all(void **state)
     setenv("CDDP_TOKEN", "fedcba9876543210", 1);
     START(&fleet, 2, "3", "2", "--timeout", "6", "--nproc", "1", "--", "true");
     launcher_await_text(fleet.nodes[1].dir, "err", refused);
-    launcher_need_absence(launcher_read(fleet.nodes[1].dir, "err"), "did not come", "stderr");
+    text = launcher_read(fleet.nodes[1].dir, "err");
+    launcher_need_absence(text, "did not come", "stderr");
+    free(text);
     wait_all(&fleet, 3);
     for (int i = 0; i < 2; i++) {
         assert_err(&fleet.nodes[i], "of 3 nodes these did not come within 6 s: 2 (these did: ");
