@@ -138,6 +138,9 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
     const cddp_tensor **sorted;
     cddp_status status;
 
+    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: %zu tensors are too many", shown, count);
+    }
     for (size_t i = 0; i < count; i++) {
         status = match_one(file, shown, &tensors[i]);
         if (status != CDDP_OK) {
@@ -201,9 +204,6 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, 
 
     if (tensors == NULL && count > 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: tensors is NULL");
-    }
-    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: %zu tensors are too many", count);
     }
     status = cddp_safetensors_open(path, &file);
     if (status != CDDP_OK) {
