@@ -46,7 +46,7 @@ for page, header in sorted(headers.items()):
     for kind in re.findall(r"typedef (?:struct|enum) (cddp_\w+)", source):
         if kind not in text:
             refuse(f"{page}(3) says nothing of {kind}")
-    for word in ("@p ", "@param", "@return", "/**\n"):
+    for word in ("@p ", "@param", "@return", "@file", "/**\n", "/*<"):
         if word in text:
             refuse(f"{page}(3) shows {word}")
 seventh = place("cddp.7")
