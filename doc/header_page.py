@@ -83,7 +83,7 @@ def described(comment):
         elif rows:
             rows[-1][1] += "\n"
         else:
-            text.append(line.strip())
+            text.append(line.rstrip() if line.startswith("     ") else line.strip())
     out = paragraphs(text)
     for kind, said in rows:
         said = re.sub(r"[ \n]+", " ", said).strip()

@@ -1,10 +1,10 @@
 /** @file
  *  loader.h - loads batches of the caller's data set ahead of time, in threads.
  *
- *     cddp_loader_create()     the number of samples, and the function that loads one
- *     each epoch:
- *       cddp_loader_begin()    the epoch, and the batch to start from
- *       cddp_loader_next()     this rank's share of the next global batch, until `end`
+ *      cddp_loader_create()     the number of samples, and the function that loads one
+ *      each epoch:
+ *        cddp_loader_begin()    the epoch, and the batch to start from
+ *        cddp_loader_next()     this rank's share of the next global batch, until `end`
  *
  *  The samples of a batch and their order depend only on the seed, the epoch and the number of the
  *  batch, not on the number of threads or ranks or on their speed. So a run can continue with
