@@ -19,9 +19,9 @@
  *  broken: every further call returns CDDP_ERR_CLOSED with the text of the first error.
  *
  *  Reductions are deterministic: every rank gets the same bits, in every run. The ranks' values are
- *  added in a binary tree in rank order: first neighbours (ranks 0 and 1, 2 and 3, ...), then pairs
- *  of those results, and so on; an odd one out moves up a level alone. f16 and bf16 are accumulated
- *  in f32 and rounded once.
+ *  combined in a binary tree in rank order: first neighbours (ranks 0 and 1, 2 and 3, ...), then
+ *  pairs of those results, and so on; an odd one out moves up a level alone. f16 and bf16 are
+ *  accumulated in f32 and rounded once.
  *
  *  Each collective ends with a parameter `work`. If it is NULL, the call blocks until the operation
  *  is done. Otherwise the call returns at once with a handle in *work, and the buffers stay in use
