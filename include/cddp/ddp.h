@@ -49,11 +49,12 @@ typedef struct cddp_param {
     int dims;
     /** Row-major. */
     int64_t shape[CDDP_MAX_DIMS];
-    /** The values, as many as the product of shape. In a group on a device, they may be in CPU
-     *  memory or in device memory; with a sharded optimizer, in device memory only. */
+    /** The tensor's values: as many as the product of shape. In a group on a device, they may be in
+     *  CPU memory or in device memory; with a sharded optimizer, in device memory only. */
     void *data;
     /** Where backward writes the gradient, which has the parameter's shape and type. NULL: in
-     *  memory of cddp's, which saves copies; see cddp_ddp_grad(). Not used for buffers. */
+     *  memory that cddp allocates, which saves copies; see cddp_ddp_grad(). Not used for buffers.
+     */
     void *grad;
     /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
     bool frozen;
@@ -103,11 +104,11 @@ CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, 
 /** The built-in hook that reduces a bucket as it is, which is the default. Its state is NULL. */
 CDDP_API cddp_status cddp_hook_identity(void *, cddp_bucket *, int, cddp_work **);
 /** The built-in hook that sends f32 buckets as bf16, accumulated in f32 and rounded once. It does
- *  not change buckets of other types. Its state is NULL. A step sends half the bytes.
+ *  not change buckets of other types. Its state is NULL. A step sends half the bytes of f32.
  *
  *  With a sharded optimizer, gradients are sent in 16 bits, too, but updated parameters are sent in
  *  their own type: the next update starts from them, and without rounding they stay equal on all
- *  ranks. Then a step sends 3/4 of the bytes. */
+ *  ranks. Then a step sends 3/4 of the bytes of f32. */
 CDDP_API cddp_status cddp_hook_bf16(void *, cddp_bucket *, int, cddp_work **);
 /** Like cddp_hook_bf16(), but with f16. */
 CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
@@ -174,8 +175,8 @@ typedef struct cddp_ddp_options {
     /** A larger gradient is cut into parts of about this many bytes, at most 64, each in a bucket
      *  of its own: while one part is sent, the next one is copied or cast. 0: gradients are not
      *  cut, unless cddp chooses the sizes (see bucket_bytes). Never used with `shard`, because a
-     *  rank has at most one span of each gradient, nor with a hook of the caller's, which may treat
-     *  a gradient as a matrix. */
+     *  rank has at most one span of each gradient, nor with a custom hook, which may treat a
+     *  gradient as a matrix. */
     size_t part_bytes;
 
 } cddp_ddp_options;
@@ -243,17 +244,17 @@ typedef struct cddp_step {
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
 /** Begin a backward whose gradients are a mean over @p samples samples of this rank. The result is
- *  the mean over the samples of all ranks, even if the ranks have unequal numbers. 0: this rank has
- *  no samples. Either all ranks call it or no rank does. The same as cddp_ddp_begin() with
+ *  the mean over the samples of all ranks, even if ranks have unequal numbers of samples. 0: this
+ *  rank has no samples. Either all ranks call it or no rank does. This is cddp_ddp_begin() with
  *  @p samples as the weight.
  *  @return as cddp_ddp_begin(). */
 CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples);
 
 /** Say that backward has finished gradient @p index, so that its bucket may start. Does not wait.
  *
- *  If the rank has a core to spare, or if data comes from other machines by TCP, a thread of the
- *  group's moves the data in the background. Otherwise data moves only inside calls of cddp such as
- *  this one: see cddp_ddp_progress(). $CDDP_COMM_THREAD (0 or 1) overrides the choice.
+ *  If the rank has a core to spare, or if data comes from other machines by TCP, a background
+ *  thread of the group moves the data. Otherwise data moves only inside calls of cddp such as this
+ *  one: see cddp_ddp_progress(). $CDDP_COMM_THREAD (0 or 1) overrides the choice.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (the second call
  *          for this gradient in one backward), CDDP_ERR_CLOSED, or an error of the group or the
  *          hook. */
@@ -266,9 +267,9 @@ CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_
 
 /** Advance the buckets that have started, without waiting. Call it during long compute without
  *  another call of cddp, on ranks without a core to spare (see cddp_ddp_grad_ready()). Once per
- *  millisecond is enough, and costs about as much as reading the clock. If a thread of the group's
- *  or a device moves the data, this call only checks for failures. It may be called at any time,
- *  even in a forward.
+ *  millisecond is enough, and costs about as much as reading the clock. If a background thread or a
+ *  device moves the data, this call only checks for failures. It may be called at any time, even in
+ *  a forward.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_progress(cddp_ddp *ddp);
 
@@ -322,8 +323,8 @@ CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params
  *      updated           starts to send this rank's updates to all ranks
  *      param_wait(i)     before the next forward reads parameter i: it has all ranks' updates
  *
- *  cddp_ddp_create() moves the parameters that are not frozen to memory of cddp's, which is
- *  released with the handle: see cddp_ddp_param(). An element-wise update gives the same bits as
+ *  cddp_ddp_create() moves the parameters that are not frozen to memory that cddp allocates, and
+ *  releases with the handle: see cddp_ddp_param(). An element-wise update gives the same bits as
  *  without shards. */
 typedef struct cddp_span {
     /** Index of the parameter. */

@@ -24,8 +24,8 @@ extern "C" {
 CDDP_CHECKED cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out,
                                           const size_t *counts, cddp_type type, cddp_work **work);
 
-/** Gather bytes from all ranks, from each as many as it likes (PyTorch's all_gather_object).
- *  Collective; in CPU memory only.
+/** Gather bytes from all ranks; each rank may contribute a different number (PyTorch's
+ *  all_gather_object). Collective; in CPU memory only.
  *  @param data       @p bytes bytes of this rank; NULL if there are none.
  *  @param out        New memory with every rank's bytes, in rank order and without gaps, then a NUL
  *                    byte, which does not count. Release with cddp_free().
@@ -57,8 +57,8 @@ typedef struct cddp_message {
 } cddp_message;
 
 /** Start several messages at once. Ranks cannot deadlock, whatever the order of sends and recvs
- *  here and at the peers. Messages between the same two ranks go in the order of the array. If one
- *  message has a bad argument, none starts. In all else they are like cddp_send().
+ *  here and at the peers. Messages between the same two ranks are sent in the order of the array.
+ *  If one message has a bad argument, none starts. See cddp_send() for everything else.
  *  @param messages  @p count messages, borrowed for the call; their data stay in use until the
  *                   messages are done.
  *  @param works     An array that receives @p count handles; NULL: the call waits until all are

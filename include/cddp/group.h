@@ -29,17 +29,17 @@
  *
  *  A group on a device (options.device) has two kinds of memory, CPU memory and device memory, and
  *  a compute stream in which the caller's kernels run (options.stream). Buffers in CPU memory are
- *  handled as described above. Buffers in device memory are reduced on the device, in a stream of
- *  the group's. The operation starts after all work that the compute stream holds at the time of
- *  the call. No call waits for the device or for a peer, except the first operations of NCCL, which
- *  connect the ranks:
+ *  handled as described above. Buffers in device memory are reduced on the device, in a stream that
+ *  belongs to the group. The operation starts after all work that the compute stream holds at the
+ *  time of the call. No call waits for the device or for a peer, except the first operations of
+ *  NCCL, which connect the ranks:
  *   - with `work` NULL, the compute stream waits for the operation: work that is put into the
  *     stream after the call sees the result;
  *   - with `work`, cddp_work_wait(work, 0) makes the compute stream wait, and cddp_work_test()
  *     queries the device;
- *   - a thread of the group's detects errors of peers, within a second if ranks disagree or a rank
- *     is gone. The next call, whatever it is, returns the error. Everything that was computed from
- *     the result of a failed operation is undefined.
+ *   - a background thread of the group detects errors of peers, within a second if ranks disagree
+ *     or a rank is gone. The next call, whatever it is, returns the error. Everything that was
+ *     computed from the result of a failed operation is undefined.
  *
  *  cddp_group_device() and cddp_group_stream() return the device and the stream, and
  *  cddp_group_set_stream() changes the stream. Calls make the group's device the current device of
@@ -104,8 +104,8 @@ typedef struct cddp_group_options {
     /** On a device: take sums in the order described at the top of this file, even if that is
      *  slower. */
     bool deterministic;
-    /** On a CUDA device: the compute stream, a cudaStream_t of the caller's (cudaStreamLegacy is
-     *  one, too). It outlives the group and all groups split from it. NULL: cddp makes a stream,
+    /** On a CUDA device: the compute stream, a cudaStream_t of the caller (cudaStreamLegacy is
+     *  allowed). It must outlive the group and all groups split from it. NULL: cddp makes a stream,
      *  which cddp_group_set_stream() can replace. Operations do not wait for kernels in any other
      *  stream, not even in the default stream. */
     void *stream;
@@ -203,12 +203,13 @@ CDDP_API int cddp_group_device(const cddp_group *group);
 /** The compute stream, a cudaStream_t: the caller's, or one that cddp made, which the caller may
  *  use, too. NULL for a group on the CPU. */
 CDDP_API void *cddp_group_stream(const cddp_group *group);
-/** Make @p stream the compute stream of this group and of all groups split from it. For trainers
- *  that learn their device from the group, and create their streams afterwards. Work in @p stream
- *  starts after everything that the old compute stream holds now. Not collective, does not wait.
+/** Make @p stream the compute stream of this group and of all groups split from it. This is for
+ *  trainers that learn their device from the group and create their streams afterwards. Work in
+ *  @p stream starts after everything that the old compute stream holds now. Not collective, does
+ *  not wait.
  *  @param stream  A cudaStream_t of the group's device (cudaStreamLegacy for the default stream).
- *                 It outlives the group and all groups split from it, or the next call of this
- *                 function.
+ *                 It must stay valid until the group and all groups split from it are destroyed, or
+ *                 until the next call of this function.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, a stream of another device, a group on the CPU) or
  *          CDDP_ERR_STATE (@p stream is being captured), which change nothing; CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddp_group_set_stream(cddp_group *group, void *stream);
@@ -256,7 +257,7 @@ CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void
  *  Floating types only.
  *
  *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_join() relies on it.
- *  (cddp_ddp_wait() returns CDDP_ERR_STATE if a step has no samples on any rank.) */
+ *  (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
 CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
                                                   size_t count, cddp_type type, double weight,
                                                   cddp_work **work);

@@ -40,7 +40,8 @@ static inline int cddp_mpi_all_gather(void *context, const void *own, size_t byt
  *
  *  On one machine, the group's data goes through shared memory. Between machines it goes by MPI if
  *  cddp has its MPI module for this MPI, and MPI was started with MPI_THREAD_MULTIPLE, because a
- *  thread of the group's calls MPI. Otherwise it goes by TCP. $CDDP_CARRIER chooses one of the two.
+ *  background thread of the group calls MPI. Otherwise it goes by TCP. $CDDP_CARRIER chooses one of
+ *  the two.
  *
  *  MPI_THREAD_SERIALIZED is enough for groups on the CPU with CDDP_COMM_THREAD=0 in the
  *  environment, which have no such thread. Then every call of cddp that uses the group, or a handle

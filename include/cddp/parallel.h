@@ -149,8 +149,8 @@ typedef struct cddp_data_parallel_options {
     /** Computes the loss between forward and backward, of all rows of out; NULL: fn computes the
      *  forward, the loss and the backward. */
     cddp_loss_fn loss;
-    /** With loss: memory for the gradient of out, as many rows of as many bytes; NULL: forward and
-     *  loss only. */
+    /** With loss: memory for the gradient of out, with the same size; NULL: forward and loss only.
+     */
     void *out_grads;
     /** With out_grads: computes a device's backward, not necessarily in the same thread as its
      *  forward. */

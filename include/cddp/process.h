@@ -39,8 +39,8 @@ typedef struct cddp_allocator {
     /** Allocate @p bytes > 0 bytes, aligned to @p alignment: a power of two, at least 16. NULL: no
      *  memory. */
     void *(*alloc)(void *state, size_t bytes, size_t alignment);
-    /** Like realloc(), for memory with alignment 16: @p memory may be NULL, and stays allocated on
-     *  failure. */
+    /** Like realloc(), for memory with alignment 16. @p memory may be NULL. On failure it stays
+     *  allocated. */
     void *(*resize)(void *state, void *memory, size_t bytes);
     /** Release memory that alloc or resize returned; never called with NULL. */
     void (*release)(void *state, void *memory);
@@ -52,8 +52,7 @@ typedef struct cddp_allocator {
         sizeof(cddp_allocator), NULL, NULL, NULL, NULL                                             \
     }
 
-/** Use @p allocator, which is copied, until the process ends. Call it before any other function of
- *  cddp.
+/** Use a copy of @p allocator until the process ends. Call this before any other function of cddp.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or a function is missing);
  *          CDDP_ERR_STATE (cddp has already allocated memory). */
 CDDP_CHECKED cddp_status cddp_allocator_set(const cddp_allocator *allocator);

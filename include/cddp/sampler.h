@@ -47,8 +47,8 @@ CDDP_API void cddp_sampler_destroy(cddp_sampler *sampler);
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT if @p sampler is NULL. */
 CDDP_CHECKED cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch);
 
-/** The index of the sample at @p position of the epoch, in [0, count). If @p position >= count, it
- *  is 0, and cddp_last_error() has the reason. Several threads may call it at once. */
+/** The index of the sample at @p position of the epoch, in [0, count). If @p position >= count, the
+ *  result is 0, and cddp_last_error() has the reason. Several threads may call it at once. */
 CDDP_API uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position);
 
 /** How many samples the data set has. Any thread. */
@@ -76,7 +76,7 @@ CDDP_API cddp_share cddp_share_of(uint64_t first, uint64_t count, int rank, int 
  *  @param world_size  If it is not > 0, the result is 0. */
 CDDP_API uint64_t cddp_torch_shard_count(uint64_t count, int world_size, bool drop_last);
 
-/** Write the indices of rank @p rank in the sampler's epoch to @p out. It has room for
+/** Write the indices of rank @p rank in the sampler's epoch to @p out, which has room for
  *  cddp_torch_shard_count() indices. Any cddp_order works: CDDP_ORDER_TORCH is shuffle=True,
  *  CDDP_ORDER_SEQUENTIAL is shuffle=False.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */

@@ -46,7 +46,8 @@ enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
  *
  *  When a rank fails, ranks that are joining a group fail, too. All other ranks get SIGTERM, and
  *  SIGKILL after the grace period. If this process or the calling thread dies, the kernel kills the
- *  ranks. This call reaps the ranks itself (waitpid()); a SIGCHLD handler of the caller's must not.
+ *  ranks. This call reaps the ranks itself (waitpid()); the caller's SIGCHLD handler must not reap
+ *  them.
  *  @param fn       Runs in each rank's process.
  *  @param nprocs   In [1, CDDP_SPAWN_RANKS].
  *  @param arg      Passed to @p fn. The caller does not see what a rank writes there.

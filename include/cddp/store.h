@@ -1,7 +1,7 @@
 /** @file
  *  store.h - the key-value store in which ranks meet. It is either a TCP server ("tcp://host:port",
  *  inside cddp-run, or in rank 0 if there is no launcher) or a file on a file system that all ranks
- *  share ("file:///path"). The calls are the same.
+ *  share ("file:///path"). Both have the same calls.
  *
  *  A key is a text of 1 to CDDP_STORE_KEY_BYTES bytes without NUL. A value is any bytes, at most
  *  CDDP_STORE_VALUE_BYTES. All keys of a handle are under its prefix. cddp's own prefix contains

@@ -54,7 +54,7 @@ inline void check_count(const std::string &name, std::size_t shaped, std::size_t
 class model
 {
   public:
-    /** Add a parameter whose gradient is in memory of cddp's: see ddp::grad(). */
+    /** Add a parameter whose gradient is in memory that cddp allocates: see ddp::grad(). */
     template <class D> model &param(const std::string &name, const shape &sizes, D &&data)
     {
         add(params_, name, sizes, view(data));

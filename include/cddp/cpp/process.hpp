@@ -20,7 +20,7 @@ using log_sink = std::function<void(cddp_log_level level, const char *line)>;
  *  function of cddp, or while no other thread is in a call of cddp. */
 inline void set_log_sink(log_sink sink)
 {
-    /* Not destroyed when the process ends: a thread of cddp's may still log a line. */
+    /* Not destroyed when the process ends: a thread of cddp may still log a line. */
     static log_sink *kept = nullptr;
     std::unique_ptr<log_sink> fresh(sink ? new log_sink(std::move(sink)) : nullptr);
     cddp_log_fn call = [](void *state, cddp_log_level level, const char *line) {
