@@ -85,7 +85,7 @@ typedef struct cddp_snapshot {
     const char *state_json;
 
 } cddp_snapshot;
-/** A cddp_snapshot of defaults. */
+/** The defaults of cddp_snapshot. */
 #define CDDP_SNAPSHOT_INIT                                                                         \
     {                                                                                              \
         sizeof(cddp_snapshot), 0, NULL, 0, NULL, 0, NULL                                           \

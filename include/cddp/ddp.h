@@ -180,7 +180,7 @@ typedef struct cddp_ddp_options {
     size_t part_bytes;
 
 } cddp_ddp_options;
-/** A cddp_ddp_options of defaults. */
+/** The defaults of cddp_ddp_options. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
         sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
@@ -230,7 +230,7 @@ typedef struct cddp_step {
     uint64_t sum;
 
 } cddp_step;
-/** A cddp_step of the plain mean. */
+/** The default cddp_step: a plain mean. */
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
         sizeof(cddp_step), -1.0, false, 0                                                          \
@@ -459,7 +459,7 @@ typedef struct cddp_bucket_stats {
     uint64_t end_ns;
 
 } cddp_bucket_stats;
-/** A cddp_bucket_stats of defaults. */
+/** The defaults of cddp_bucket_stats. */
 #define CDDP_BUCKET_STATS_INIT                                                                     \
     {                                                                                              \
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \

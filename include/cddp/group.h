@@ -111,7 +111,7 @@ typedef struct cddp_group_options {
     void *stream;
 
 } cddp_group_options;
-/** A cddp_group_options of defaults. */
+/** The defaults of cddp_group_options. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
@@ -156,9 +156,9 @@ typedef struct cddp_bootstrap {
         sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \
     }
 
-/** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it has.
- *  The environment's ranks and sizes are ignored. Collective: every rank succeeds or every rank
- *  fails, unless a function of @p bootstrap fails.
+/** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it gives
+ *  them. The environment's ranks and sizes are ignored. Collective: every rank succeeds or every
+ *  rank fails, unless a function of @p bootstrap fails.
  *
  *  The ranks meet in a store that rank 0 serves during this call: on loopback if all ranks are on
  *  one machine, else on all addresses. The store uses the job's token. If a rank has no token, rank

@@ -63,7 +63,7 @@ typedef struct cddp_loader_options {
     int ahead;
 
 } cddp_loader_options;
-/** A cddp_loader_options of defaults. */
+/** The defaults of cddp_loader_options. */
 #define CDDP_LOADER_OPTIONS_INIT                                                                   \
     {                                                                                              \
         sizeof(cddp_loader_options), NULL, 0, 0, 0, NULL, NULL, CDDP_ORDER_SEQUENTIAL, 0, 0, 0, 0  \

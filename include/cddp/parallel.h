@@ -159,7 +159,7 @@ typedef struct cddp_data_parallel_options {
     int output_device;
 
 } cddp_data_parallel_options;
-/** A cddp_data_parallel_options of defaults. */
+/** The defaults of cddp_data_parallel_options. */
 #define CDDP_DATA_PARALLEL_OPTIONS_INIT                                                            \
     {                                                                                              \
         sizeof(cddp_data_parallel_options), NULL, 0, 0, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL,  \

@@ -27,7 +27,7 @@ typedef struct cddp_spawn_options {
     uint32_t grace_ms;
 
 } cddp_spawn_options;
-/** A cddp_spawn_options of defaults. */
+/** The defaults of cddp_spawn_options. */
 #define CDDP_SPAWN_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_spawn_options), 0, 0                                                           \

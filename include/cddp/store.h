@@ -50,7 +50,7 @@ typedef struct cddp_store_options {
     uint32_t timeout_ms;
 
 } cddp_store_options;
-/** A cddp_store_options of defaults. */
+/** The defaults of cddp_store_options. */
 #define CDDP_STORE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_store_options), NULL, NULL, NULL, 0                                            \
