@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One door: files are opened, made, renamed and removed, and foreign text is printed, by the functions of src/base, which look first: at
+"""One door: files are opened, made, renamed and removed, and foreign text is printed, by the functions of src/runtime/base, which look first: at
 devices and named pipes, at links that somebody has put there, at escapes that a terminal would obey. Who goes round them is in a list here,
 with the reason. Usage: check_door.py SOURCE_ROOT"""
 import glob
@@ -25,29 +25,29 @@ ROUND = {
     "launcher/parcel.c": ({"open"}, "/dev/null"),
     "launcher/reaper.c": ({"open", "opendir"}, KERNEL),
     "launcher/worker.c": ({"open"}, "/dev/null"),
-    "src/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
-    "src/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
-    "src/device/cuda/profile.c": ({"fopen"}, "a module without src/base, which writes where CDDP_PROFILE says"),
-    "src/group/adopt.c": ({"fopen"}, KERNEL),
-    "src/group/cuda/nccl/transport.c": ({"fopen"}, KERNEL),
-    "src/group/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
-    "src/group/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
-    "src/group/launch_hydra.c": ({"fopen"}, KERNEL),
-    "src/group/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
-    "src/group/net/tcp/address.c": ({"fopen"}, KERNEL),
-    "src/group/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
-    "src/programs/tokenize/documents.c": ({"open"}, PIPES),
-    "src/store/file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
-    "src/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
-    "src/train/config/file.c": ({"open"}, PIPES),
+    "src/runtime/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
+    "src/trainer/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
+    "src/runtime/device/cuda/profile.c": ({"fopen"}, "a module without src/runtime/base, which writes where CDDP_PROFILE says"),
+    "src/runtime/group/adopt.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/cuda/nccl/transport.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
+    "src/runtime/group/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
+    "src/runtime/group/launch_hydra.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
+    "src/runtime/group/net/tcp/address.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
+    "src/trainer/programs/tokenize/documents.c": ({"open"}, PIPES),
+    "src/runtime/store/file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
+    "src/runtime/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
+    "src/trainer/train/config/file.c": ({"open"}, PIPES),
 }
 # Files that print words with plain printf(), and why nobody else can have chosen these.
 PLAIN = {
     "launcher/check_machine.c": "what kernel and machine are called",
     "launcher/info.c": "what kernel, machine and libraries are called",
-    "src/group/spawn_rank.c": "names of cddp's own variables",
-    "src/programs/bench/report.c": "words of cddp's own",
-    "src/programs/tokenize/decode.c": "the text itself, which is data",
+    "src/runtime/group/spawn_rank.c": "names of cddp's own variables",
+    "src/trainer/programs/bench/report.c": "words of cddp's own",
+    "src/trainer/programs/tokenize/decode.c": "the text itself, which is data",
 }
 CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are
 
@@ -123,13 +123,13 @@ def main():
     bad = []
     found = {}
     for path in sorted(glob.glob("src/**/*.c", recursive=True) + glob.glob("launcher/*.c")):
-        if path.startswith("src/base/"):
+        if path.startswith("src/runtime/base/"):
             continue
         text = source(path)
         calls = {match.group(1) for match in CALLS.finditer(text)}
         allowed = ROUND.get(path, (set(), ""))[0]
         found[path] = calls
-        bad += [f"{path}: {call}() goes round src/base (base/file.h, replace.h, folder.h)" for call in sorted(calls - allowed)]
+        bad += [f"{path}: {call}() goes round src/runtime/base (base/file.h, replace.h, folder.h)" for call in sorted(calls - allowed)]
         if path not in PLAIN:
             bad += [f"{path}: {match.group(1)}: words of others are printed by cddpi_say() (base/streams.h): "
                     f"{' '.join(text[match.start():match.start() + 90].split())}"

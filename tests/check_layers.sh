@@ -64,22 +64,22 @@ check() {
     done
 }
 
-check src/base
-check src/store base
+check src/runtime/base
+check src/runtime/store base
 check kernels/cpu base kernels
 check kernels/cuda base kernels
 check samplers base
-check src/device base kernels
-check src/group base store kernels device
-check src/ddp base store kernels device group
-check src/loader base samplers device group
-check src/checkpoint base store kernels device group ddp
-check src/nn base kernels device group ddp checkpoint
-check src/optim base device group ddp checkpoint kernels
-check src/data base kernels samplers device group
-check src/parallel base store kernels device group ddp checkpoint nn optim data
-check src/train base store kernels samplers device group ddp checkpoint nn optim data parallel
-check src/programs base store kernels samplers device group ddp checkpoint nn optim data parallel train
+check src/runtime/device base kernels
+check src/runtime/group base store kernels device
+check src/runtime/ddp base store kernels device group
+check src/runtime/loader base samplers device group
+check src/runtime/checkpoint base store kernels device group ddp
+check src/trainer/nn base kernels device group ddp checkpoint
+check src/trainer/optim base device group ddp checkpoint kernels
+check src/trainer/data base kernels samplers device group
+check src/trainer/parallel base store kernels device group ddp checkpoint nn optim data
+check src/trainer/train base store kernels samplers device group ddp checkpoint nn optim data parallel
+check src/trainer/programs base store kernels samplers device group ddp checkpoint nn optim data parallel train
 check launcher base store device group
 # Of groups cddp-run uses only what reads launchers' variables, as ranks do.
 for file in launcher/*.[ch]; do
@@ -93,7 +93,7 @@ for file in launcher/*.[ch]; do
     done
 done
 # A folder that the list above forgot would not be checked at all.
-for folder in src/*/; do
+for folder in src/*/*/; do
     grep -q "^check ${folder%/}\( \|$\)" tests/check_layers.sh || {
         echo "$folder is not in tests/check_layers.sh"
         bad=1

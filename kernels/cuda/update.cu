@@ -43,7 +43,7 @@ __device__ bool is_skipped(const step &step)
     return step.skip != nullptr && *step.skip != 0;
 }
 
-/* cddpi_power() of src/optim/schedule.c, whose bits it must have. */
+/* cddpi_power() of src/trainer/optim/schedule.c, whose bits it must have. */
 __device__ double power(double base, int64_t exponent)
 {
     double result = 1.0;

@@ -69,7 +69,7 @@ static void matmuls_release(struct cddpi_device *device, void *state)
     cddpi_cuda_host_free(device, matmuls);
 }
 
-/* The environment is libcddp's table (src/base/env.h), which also says what these mean. */
+/* The environment is libcddp's table (src/runtime/base/env.h), which also says what these mean. */
 bool cddpi_cuda_tf32(void)
 {
     const char *tf32 = getenv("CDDP_TF32");
