@@ -1,7 +1,7 @@
 /* check_machine.c - owns what --check says of processors, memory, limits and processes. */
-#include "info.h"
+#include "launcher/info.h"
 
-#include "cores.h"
+#include "launcher/supervise/cores.h"
 
 #include "base/child.h"
 #include "base/interface.h"

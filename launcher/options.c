@@ -1,13 +1,13 @@
 /* options.c - owns cddp-run's option table: what is parsed, helped with and suggested. */
-#include "options.h"
+#include "launcher/options.h"
 
-#include "hosts.h"
+#include "launcher/hosts/hosts.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/options.h"
-#include "group/launch_node.h"
+#include "group/launch/launch_node.h"
 
 #include <string.h>
 

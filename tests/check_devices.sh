@@ -19,7 +19,7 @@ refuse() {
 
 # What a model has on a CUDA device only is that file's; group.h has the group's one question; create.c reads options.
 refuse "$pointer *[!=]= *NULL|NULL *[!=]= *[a-z_>.-]*$pointer\b" \
-    'asks whether a device is NULL' 'src/trainer/nn/cuda/model_cuda\.c|src/runtime/group/(group\.h|create\.c)'
+    'asks whether a device is NULL' 'src/trainer/nn/cuda/model_cuda\.c|src/runtime/group/(group\.h|join/create\.c)'
 refuse "(->|\.)$pointer *(\?|&&|\|\||\)\s*\{)|!([a-z_]+(->|\.))*$pointer\b *(\)|&&|\|\|)" \
     'asks whether a device is NULL'
 # Options in which NULL means the processor say so by cddpi_device_or_cpu().

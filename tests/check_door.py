@@ -17,25 +17,25 @@ KERNEL = "a file that the kernel makes"
 PIPES = "the user may well name a pipe, as <(command)"
 ROUND = {
     "launcher/check_machine.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
-    "launcher/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
-    "launcher/cores.c": ({"open"}, KERNEL),
-    "launcher/hosts.c": ({"fopen"}, PIPES),
-    "launcher/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
-    "launcher/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
-    "launcher/parcel.c": ({"open"}, "/dev/null"),
-    "launcher/reaper.c": ({"open", "opendir"}, KERNEL),
-    "launcher/worker.c": ({"open"}, "/dev/null"),
+    "launcher/supervise/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
+    "launcher/supervise/cores.c": ({"open"}, KERNEL),
+    "launcher/hosts/hosts.c": ({"fopen"}, PIPES),
+    "launcher/supervise/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
+    "launcher/output/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
+    "launcher/hosts/parcel.c": ({"open"}, "/dev/null"),
+    "launcher/supervise/reaper.c": ({"open", "opendir"}, KERNEL),
+    "launcher/supervise/worker.c": ({"open"}, "/dev/null"),
     "src/runtime/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
     "src/trainer/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
     "src/runtime/device/cuda/profile.c": ({"fopen"}, "a module without src/runtime/base, which writes where CDDP_PROFILE says"),
-    "src/runtime/group/adopt.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/join/adopt.c": ({"fopen"}, KERNEL),
     "src/runtime/group/cuda/nccl/transport.c": ({"fopen"}, KERNEL),
-    "src/runtime/group/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
-    "src/runtime/group/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
-    "src/runtime/group/launch_hydra.c": ({"fopen"}, KERNEL),
-    "src/runtime/group/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
+    "src/runtime/group/launch/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
+    "src/runtime/group/launch/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
+    "src/runtime/group/launch/launch_hydra.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/launch/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
     "src/runtime/group/net/tcp/address.c": ({"fopen"}, KERNEL),
-    "src/runtime/group/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
+    "src/runtime/group/join/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
     "src/trainer/programs/tokenize/documents.c": ({"open"}, PIPES),
     "src/runtime/store/file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
     "src/runtime/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
@@ -45,7 +45,7 @@ ROUND = {
 PLAIN = {
     "launcher/check_machine.c": "what kernel and machine are called",
     "launcher/info.c": "what kernel, machine and libraries are called",
-    "src/runtime/group/spawn_rank.c": "names of cddp's own variables",
+    "src/runtime/group/launch/spawn_rank.c": "names of cddp's own variables",
     "src/trainer/programs/bench/report.c": "words of cddp's own",
     "src/trainer/programs/tokenize/decode.c": "the text itself, which is data",
 }
@@ -122,7 +122,7 @@ def main():
     check_itself()
     bad = []
     found = {}
-    for path in sorted(glob.glob("src/**/*.c", recursive=True) + glob.glob("launcher/*.c")):
+    for path in sorted(glob.glob("src/**/*.c", recursive=True) + glob.glob("launcher/**/*.c", recursive=True)):
         if path.startswith("src/runtime/base/"):
             continue
         text = source(path)

@@ -34,7 +34,7 @@ catches "$names" 'return cddpi_fail(CDDP_ERR_PEER, "rank %d: gone", rank);'
 found=$(
     find_in "$reads" $(grep -rlE 'last_error|last_failure|transport_reason|failure(->|\.)text' src launcher)
     find_in "$names" $(grep -rl '"rank %d: ' src launcher)
-    grep -Hn "$prints" launcher/*.[ch]
+    grep -Hn "$prints" launcher/*.[ch] launcher/*/*.[ch]
 )
 if [ -n "$found" ]; then
     echo "these decide by a failure's text, or name a rank in it by hand:"

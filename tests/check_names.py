@@ -3,7 +3,7 @@
 and option of our programs in doc/*.md and README.md. Usage: check_names.py SOURCE_ROOT
 
 A name is what ends like a source file or lies in one of our folders. It may be said from the root, from the
-folder of the file that says it, or by its last parts (group/queue.c). MADE lists what programs make, and
+folder of the file that says it, or by its last parts (group/engine/queue.c). MADE lists what programs make, and
 names of other projects'."""
 import os, re, subprocess, sys
 

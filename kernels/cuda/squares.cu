@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(LAST_THREADS)
     }
 }
 
-/* As src/trainer/train/update.c clips: the norm is rounded to float32, the factor is found in float64. */
+/* As src/trainer/train/update.c clips: the norm is rounded to float32, the factor is found in
+ * float64. */
 __global__ void find_scale(const double *squares, const float *loss_scale, double clip,
                            float *scale, int32_t *skip, float *norm)
 {

@@ -140,8 +140,9 @@ static int copy_out_of_bounds(int rank, int world_size, void *argument)
     (void)rank, (void)world_size, (void)argument;
     CHECK(device != NULL);
     CHECK(device->ops->alloc(device, 100, "a", &a) == CDDP_OK);
-    CHECK_FAILS(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 200), CDDP_ERR_DEVICE,
-                "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in) at src/runtime/device/cuda/");
+    CHECK_FAILS(
+        device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 200), CDDP_ERR_DEVICE,
+        "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in) at src/runtime/device/cuda/");
     CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 100) == CDDP_OK);
     cddpi_device_close(device);
     return 0;

@@ -1,6 +1,6 @@
 /* test_launcher_cores.c - which cores ranks get, on machines that we do not have: their /sys is
  * made of a few files. */
-#include "launcher/cores.h"
+#include "launcher/supervise/cores.h"
 #include "support/launcher.h"
 
 /* A machine with 2 nodes of 4 cores, whose second threads are numbered 8 to 15. */

@@ -1,6 +1,6 @@
 /* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
  * the table. (Other launchers' variables are read in
- * src/runtime/group/launch_claim.c and the files beside it.) */
+ * src/runtime/group/launch/launch_claim.c and the files beside it.) */
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 

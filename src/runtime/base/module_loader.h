@@ -16,11 +16,12 @@ struct cddpi_module_start {
 
 /* One module, and its table once it is open. */
 struct cddpi_module_file {
-    const char *title;      /* in messages: "CUDA" */
-    const char *file;       /* "libcddp-cuda.so" */
-    enum cddpi_env at;      /* the variable that names the file, wherever it is */
-    const char *symbol;     /* of the function that gives the table */
-    const char *built_in;   /* the module's folder below the build folder's src/: "runtime/device/cuda/" */
+    const char *title;  /* in messages: "CUDA" */
+    const char *file;   /* "libcddp-cuda.so" */
+    enum cddpi_env at;  /* the variable that names the file, wherever it is */
+    const char *symbol; /* of the function that gives the table */
+    const char
+        *built_in; /* the module's folder below the build folder's src/: "runtime/device/cuda/" */
     const char *build_with; /* the option that builds it */
 
     pthread_mutex_t lock; /* of what follows */

@@ -1,5 +1,5 @@
-/* snapshot.h - names inside a folder of snapshots, and what the files of src/runtime/checkpoint share about
- * them.
+/* snapshot.h - names inside a folder of snapshots, and what the files of src/runtime/checkpoint
+ * share about them.
  *
  *     latest                    text: the name of the newest, for people and scripts
  *     step-00000500/            whole

@@ -1,6 +1,6 @@
 /* agree.c - owns the comparison of manifests: all ranks exchange a hash, and only if those differ
  * the texts, from which every rank makes the same difference. */
-#include "group/agree.h"
+#include "group/join/agree.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"

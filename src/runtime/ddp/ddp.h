@@ -11,7 +11,7 @@
 #include "ddp/plan.h"
 #include "ddp/sizes.h"
 #include "device/device.h"
-#include "group/adopt.h"
+#include "group/join/adopt.h"
 
 #include <cddp/ddp.h>
 

@@ -4,7 +4,7 @@
 #define CDDPI_DDP_SIZES_H
 
 #include "ddp/plan.h"
-#include "group/link.h"
+#include "group/join/link.h"
 
 struct cddpi_bucket_question {
     const struct cddpi_bucket_plan_tensor *tensors;

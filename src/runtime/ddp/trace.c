@@ -1,7 +1,7 @@
 /* trace.c - owns what is told to those who look inside: each bucket's plan in the log; in a trace a
  * step's wait and buckets, and in trainers of others, which only say CDDP_TRACE, the steps
  * themselves. */
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"

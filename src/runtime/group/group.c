@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "group/device/device.h"
-#include "group/dump.h"
-#include "group/trace.h"
 #include "group/transports.h"
+#include "group/watch/dump.h"
+#include "group/watch/trace.h"
 
 #include <stdio.h>
 #include <string.h>

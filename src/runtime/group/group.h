@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/handle.h"
-#include "group/recorder.h"
-#include "group/user_store.h"
+#include "group/join/user_store.h"
+#include "group/watch/recorder.h"
 
 #include <cddp/group.h>
 
@@ -72,7 +72,7 @@ void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure
 const char *cddpi_kind_name(enum cddpi_kind kind);
 
 struct cddpi_backend;
-struct cddpi_late;      /* group/peer.h */
+struct cddpi_late;      /* group/watch/peer.h */
 struct cddpi_transport; /* group/transports.h */
 
 /* What a transport gives a group. advance, check and sleep are called by one thread at a time: the

@@ -8,7 +8,7 @@
 
 #include "group/device_transport.h"
 #include "group/group.h"
-#include "group/members.h"
+#include "group/join/members.h"
 
 struct cddpi_group_link; /* link.h */
 
@@ -33,7 +33,7 @@ struct cddpi_transport {
                                  int first, bool joins, struct cddpi_backend **out);
             /* The cores of this host; NULL: one, for all ranks. */
             void (*cores)(const struct cddpi_backend *backend, struct cddpi_cores *out);
-            /* What the data go over, as group/link.h has it; false: that is not known. NULL:
+            /* What the data go over, as group/join/link.h has it; false: that is not known. NULL:
              * never. */
             bool (*link)(const struct cddpi_backend *backend, cddp_type type,
                          struct cddpi_group_link *out);

@@ -3,7 +3,7 @@
 #ifndef CDDPI_PARALLEL_DEVICE_TRACE_H
 #define CDDPI_PARALLEL_DEVICE_TRACE_H
 
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "parallel/pipeline/schedule.h"
 
 struct cddpi_device_trace;

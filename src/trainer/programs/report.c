@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/streams.h"
-#include "train/report/report_page.h"
+#include "report/report_page.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #include "base/options.h"
 #include "base/replace.h"
 #include "base/streams.h"
-#include "train/report/timeline.h"
-#include "train/report/traces.h"
+#include "report/timeline.h"
+#include "report/traces.h"
 
 #include <stdlib.h>
 #include <string.h>

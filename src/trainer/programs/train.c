@@ -10,7 +10,7 @@
 #include "base/shell.h"
 #include "base/stack.h"
 #include "base/streams.h"
-#include "group/stop.h"
+#include "group/watch/stop.h"
 #include "programs/train_options.h"
 #include "train/config/write.h"
 #include "train/dry_run.h"

@@ -1,7 +1,7 @@
 /* broken_files.c - owns the count of samples whose files are broken, over all ranks. */
 #include "train/broken_files.h"
 
-#include "train/stages/stages.h"
+#include "train/engines/stages/stages.h"
 
 enum { TEXT_BYTES = 1024 };
 

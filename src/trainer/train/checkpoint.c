@@ -12,8 +12,8 @@
 #include "group/device/device.h"
 #include "train/device/collect_results.h"
 #include "train/device/host_copy.h"
+#include "train/engines/stages/stages.h"
 #include "train/finite.h"
-#include "train/stages/stages.h"
 
 #include <errno.h>
 #include <stdlib.h>

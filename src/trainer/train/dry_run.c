@@ -8,10 +8,10 @@
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
 #include "train/config/write.h"
-#include "train/placed/placed.h"
+#include "train/engines/placed/placed.h"
+#include "train/engines/stages/describe.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
-#include "train/stages/describe.h"
 
 #include <stdlib.h>
 #include <string.h>

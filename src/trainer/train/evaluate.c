@@ -4,13 +4,13 @@
 
 #include "base/clock.h"
 #include "base/shape.h"
-#include "group/stop.h"
+#include "group/watch/stop.h"
 #include "train/broken_files.h"
 #include "train/device/collect_results.h"
-#include "train/gan/gan.h"
+#include "train/engines/gan/gan.h"
+#include "train/engines/stages/stages.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
-#include "train/stages/stages.h"
 #include "train/trainer.h"
 
 #include <math.h>

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
-#include "train/report/report_run.h"
 #include "train/run_dir.h"
+#include "train/telemetry/report_run.h"
 
 #include <errno.h>
 #include <fcntl.h>

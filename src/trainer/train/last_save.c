@@ -7,9 +7,9 @@
 #include "base/hash.h"
 #include "base/launcher_report.h"
 #include "base/shape.h"
-#include "group/stop.h"
+#include "group/watch/stop.h"
 #include "train/checkpoint.h"
-#include "train/stages/stages.h"
+#include "train/engines/stages/stages.h"
 
 #include <time.h>
 

@@ -3,15 +3,15 @@
 #include "train/loop.h"
 
 #include "base/error.h"
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "train/broken_files.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
+#include "train/engines/stages/stages.h"
 #include "train/generate/during_run.h"
 #include "train/last_save.h"
-#include "train/report/report_run.h"
-#include "train/stages/stages.h"
 #include "train/step.h"
+#include "train/telemetry/report_run.h"
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {

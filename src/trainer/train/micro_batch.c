@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "train/batch_sizes.h"
+#include "train/engines/placed/placed.h"
 #include "train/models.h"
-#include "train/placed/placed.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #include "ddp/copies.h"
 #include "nn/weights/weights.h"
 #include "train/device/host_copy.h"
-#include "train/placed/placed.h"
-#include "train/stages/stages.h"
+#include "train/engines/placed/placed.h"
+#include "train/engines/stages/stages.h"
 
 #include <string.h>
 

@@ -6,13 +6,13 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
+#include "report/job_names.h"
 #include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
-#include "train/job_names.h"
+#include "train/engines/stages/stages.h"
 #include "train/run_dir.h"
-#include "train/stages/stages.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef CDDPI_TRAIN_RUN_DIR_H
 #define CDDPI_TRAIN_RUN_DIR_H
 
+#include "report/progress.h"
 #include "train/config/config.h"
-#include "train/report/progress.h"
 
 #include <dirent.h>
 

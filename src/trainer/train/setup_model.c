@@ -8,10 +8,10 @@
 #include "train/config/write.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
-#include "train/gan/gan.h"
+#include "train/engines/gan/gan.h"
+#include "train/engines/placed/placed.h"
+#include "train/engines/stages/stages.h"
 #include "train/models.h"
-#include "train/placed/placed.h"
-#include "train/stages/stages.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "train/batch_sizes.h"
 
 #include <string.h>

@@ -11,17 +11,17 @@
 #include "nn/model.h"
 #include "optim/loss_scale.h"
 #include "optim/optim.h"
+#include "report/arrivals.h"
+#include "report/interval.h"
+#include "report/metrics.h"
+#include "report/progress.h"
+#include "report/sample_log.h"
 #include "train/agree.h"
 #include "train/config/config.h"
 #include "train/cursor.h"
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
 #include "train/keep_run_dir.h"
-#include "train/report/arrivals.h"
-#include "train/report/interval.h"
-#include "train/report/metrics.h"
-#include "train/report/progress.h"
-#include "train/report/sample_log.h"
 
 struct cddpi_trainer;
 

@@ -2,9 +2,9 @@
 #include "train/update.h"
 
 #include "base/clock.h"
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "train/device/collect_results.h"
-#include "train/stages/stages.h"
+#include "train/engines/stages/stages.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* forward.c - src/runtime/base in a module: forwards its calls to the library that opened the module, by
- * the table in base/module.h. */
+/* forward.c - src/runtime/base in a module: forwards its calls to the library that opened the
+ * module, by the table in base/module.h. */
 #include "base/module.h"
 
 #include "base/alloc.h"

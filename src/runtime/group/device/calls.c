@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "group/peer.h"
+#include "group/watch/peer.h"
 
 #include <stdio.h>
 #include <string.h>

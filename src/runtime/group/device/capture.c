@@ -2,8 +2,8 @@
  * compare them, and replays, which are operations of the group themselves. */
 #include "base/error.h"
 #include "base/hash.h"
-#include "group/agree.h"
 #include "group/device/device.h"
+#include "group/join/agree.h"
 #include "group/transports.h"
 
 bool cddpi_group_is_capturing(const cddp_group *group)

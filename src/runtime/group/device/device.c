@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 #define CDDPI_GROUP_DEVICE_DEVICE_H
 
 #include "device/device.h"
-#include "group/call.h"
 #include "group/device_transport.h"
+#include "group/engine/call.h"
 #include "group/group.h"
 #include "group/on_device.h"
 

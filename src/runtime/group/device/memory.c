@@ -1,8 +1,8 @@
 /* memory.c - owns a group's memory on its device: blocks that the transport reduces fastest. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/agree.h"
 #include "group/device/device.h"
+#include "group/join/agree.h"
 
 /* Wait for all streams. Then the peers no longer use the memory either: an operation ends once no
  * rank needs it. */

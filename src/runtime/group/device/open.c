@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 #include "group/transports.h"
 #include "store/encryption.h"
 

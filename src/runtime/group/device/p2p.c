@@ -1,7 +1,7 @@
 /* p2p.c - send and recv of a device's memory: published to the peer in shared memory, started by
  * the transport, and looked after until they are done, in whatever order that is. */
 #include "group/device/device.h"
-#include "group/peer.h"
+#include "group/watch/peer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

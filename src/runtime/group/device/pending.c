@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/device/remote.h"
-#include "group/dump.h"
+#include "group/watch/dump.h"
 
 #include <stdio.h>
 #include <string.h>

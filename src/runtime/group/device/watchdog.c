@@ -1,7 +1,7 @@
 /* watchdog.c - owns the watchdog of a group's device: a thread that sees operations end, compares
  * what the ranks have called, and ends everything when something is wrong. */
 #include "group/device/remote.h"
-#include "group/peer.h"
+#include "group/watch/peer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* describe.c - owns what a group over several hosts tells of its link: see group/link.h. */
-#include "group/link.h"
+/* describe.c - owns what a group over several hosts tells of its link: see group/join/link.h. */
+#include "group/join/link.h"
 #include "group/net/net.h"
 
 bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out)

@@ -11,7 +11,7 @@
 #ifndef CDDPI_GROUP_NET_NET_H
 #define CDDPI_GROUP_NET_NET_H
 
-#include "group/call.h"
+#include "group/engine/call.h"
 #include "group/net/carrier.h"
 #include "group/net/schedule.h"
 #include "group/transports.h"

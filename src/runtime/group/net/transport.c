@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/net/net.h"
-#include "group/peer.h"
+#include "group/watch/peer.h"
 
 #include <poll.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/processors.h"
-#include "group/link.h"
+#include "group/join/link.h"
 #include "group/shm/shm.h"
 
 #include <errno.h>

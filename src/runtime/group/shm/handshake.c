@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 #include "group/shm/shm.h"
 
 #include <inttypes.h>

@@ -2,8 +2,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "group/peer.h"
 #include "group/shm/shm.h"
+#include "group/watch/peer.h"
 
 #include <stdio.h>
 #include <string.h>

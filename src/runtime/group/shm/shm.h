@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
-#include "group/call.h"
+#include "group/engine/call.h"
 #include "group/transports.h"
 #include "kernels/cpu/reduce.h"
 

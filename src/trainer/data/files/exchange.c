@@ -1,11 +1,11 @@
 /* exchange.c - owns the messages by which ranks open data together, each of them one exchange of
- * small structs (group/agree.h). */
+ * small structs (group/join/agree.h). */
 #include "data/files/exchange.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/machine.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/machine.h"
 #include "data/files/exchange.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "data/dataset_memory.h"
 #include "data/files/exchange.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #include "data/dataset_memory.h"
 #include "data/files/exchange.h"
 #include "data/formats/image_list.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 
 #include <string.h>
 

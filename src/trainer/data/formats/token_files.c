@@ -7,7 +7,7 @@
 #include "data/files/exchange.h"
 #include "data/files/gzip.h"
 #include "data/formats/tokens.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 
 #include <inttypes.h>
 

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/trace.h"
+#include "group/watch/trace.h"
 #include "parallel/device_trace.h"
 #include "parallel/pipeline/edge_buffer.h"
 

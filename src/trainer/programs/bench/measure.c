@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
-#include "group/link.h"
+#include "group/join/link.h"
 #include "group/on_device.h"
 #include "programs/bench/pattern.h"
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
-#include "train/gan/gan.h"
+#include "train/engines/gan/gan.h"
 #include "train/micro_batch.h"
 
 #include <math.h>

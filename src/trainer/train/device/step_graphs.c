@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ddp/capture.h"
-#include "group/agree.h"
+#include "group/join/agree.h"
 #include "train/device/device_step.h"
 #include "train/device/graph_choice.h"
 #include "train/micro_batch.h"

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/stop.h"
+#include "group/watch/stop.h"
 #include "train/generate/model.h"
 
 cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)

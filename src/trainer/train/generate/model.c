@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/stop.h"
+#include "group/watch/stop.h"
 
 cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
 {
