@@ -1,6 +1,6 @@
 /* main.c - the program cddp-run. */
 #include "launcher/info.h"
-#include "launcher/options.h"
+#include "launcher/run_options.h"
 #include "launcher/supervise/launch.h"
 
 #include "base/stack.h"

@@ -23,5 +23,5 @@ refuse "$pointer *[!=]= *NULL|NULL *[!=]= *[a-z_>.-]*$pointer\b" \
 refuse "(->|\.)$pointer *(\?|&&|\|\||\)\s*\{)|!([a-z_]+(->|\.))*$pointer\b *(\)|&&|\|\|)" \
     'asks whether a device is NULL'
 # Options in which NULL means the processor say so by cddpi_device_or_cpu().
-refuse 'cddpi_device_cpu\(\)' 'asks for the processor by name' 'src/runtime/group/device/device\.c'
+refuse 'cddpi_device_cpu\(\)' 'asks for the processor by name' 'src/runtime/group/device/group_device\.c'
 exit $bad

@@ -18,8 +18,8 @@ PIPES = "the user may well name a pipe, as <(command)"
 ROUND = {
     "launcher/check_machine.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
     "launcher/supervise/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
-    "launcher/supervise/cores.c": ({"open"}, KERNEL),
-    "launcher/hosts/hosts.c": ({"fopen"}, PIPES),
+    "launcher/supervise/rank_cores.c": ({"open"}, KERNEL),
+    "launcher/hosts/host_list.c": ({"fopen"}, PIPES),
     "launcher/supervise/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
     "launcher/output/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
     "launcher/hosts/parcel.c": ({"open"}, "/dev/null"),
@@ -29,7 +29,7 @@ ROUND = {
     "src/trainer/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
     "src/runtime/device/cuda/profile.c": ({"fopen"}, "a module without src/runtime/base, which writes where CDDP_PROFILE says"),
     "src/runtime/group/join/adopt.c": ({"fopen"}, KERNEL),
-    "src/runtime/group/cuda/nccl/transport.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/cuda/nccl/nccl_transport.c": ({"fopen"}, KERNEL),
     "src/runtime/group/launch/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
     "src/runtime/group/launch/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
     "src/runtime/group/launch/launch_hydra.c": ({"fopen"}, KERNEL),
@@ -37,17 +37,17 @@ ROUND = {
     "src/runtime/group/net/tcp/address.c": ({"fopen"}, KERNEL),
     "src/runtime/group/join/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
     "src/trainer/programs/tokenize/documents.c": ({"open"}, PIPES),
-    "src/runtime/store/file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
+    "src/runtime/store/store_file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
     "src/runtime/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
-    "src/trainer/train/config/file.c": ({"open"}, PIPES),
+    "src/trainer/train/config/config_file.c": ({"open"}, PIPES),
 }
 # Files that print words with plain printf(), and why nobody else can have chosen these.
 PLAIN = {
     "launcher/check_machine.c": "what kernel and machine are called",
     "launcher/info.c": "what kernel, machine and libraries are called",
     "src/runtime/group/launch/spawn_rank.c": "names of cddp's own variables",
-    "src/trainer/programs/bench/report.c": "words of cddp's own",
-    "src/trainer/programs/tokenize/decode.c": "the text itself, which is data",
+    "src/trainer/programs/bench/bench_report.c": "words of cddp's own",
+    "src/trainer/programs/tokenize/tokenize_decode.c": "the text itself, which is data",
 }
 CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are
 

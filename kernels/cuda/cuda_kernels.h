@@ -78,7 +78,7 @@ struct cddpi_cuda_norm {
     bool relu;
 };
 
-/* Rows are pixels, `size` channels a window; kernels/cpu/response_norm.h says what is made. */
+/* Rows are pixels, `size` channels a window; kernels/cpu/cpu_response_norm.h says what is made. */
 struct cddpi_cuda_response {
     cddp_type type;
     size_t rows; /* count x height x width */
@@ -285,8 +285,8 @@ struct cddpi_cuda_kernels {
     size_t (*sums_scratch)(size_t rows, size_t columns);
     /* The CPU's numbers: element e of sample s is kept if word e % 4 of Philox4x32-10 at counter
      * e / 4 is no less than @p threshold, its stream being @p streams[4 s ...]: key (2 words),
-     * purpose, index (device memory; src/trainer/nn/ops/dropout.c says which). Backward is the same
-     * call on dy. */
+     * purpose, index (device memory; src/trainer/nn/ops/dropout_op.c says which). Backward is the
+     * same call on dy. */
     cddp_status (*dropout)(struct cddpi_device *device, cddp_type type, const uint32_t *streams,
                            uint32_t threshold, float scale, const void *x, size_t samples,
                            size_t elements, void *out);
@@ -380,7 +380,7 @@ struct cddpi_cuda_kernels {
     cddp_status (*tensors)(struct cddpi_device *device, const struct cddpi_cuda_slot *slots,
                            size_t count, void *table, struct cddpi_cuda_tensors *out);
     size_t (*tensors_bytes)(const struct cddpi_cuda_slot *slots, size_t count);
-    /* All tensors in one launch, each element as kernels/cpu/optim.h has it, to the bit. */
+    /* All tensors in one launch, each element as kernels/cpu/cpu_optim.h has it, to the bit. */
     cddp_status (*update)(struct cddpi_device *device, const struct cddpi_cuda_update *update,
                           const struct cddpi_cuda_tensors *tensors);
     /* *out (float64) = the sum of squares of all gradients, in an order fixed by the counts. */

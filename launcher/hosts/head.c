@@ -74,7 +74,7 @@ static void reap(struct cddpi_head *head)
 /* Write what is left of the parcel. */
 static void feed(struct cddpi_agent *agent)
 {
-    struct cddpi_buffer *buffer = &agent->parcel.buffer;
+    struct cddpi_wire_buffer *buffer = &agent->parcel.buffer;
     ssize_t written = write(agent->input, buffer->data + agent->sent, buffer->bytes - agent->sent);
 
     if (written > 0) {
@@ -198,7 +198,7 @@ static bool is_local(const struct cddpi_head *head)
 /* Serve the store in which the agents meet, and watch it. */
 static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES])
 {
-    struct cddpi_rendezvous *rendezvous = &head->rendezvous;
+    struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
     struct cddpi_node_link_options link = {.store = rendezvous->store,
                                            .token = rendezvous->token,
                                            .job = rendezvous->job,

@@ -3,7 +3,7 @@
 #ifndef CDDPI_LAUNCHER_HEAD_H
 #define CDDPI_LAUNCHER_HEAD_H
 
-#include "launcher/hosts/hosts.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/nodes/refused.h"
 #include "launcher/output/relay.h"
@@ -27,7 +27,7 @@ struct cddpi_head {
     struct cddpi_hosts hosts;
     struct cddpi_agent *agents; /* hosts.count */
     struct cddpi_nodes nodes;
-    struct cddpi_rendezvous rendezvous;
+    struct cddpi_job_rendezvous rendezvous;
     struct cddpi_secret secret;
     const struct cddpi_monitor *monitor;
     struct cddpi_output *output;

@@ -281,7 +281,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
  * *out_first_is_there: node 0 is not among them. */
 static void list_missing(struct cddpi_head *head, char *out, size_t bytes, bool *out_first_is_there)
 {
-    const struct cddpi_rendezvous *rendezvous = &head->rendezvous;
+    const struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
     cddp_store *store = NULL;
     char key[CDDPI_PLACE_KEY_BYTES];
     size_t used = 0;

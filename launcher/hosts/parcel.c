@@ -1,7 +1,7 @@
 /* parcel.c - owns the form of a parcel, and its unpacking. */
 #include "launcher/hosts/parcel.h"
 
-#include "launcher/hosts/hosts.h"
+#include "launcher/hosts/host_list.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -3,7 +3,7 @@
 #ifndef CDDPI_LAUNCHER_NODE_EVENT_H
 #define CDDPI_LAUNCHER_NODE_EVENT_H
 
-#include "launcher/nodes/message.h"
+#include "launcher/nodes/node_message.h"
 
 enum { CDDPI_EVENT_TEXT_BYTES = 4096, CDDPI_MAX_WORLD_SIZE = 65536 };
 

@@ -3,8 +3,8 @@
 #ifndef CDDPI_LAUNCHER_NODE_LINK_OWN_H
 #define CDDPI_LAUNCHER_NODE_LINK_OWN_H
 
-#include "launcher/nodes/message.h"
 #include "launcher/nodes/node_link.h"
+#include "launcher/nodes/node_message.h"
 
 #include "base/silence.h"
 

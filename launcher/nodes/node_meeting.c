@@ -85,7 +85,7 @@ static void describe_self(const struct cddpi_job *job, struct cddpi_node_record 
 /* Learn the job's id, from who serves the store. */
 static cddp_status learn_job(struct cddpi_place *place)
 {
-    struct cddpi_rendezvous *rendezvous = &place->job->rendezvous;
+    struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
     void *id = NULL;
     cddp_status status;
 

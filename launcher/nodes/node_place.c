@@ -3,7 +3,7 @@
  * a token that it makes unless there is one: the file is for this user alone. */
 #include "launcher/nodes/node_place.h"
 
-#include "launcher/nodes/message.h"
+#include "launcher/nodes/node_message.h"
 #include "launcher/nodes/nodes.h"
 
 #include "base/clock.h"
@@ -43,7 +43,7 @@ cddp_status cddpi_place_open_store(const char *url, const char *token, uint32_t 
 static cddp_status connect_to(struct cddpi_place *place, const struct cddpi_address *address,
                               uint32_t timeout_ms)
 {
-    struct cddpi_rendezvous *rendezvous = &place->job->rendezvous;
+    struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
     cddp_status status;
 
     cddpi_address_url(address, rendezvous->store);

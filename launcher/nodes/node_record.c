@@ -1,7 +1,7 @@
 /* node_record.c - owns the form of records and plans, and the comparison of records. */
 #include "launcher/nodes/node_record.h"
 
-#include "launcher/options.h"
+#include "launcher/run_options.h"
 
 #include "base/alloc.h"
 

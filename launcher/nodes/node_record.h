@@ -2,8 +2,8 @@
 #ifndef CDDPI_LAUNCHER_NODE_RECORD_H
 #define CDDPI_LAUNCHER_NODE_RECORD_H
 
-#include "launcher/hosts/hosts.h"
-#include "launcher/nodes/message.h"
+#include "launcher/hosts/host_list.h"
+#include "launcher/nodes/node_message.h"
 
 enum { CDDPI_WORDS_BYTES = 4096, CDDPI_REFUSAL_BYTES = 4096 };
 

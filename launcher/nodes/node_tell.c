@@ -59,7 +59,7 @@ static cddp_status set(struct cddpi_node_link *link, const char *key, const void
 /* Write the event under @p key, if nobody has used that. *out_is_taken: it is there; it may have
  * been since a request that was not answered. */
 static cddp_status tell_as(struct cddpi_node_link *link, const char *key,
-                           const struct cddpi_buffer *event, bool *out_is_taken)
+                           const struct cddpi_wire_buffer *event, bool *out_is_taken)
 {
     cddp_status status;
     bool is_again = false;

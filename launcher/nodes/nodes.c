@@ -223,7 +223,7 @@ static bool have_all_ended(const struct cddpi_nodes *nodes)
 }
 
 /* What has become of the generation, as node 0 sees it. */
-static void judge(struct cddpi_nodes *nodes, struct cddpi_outcome *outcome)
+static void judge(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *outcome)
 {
     const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
                                                  ? &nodes->failure
@@ -243,7 +243,7 @@ static void judge(struct cddpi_nodes *nodes, struct cddpi_outcome *outcome)
 }
 
 void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
-                        struct cddpi_outcome *outcome)
+                        struct cddpi_generation_outcome *outcome)
 {
     struct cddpi_nodes *nodes = job->nodes;
     struct cddpi_node_event done = {.kind = CDDPI_EVENT_DONE,

@@ -3,7 +3,7 @@
 #ifndef CDDPI_LAUNCHER_NODES_H
 #define CDDPI_LAUNCHER_NODES_H
 
-#include "launcher/hosts/hosts.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/supervise.h"
@@ -64,7 +64,7 @@ bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, struct cd
  *  becomes that of the job; on others it becomes what node 0 has decided, may_restart if there is
  *  another generation. */
 void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
-                        struct cddpi_outcome *outcome);
+                        struct cddpi_generation_outcome *outcome);
 
 /** Node 0: wait @p milliseconds before the next generation. False if the job has to end instead,
  *  with *exit_status. */

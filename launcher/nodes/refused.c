@@ -31,7 +31,7 @@ static bool add(char list[CDDPI_REFUSED_BYTES], const char *row)
     return true;
 }
 
-void cddpi_refused_publish(const struct cddpi_rendezvous *rendezvous,
+void cddpi_refused_publish(const struct cddpi_job_rendezvous *rendezvous,
                            char known[CDDPI_REFUSED_BYTES])
 {
     struct cddpi_store_refusal rows[CDDPI_STORE_REFUSALS];

@@ -3,14 +3,14 @@
 #ifndef CDDPI_LAUNCHER_REFUSED_H
 #define CDDPI_LAUNCHER_REFUSED_H
 
-#include "launcher/nodes/rendezvous.h"
+#include "launcher/nodes/job_rendezvous.h"
 
 #include <cddp/store.h>
 
 enum { CDDPI_REFUSED_BYTES = 512 };
 
 /** Put into the store whom its server has refused, if that is not @p known, which it becomes. */
-void cddpi_refused_publish(const struct cddpi_rendezvous *rendezvous,
+void cddpi_refused_publish(const struct cddpi_job_rendezvous *rendezvous,
                            char known[CDDPI_REFUSED_BYTES]);
 
 /** Read that: "10.0.0.7 (it does not know the job's token), ...". True if it is not @p known, which

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "launcher/output/secret.h"
+#include "launcher/output/hide_token.h"
 #include "store/auth.h"
 
 #include <errno.h>

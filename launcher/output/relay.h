@@ -4,8 +4,8 @@
 #define CDDPI_LAUNCHER_RELAY_H
 
 #include "launcher/output/deduplicate.h"
+#include "launcher/output/hide_token.h"
 #include "launcher/output/output.h"
-#include "launcher/output/secret.h"
 
 enum { CDDPI_TAIL_BYTES = 8192, CDDPI_TAIL_LINES = 20 };
 

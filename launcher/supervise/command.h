@@ -3,7 +3,7 @@
 #ifndef CDDPI_LAUNCHER_COMMAND_H
 #define CDDPI_LAUNCHER_COMMAND_H
 
-#include "launcher/options.h"
+#include "launcher/run_options.h"
 
 struct cddpi_command {
     char *path;  /* of the file to execute */

@@ -14,7 +14,7 @@
 
 enum { MAX_VARIABLES = 48, TEXT_BYTES = 16384 };
 
-struct list {
+struct environment_list {
     char *texts[MAX_VARIABLES + 1];
     int count;
     size_t used;
@@ -23,7 +23,7 @@ struct list {
 };
 
 static void __attribute__((format(printf, 3, 4)))
-add(struct list *list, const char *name, const char *format, ...)
+add(struct environment_list *list, const char *name, const char *format, ...)
 {
     char *at = list->bytes + list->used;
     size_t room = sizeof list->bytes - list->used;
@@ -46,9 +46,9 @@ add(struct list *list, const char *name, const char *format, ...)
     list->used += (size_t)(name_length + length) + 1;
 }
 
-static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
+static void add_cddp(struct environment_list *list, const struct cddpi_job *job, int rank)
 {
-    const struct cddpi_rendezvous *meet = &job->rendezvous;
+    const struct cddpi_job_rendezvous *meet = &job->rendezvous;
     char inherited[1024];
 
     cddpi_launchers_inherited(meet->store, inherited, sizeof inherited);
@@ -89,9 +89,9 @@ static void add_cddp(struct list *list, const struct cddpi_job *job, int rank)
     }
 }
 
-static void add_torchrun(struct list *list, const struct cddpi_job *job, int rank)
+static void add_torchrun(struct environment_list *list, const struct cddpi_job *job, int rank)
 {
-    const struct cddpi_rendezvous *meet = &job->rendezvous;
+    const struct cddpi_job_rendezvous *meet = &job->rendezvous;
 
     add(list, "RANK", "%d", rank);
     add(list, "WORLD_SIZE", "%d", job->world_size);
@@ -114,7 +114,7 @@ static void add_torchrun(struct list *list, const struct cddpi_job *job, int ran
 }
 
 /* Without these each rank's BLAS would start as many threads as the machine has cores. */
-static void add_threads(struct list *list, const struct cddpi_job *job, int rank)
+static void add_threads(struct environment_list *list, const struct cddpi_job *job, int rank)
 {
     struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
                                                       job->local_world_size, job->bind);
@@ -130,7 +130,7 @@ static void add_threads(struct list *list, const struct cddpi_job *job, int rank
 
 cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out)
 {
-    struct list *list = cddpi_zalloc(sizeof *list);
+    struct environment_list *list = cddpi_zalloc(sizeof *list);
 
     if (list == NULL) {
         return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, rank, "no memory for its environment");

@@ -2,10 +2,10 @@
 #ifndef CDDPI_LAUNCHER_JOB_H
 #define CDDPI_LAUNCHER_JOB_H
 
-#include "launcher/nodes/rendezvous.h"
-#include "launcher/options.h"
+#include "launcher/nodes/job_rendezvous.h"
+#include "launcher/run_options.h"
 #include "launcher/supervise/command.h"
-#include "launcher/supervise/cores.h"
+#include "launcher/supervise/rank_cores.h"
 
 #include <sys/resource.h>
 
@@ -13,10 +13,10 @@ struct cddpi_nodes;
 
 struct cddpi_job {
     struct cddpi_launch_options options;
-    struct cddpi_cores cores;
+    struct cddpi_rank_cores cores;
     struct cddpi_command command;
-    struct cddpi_rendezvous rendezvous; /* not when only a dry run is wanted */
-    struct cddpi_nodes *nodes;          /* NULL: one machine */
+    struct cddpi_job_rendezvous rendezvous; /* not when only a dry run is wanted */
+    struct cddpi_nodes *nodes;              /* NULL: one machine */
     int world_size;
     int local_world_size; /* of ranks of this machine, which are first_rank and those behind it */
     int first_rank;

@@ -183,7 +183,7 @@ static void say_restart(const struct cddpi_job *job, struct cddpi_output *output
 
 /* Several machines have met, so the number of ranks is known: whether the configuration is right
  * for so many. */
-static bool is_valid(struct cddpi_job *job, struct cddpi_outcome *outcome)
+static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *outcome)
 {
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
 
@@ -204,7 +204,7 @@ static bool is_valid(struct cddpi_job *job, struct cddpi_outcome *outcome)
 
 /* One generation, on all machines. False: the job is over, with outcome->exit_status. */
 static bool run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
-                           struct cddpi_output *output, struct cddpi_outcome *outcome)
+                           struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
 {
     if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
         return false;
@@ -226,7 +226,7 @@ static int run_generations(struct cddpi_job *job, struct cddpi_wait *wait,
 
     for (;; say_restart(job, output)) {
         int64_t began = cddpi_now_ns();
-        struct cddpi_outcome outcome = {.exit_status = 0};
+        struct cddpi_generation_outcome outcome = {.exit_status = 0};
         bool may_restart = run_generation(job, wait, output, &outcome);
         bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
 

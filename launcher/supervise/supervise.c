@@ -381,8 +381,9 @@ static bool prepare(struct cddpi_supervision *run)
     return true;
 }
 
-struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_monitor *monitor,
-                                     int signal_fd, struct cddpi_output *output)
+struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
+                                                const struct cddpi_monitor *monitor, int signal_fd,
+                                                struct cddpi_output *output)
 {
     struct cddpi_supervision run = {.job = job,
                                     .monitor = monitor,

@@ -6,7 +6,7 @@
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
 
-struct cddpi_outcome {
+struct cddpi_generation_outcome {
     int exit_status;  /* of cddp-run, were this the last generation */
     bool may_restart; /* a rank failed, by itself and after it had started */
     bool has_saved;   /* a rank said that it wrote a checkpoint */
@@ -15,7 +15,8 @@ struct cddpi_outcome {
 /** Start the ranks of job->generation and watch over them until the last has ended and no process
  *  of theirs is left. Everything that goes wrong is said on @p output.
  *  @param signal_fd  A signalfd of monitor->blocked. */
-struct cddpi_outcome cddpi_supervise(struct cddpi_job *job, const struct cddpi_monitor *monitor,
-                                     int signal_fd, struct cddpi_output *output);
+struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
+                                                const struct cddpi_monitor *monitor, int signal_fd,
+                                                struct cddpi_output *output);
 
 #endif

@@ -1,5 +1,5 @@
 /* supervision.h - the state of one generation, shared by the loop (supervise.c), the start of the
- * ranks (start.c) and what follows from ends and signals (failure_policy.c). One thread. */
+ * ranks (start_ranks.c) and what follows from ends and signals (failure_policy.c). One thread. */
 #ifndef CDDPI_LAUNCHER_SUPERVISION_H
 #define CDDPI_LAUNCHER_SUPERVISION_H
 
@@ -59,10 +59,10 @@ struct cddpi_supervision {
     bool is_paused;                  /* our reader is slow: ranks' pipes are not read */
     bool is_sink_watched[2];         /* as output->sinks */
     struct cddpi_memory_kills kills; /* before the ranks were started */
-    struct cddpi_outcome outcome;
+    struct cddpi_generation_outcome outcome;
 };
 
-/** start.c: start all ranks; on failure say why, and leave those that run to the caller. */
+/** start_ranks.c: start all ranks; on failure say why, and leave those that run to the caller. */
 bool cddpi_supervision_start(struct cddpi_supervision *run);
 /** @p worker executes its program, or could not. */
 void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_worker *worker);

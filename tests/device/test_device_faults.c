@@ -3,7 +3,7 @@
 #include "support/device.h"
 
 #include "base/alloc.h"
-#include "device/module_loader.h"
+#include "device/device_module_loader.h"
 
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ static int lose_the_context(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(), " at src/runtime/device/cuda/") != NULL);
     CHECK(strstr(cddp_last_error(), "CUDA_LAUNCH_BLOCKING=1") != NULL);
     CHECK_FAILS(device->ops->clear(device, CDDPI_STREAM_COMM, a, BYTES), CDDP_ERR_DEVICE,
-                "cudaMemsetAsync(memory, 0, bytes, in) at src/runtime/device/cuda/stream.c:");
+                "cudaMemsetAsync(memory, 0, bytes, in) at src/runtime/device/cuda/cuda_stream.c:");
     CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_ERR_DEVICE);
     cddpi_device_close(device);
     return 0;

@@ -2,7 +2,7 @@
  * first byte says what: an event, a record, a plan, a list of addresses, a parcel. */
 #include "fuzz/fuzz.h"
 #include "launcher/hosts/parcel.h"
-#include "launcher/nodes/address.h"
+#include "launcher/nodes/node_address.h"
 #include "launcher/nodes/node_event.h"
 #include "launcher/nodes/node_record.h"
 

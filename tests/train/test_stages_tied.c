@@ -5,7 +5,7 @@
 #include "support/nn_model.h"
 #include "support/sequence.h"
 #include "support/train.h"
-#include "train/engines/stages/state.h"
+#include "train/engines/stages/stages_state.h"
 #include "train/models.h"
 
 #include <cddp/checkpoint.h>

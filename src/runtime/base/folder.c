@@ -1,5 +1,5 @@
 /* folder.c - makes folders, and reads their names. (Those of checkpoints are made and flushed in
- * src/runtime/checkpoint/file.c.)
+ * src/runtime/checkpoint/checkpoint_file.c.)
  */
 #include "base/folder.h"
 

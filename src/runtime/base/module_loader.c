@@ -148,14 +148,14 @@ static bool beside(const struct cddpi_module_file *module, const char *of, const
 }
 
 /* Where a module may be, and in @p refused why one that is there is not taken. */
-struct search {
+struct module_loader_search {
     char path[PATH_MAX + 128];
     char real[PATH_MAX]; /* of the one that is taken */
     char refused[2 * PATH_MAX];
 };
 
 /* Whether the file at search->path is taken; a warning, if it is there and is not. */
-static bool is_taken(const struct cddpi_module_file *module, struct search *search)
+static bool is_taken(const struct cddpi_module_file *module, struct module_loader_search *search)
 {
     char why[PATH_MAX + 64];
 
@@ -168,7 +168,7 @@ static bool is_taken(const struct cddpi_module_file *module, struct search *sear
     return false;
 }
 
-static bool find_beside(const struct cddpi_module_file *module, struct search *search)
+static bool find_beside(const struct cddpi_module_file *module, struct module_loader_search *search)
 {
     char program[4096];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -199,7 +199,8 @@ static bool find_beside(const struct cddpi_module_file *module, struct search *s
 }
 
 /* Where the loader would look first; other places of its are the system's. */
-static bool find_by_variable(const struct cddpi_module_file *module, struct search *search)
+static bool find_by_variable(const struct cddpi_module_file *module,
+                             struct module_loader_search *search)
 {
     const char *list = getenv("LD_LIBRARY_PATH");
 
@@ -236,8 +237,8 @@ static cddp_status open_given(const struct cddpi_module_file *module, const char
                              : cddpi_fail_prefix(status, "$%s", cddpi_env_rows[module->at].name);
 }
 
-static cddp_status open_found(const struct cddpi_module_file *module, struct search *search,
-                              const void **out)
+static cddp_status open_found(const struct cddpi_module_file *module,
+                              struct module_loader_search *search, const void **out)
 {
     cddp_status status = CDDP_ERR_UNAVAILABLE;
 
@@ -270,7 +271,7 @@ static cddp_status open_found(const struct cddpi_module_file *module, struct sea
 static cddp_status find_and_open(const struct cddpi_module_file *module, const void **out)
 {
     const char *given = cddpi_env(module->at);
-    struct search *search;
+    struct module_loader_search *search;
     cddp_status status;
 
     if (given != NULL) {

@@ -17,7 +17,7 @@
 
 enum { LENGTH_BYTES = 8 };
 
-struct entry {
+struct safetensors_entry {
     cddp_tensor tensor; /* must be first: by_name points at it. The name belongs to the JSON */
     size_t begin;
     size_t end;
@@ -27,12 +27,12 @@ struct cddp_safetensors {
     struct cddpi_handle handle;
     const char *path; /* for errors; borrowed while opening */
     struct cddpi_mapped_file *mapped;
-    const unsigned char *map; /* the whole file */
-    size_t bytes;             /* of it */
-    size_t data_begin;        /* where in it the header ends */
-    json_t *root;             /* owns all names and the metadata */
-    const json_t *pairs;      /* the metadata, or NULL */
-    struct entry *sorted;     /* by place in the file */
+    const unsigned char *map;         /* the whole file */
+    size_t bytes;                     /* of it */
+    size_t data_begin;                /* where in it the header ends */
+    json_t *root;                     /* owns all names and the metadata */
+    const json_t *pairs;              /* the metadata, or NULL */
+    struct safetensors_entry *sorted; /* by place in the file */
     const cddp_tensor **by_name;
     size_t count;
 };
@@ -217,7 +217,7 @@ static cddp_status take_shape(const cddp_safetensors *file, const json_t *json, 
 }
 
 static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json,
-                                struct entry *entry)
+                                struct safetensors_entry *entry)
 {
     const json_t *pair = json_object_get(json, "data_offsets");
     const json_t *begin = json_array_get(pair, 0);
@@ -249,7 +249,7 @@ static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json
 }
 
 static cddp_status take_entry(const cddp_safetensors *file, const char *name, const json_t *json,
-                              struct entry *entry)
+                              struct safetensors_entry *entry)
 {
     cddp_status status;
 
@@ -267,8 +267,8 @@ static cddp_status take_entry(const cddp_safetensors *file, const char *name, co
 /* Order by place; empty tensors come before the one that begins at the same place. */
 static int compare_places(const void *left, const void *right)
 {
-    const struct entry *a = left;
-    const struct entry *b = right;
+    const struct safetensors_entry *a = left;
+    const struct safetensors_entry *b = right;
 
     if (a->begin != b->begin) {
         return a->begin < b->begin ? -1 : 1;
@@ -325,7 +325,7 @@ static cddp_status check_cover(const cddp_safetensors *file)
     size_t covered = 0;
 
     for (size_t i = 0; i < file->count; i++) {
-        const struct entry *entry = &file->sorted[i];
+        const struct safetensors_entry *entry = &file->sorted[i];
 
         if (entry->begin != covered) {
             return TENSOR_FAIL(

@@ -2,7 +2,7 @@
 #ifndef CDDPI_CHECKPOINT_SAFETENSORS_H
 #define CDDPI_CHECKPOINT_SAFETENSORS_H
 
-#include "checkpoint/file.h"
+#include "checkpoint/checkpoint_file.h"
 
 #include <cddp/checkpoint.h>
 

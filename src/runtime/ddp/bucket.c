@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +65,8 @@ static cddp_status finish_in_place(struct cddp_bucket *bucket)
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; i < planned->count && clears && status == CDDP_OK; i++) {
-        const struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
+        const struct cddpi_ddp_slot *slot =
+            &ddp->slots[ddp->layout.plan->members[planned->first + i]];
 
         status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
     }
@@ -118,7 +119,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     return CDDP_OK;
 }
 
-size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
+size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_ddp_slot *slot,
                             size_t *out_first)
 {
     const struct cddpi_bucket_plan_bucket *planned =

@@ -8,7 +8,7 @@
 #include "base/struct_size.h"
 #include "ddp/copies.h"
 #include "ddp/manifest.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 #include <stddef.h>
 #include <stdlib.h>

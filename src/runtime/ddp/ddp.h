@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/handle.h"
-#include "ddp/plan.h"
+#include "ddp/bucket_plan.h"
 #include "ddp/sizes.h"
 #include "device/device.h"
 #include "group/join/adopt.h"
@@ -28,7 +28,7 @@ struct cddpi_param {
     cddp_type type;
 };
 
-struct cddpi_slot {
+struct cddpi_ddp_slot {
     uint32_t param;
     size_t bytes;
     void *grad;           /* where backward writes */
@@ -83,8 +83,8 @@ enum {
     CDDPI_STEP_JOINED = 8 /* the rank is through, and only takes part */
 };
 
-/* Of a sharded optimizer: see shard.c. */
-struct cddpi_shards {
+/* Of a sharded optimizer: see ddp_shard.c. */
+struct cddpi_ddp_shards {
     unsigned char *block; /* the parameters, laid out as the buckets */
     cddp_span *spans;     /* rank after rank */
     size_t *first;        /* by rank, and one more: where its spans begin */
@@ -118,7 +118,7 @@ struct cddp_ddp {
     size_t param_count;
     struct cddpi_param *buffers; /* slot is UINT32_MAX */
     size_t buffer_count;
-    struct cddpi_slot *slots;
+    struct cddpi_ddp_slot *slots;
     struct cddpi_bucket_plan_tensor *tensors; /* by slot, for the plan */
     size_t slot_count;
     struct cddpi_bucket_plan_rule rule; /* order is NULL */
@@ -132,7 +132,7 @@ struct cddp_ddp {
     cddp_hook_fn hook;
     void *hook_state;
     struct cddpi_layout layout;
-    struct cddpi_shards *shards; /* NULL: each rank updates all parameters */
+    struct cddpi_ddp_shards *shards; /* NULL: each rank updates all parameters */
 
     /* the current backward */
     bool in_backward;
@@ -183,12 +183,12 @@ struct cddp_ddp {
     size_t bucket_stats_room;
 };
 
-/* agree.c */
+/* ddp_agree.c */
 /** Let all ranks compare @p text, the manifest; @p own is this rank's failure so far, whose text
  *  is cddp_last_error(). Every rank returns the same status with the same text. */
 cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text);
 
-/* entry.c: what every public call begins and ends with */
+/* ddp_entry.c: what every public call begins and ends with */
 /** Begin the public call @p call (its name without cddp_) on @p ddp, which may be NULL: see
  *  base/handle.h. The group is entered, which one thread at a time can be in. On CDDP_OK the call
  *  ends with cddpi_ddp_leave(). */
@@ -206,7 +206,7 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
 /** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
 cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status);
 
-/* layout.c */
+/* ddp_layout.c */
 /** Plan for slots that become ready in @p order (NULL: as the rule says). Local.
  *  @param out  Release with cddpi_layout_release(). */
 cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out);
@@ -239,7 +239,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
 cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status);
 /** The bytes of @p bucket that are @p slot's, from its byte @p out_first on. */
-size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_slot *slot,
+size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_ddp_slot *slot,
                             size_t *out_first);
 /** How many elements of @p bucket a rank updates if the optimizer is sharded, with padding. */
 size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
@@ -254,7 +254,7 @@ cddp_status cddpi_ddp_register(cddp_ddp *ddp, const struct cddpi_manifest *model
 /** What is stored when there is no memory for @p count of them. */
 cddp_status cddpi_ddp_no_memory(size_t count);
 
-/* memory.c */
+/* ddp_memory.c */
 /** Copy memory, or clear it, in the compute stream. */
 cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from, size_t bytes);
 cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes);
@@ -272,7 +272,7 @@ cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point);
 cddp_status cddpi_timing_read(cddp_ddp *ddp);
 void cddpi_timing_release(cddp_ddp *ddp);
 
-/* trace.c */
+/* ddp_trace.c */
 /** CDDP_LOG=debug: a line for each bucket of the present layout. */
 void cddpi_ddp_log_plan(const cddp_ddp *ddp);
 /** Backward begins. */
@@ -294,7 +294,7 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp);
 /** Wait for all ranks' step statuses. Fails with the same text on every rank if any has failed. */
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp);
 
-/* shard.c */
+/* ddp_shard.c */
 /** Move the parameters to the memory in which they are sharded. Collective; the buckets have
  * theirs.
  */

@@ -2,7 +2,7 @@
  * status tells all; a failure that all know ends the handle. */
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
 {

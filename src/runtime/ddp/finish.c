@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 /* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
  * statuses tell whether another rank has used them. */
@@ -14,7 +14,7 @@ static cddp_status copy_out(struct cddp_bucket *bucket)
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
 
     for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
-        struct cddpi_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
+        struct cddpi_ddp_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
         size_t first;
         size_t bytes = cddpi_bucket_part_of(bucket, slot, &first);
 

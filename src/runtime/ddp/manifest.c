@@ -15,13 +15,13 @@
 enum section { COUNTS, OPTIONS, CONFIG, PARAMS, BUFFERS };
 
 /* Text that grows; text is NULL once memory was short. */
-struct page {
+struct manifest_page {
     char *text;
     size_t length;
     size_t capacity;
 };
 
-static void reserve(struct page *page, size_t more)
+static void reserve(struct manifest_page *page, size_t more)
 {
     size_t capacity = page->capacity;
     char *text;
@@ -40,7 +40,8 @@ static void reserve(struct page *page, size_t more)
     page->capacity = capacity;
 }
 
-__attribute__((format(printf, 2, 3))) static void add(struct page *page, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct manifest_page *page,
+                                                      const char *format, ...)
 {
     va_list arguments;
     char piece[256];
@@ -57,7 +58,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct page *page, const c
 }
 
 /* Text of any length from the caller, up to @p stop; what would break a line is escaped. */
-static void add_escaped(struct page *page, const char *text, size_t length)
+static void add_escaped(struct manifest_page *page, const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -70,7 +71,7 @@ static void add_escaped(struct page *page, const char *text, size_t length)
     }
 }
 
-static void add_tensor(struct page *page, enum section section, size_t index,
+static void add_tensor(struct manifest_page *page, enum section section, size_t index,
                        const cddp_param *param, const struct cddpi_device *device)
 {
     add(page, "%d %zu %s %zu\t", (int)section, index, section == PARAMS ? "parameter" : "buffer",
@@ -84,7 +85,7 @@ static void add_tensor(struct page *page, enum section section, size_t index,
         device->ops->owns(device, param->data) ? " on the device" : "");
 }
 
-static void add_order(struct page *page, const struct cddpi_manifest *manifest)
+static void add_order(struct manifest_page *page, const struct cddpi_manifest *manifest)
 {
     unsigned char hash[crypto_generichash_BYTES_MIN];
     char hex[2 * sizeof hash + 1];
@@ -103,7 +104,7 @@ static void add_order(struct page *page, const struct cddpi_manifest *manifest)
     add(page, "%d 6 ready_order\tone with the hash %s\n", (int)OPTIONS, hex);
 }
 
-static void add_options(struct page *page, const struct cddpi_manifest *manifest)
+static void add_options(struct manifest_page *page, const struct cddpi_manifest *manifest)
 {
     const cddp_ddp_options *options = manifest->options;
 
@@ -123,7 +124,7 @@ static void add_options(struct page *page, const struct cddpi_manifest *manifest
     add(page, "%d 8 keep_buckets\t%s\n", (int)OPTIONS, options->keep_buckets ? "true" : "false");
 }
 
-static void add_config(struct page *page, const char *config)
+static void add_config(struct manifest_page *page, const char *config)
 {
     size_t line = 1;
 
@@ -140,7 +141,7 @@ static void add_config(struct page *page, const char *config)
 
 char *cddpi_manifest_text(const struct cddpi_manifest *manifest)
 {
-    struct page page = {cddpi_zalloc(1024), 0, 1024};
+    struct manifest_page page = {cddpi_zalloc(1024), 0, 1024};
 
     add(&page, "%d 0 parameters\t%zu\n", (int)COUNTS, manifest->param_count);
     add(&page, "%d 1 buffers\t%zu\n", (int)COUNTS, manifest->buffer_count);
@@ -156,7 +157,7 @@ char *cddpi_manifest_text(const struct cddpi_manifest *manifest)
 }
 
 /* A line that was read; title and value point into the text. */
-struct line {
+struct manifest_line {
     unsigned long section;
     unsigned long long index;
     const char *title;
@@ -173,7 +174,7 @@ static int bounded(size_t length, int most)
 }
 
 /* Read the line at *text and step behind it; false at the end, or where it is no manifest. */
-static bool next_line(const char **text, struct line *line)
+static bool next_line(const char **text, struct manifest_line *line)
 {
     size_t length = strcspn(*text, "\n");
     const char *end = *text + length;
@@ -225,7 +226,7 @@ __attribute__((format(printf, 2, 3))) static void append(struct diff *diff, cons
     }
 }
 
-static void append_value(struct diff *diff, int rank, const struct line *line)
+static void append_value(struct diff *diff, int rank, const struct manifest_line *line)
 {
     const char *value = line != NULL ? line->value : NULL;
     int length = line != NULL ? line->value_length : 0;
@@ -242,9 +243,9 @@ static void append_value(struct diff *diff, int rank, const struct line *line)
            length > SHOWN_VALUE ? "..." : "");
 }
 
-static void report(struct diff *diff, const struct line *a, const struct line *b)
+static void report(struct diff *diff, const struct manifest_line *a, const struct manifest_line *b)
 {
-    const struct line *any = a != NULL ? a : b;
+    const struct manifest_line *any = a != NULL ? a : b;
 
     if (diff->lines++ >= diff->max_lines) {
         return;
@@ -255,7 +256,7 @@ static void report(struct diff *diff, const struct line *a, const struct line *b
     append_value(diff, diff->b_rank, b);
 }
 
-static int compare_keys(const struct line *a, const struct line *b)
+static int compare_keys(const struct manifest_line *a, const struct manifest_line *b)
 {
     if (a->section != b->section) {
         return a->section < b->section ? -1 : 1;
@@ -263,7 +264,7 @@ static int compare_keys(const struct line *a, const struct line *b)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static bool same_value(const struct line *a, const struct line *b)
+static bool same_value(const struct manifest_line *a, const struct manifest_line *b)
 {
     return a->value_length == b->value_length &&
            memcmp(a->value, b->value, (size_t)a->value_length) == 0;
@@ -273,8 +274,8 @@ void cddpi_manifest_diff(const char *a, int a_rank, const char *b, int b_rank, s
                          char *out, size_t out_bytes)
 {
     struct diff diff = {out, out_bytes, 0, 0, max_lines, a_rank, b_rank};
-    struct line x;
-    struct line y;
+    struct manifest_line x;
+    struct manifest_line y;
     bool has_x = next_line(&a, &x);
     bool has_y = next_line(&b, &y);
 

@@ -8,7 +8,7 @@
  * span of its own, which are in the order of parameters. */
 static bool is_own(const cddp_ddp *ddp, size_t index, size_t first, size_t count)
 {
-    const struct cddpi_shards *shards = ddp->shards;
+    const struct cddpi_ddp_shards *shards = ddp->shards;
     size_t low = shards->first[ddp->rank];
     size_t high = shards->first[ddp->rank + 1];
 
@@ -50,7 +50,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
 const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
 {
     unsigned char *own = cddp_ddp_grad(ddp, index);
-    struct cddpi_shards *shards;
+    struct cddpi_ddp_shards *shards;
     struct cddpi_reduce how;
     size_t offset;
     cddp_type type;

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "ddp/ddp.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 #include <math.h>
 #include <string.h>
@@ -131,7 +131,7 @@ cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-static cddp_status find_slot(const cddp_ddp *ddp, size_t index, struct cddpi_slot **out)
+static cddp_status find_slot(const cddp_ddp *ddp, size_t index, struct cddpi_ddp_slot **out)
 {
     if (index >= ddp->param_count) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: gradient %zu is ready, but there are only %zu",
@@ -158,7 +158,7 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
 
 /* A gradient is ready: start what it completes. Of one in several buckets each part goes as soon as
  * it is copied, while the next is. */
-static cddp_status complete(cddp_ddp *ddp, const struct cddpi_slot *slot)
+static cddp_status complete(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot)
 {
     size_t index = (size_t)(slot - ddp->slots);
     struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[index]];
@@ -197,7 +197,7 @@ static cddp_status move_on(cddp_ddp *ddp)
 /* Gradient @p index, which exists, is ready. */
 static cddp_status take_ready(cddp_ddp *ddp, size_t index)
 {
-    struct cddpi_slot *slot = &ddp->slots[ddp->params[index].slot];
+    struct cddpi_ddp_slot *slot = &ddp->slots[ddp->params[index].slot];
 
     slot->ready = true;
     slot->used = true;
@@ -226,7 +226,7 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 
 static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
 {
-    struct cddpi_slot *slot = NULL;
+    struct cddpi_ddp_slot *slot = NULL;
     cddp_status status;
 
     status = cddpi_ddp_usable(ddp);

@@ -158,7 +158,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
 {
     const cddp_param *from = &params[index];
     struct cddpi_param *param = &ddp->params[index];
-    struct cddpi_slot *slot = &ddp->slots[ddp->slot_count];
+    struct cddpi_ddp_slot *slot = &ddp->slots[ddp->slot_count];
     cddp_status status = check_tensor("parameter", index, from, &param->count);
 
     if (status == CDDP_OK) {
@@ -216,7 +216,7 @@ static cddp_status check_flat(const cddp_ddp *ddp)
     const unsigned char *expected = ddp->flat;
 
     for (size_t s = 0; s < ddp->slot_count && ddp->flat != NULL; s++) {
-        const struct cddpi_slot *slot = &ddp->slots[s];
+        const struct cddpi_ddp_slot *slot = &ddp->slots[s];
         const struct cddpi_param *param = &ddp->params[slot->param];
 
         if (param->type != ddp->tensors[0].type) {

@@ -20,7 +20,7 @@ static const double worth = 0.01, worth_s = 100e-6;
 /* A bucket costs more than its all_reduce alone: those who slept since the last one are woken. */
 static const double wake_s = 50e-6;
 
-struct search {
+struct sizes_search {
     const struct cddpi_bucket_question *question;
     int scenarios;
     double *ready_s; /* by scenario, and tensor */
@@ -85,7 +85,7 @@ double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
 }
 
 /* Note what @p rule would do. */
-static cddp_status look(struct search *search, const struct cddpi_bucket_plan_rule *rule,
+static cddp_status look(struct sizes_search *search, const struct cddpi_bucket_plan_rule *rule,
                         double *out_tails)
 {
     const struct cddpi_bucket_question *question = search->question;
@@ -106,7 +106,7 @@ static cddp_status look(struct search *search, const struct cddpi_bucket_plan_ru
 
 /* The most that @p tails lose to the best in any scenario, or, where arrivals are known, the tail.
  */
-static double loss(const struct search *search, const double *tails)
+static double loss(const struct sizes_search *search, const double *tails)
 {
     double most = 0;
 
@@ -116,7 +116,7 @@ static double loss(const struct search *search, const double *tails)
     return most;
 }
 
-static double tail_of(const struct search *search, const double *tails)
+static double tail_of(const struct sizes_search *search, const double *tails)
 {
     double most = 0;
 
@@ -126,7 +126,7 @@ static double tail_of(const struct search *search, const double *tails)
     return most;
 }
 
-static cddp_status try(struct search *search, struct cddpi_bucket_plan_rule rule)
+static cddp_status try(struct sizes_search *search, struct cddpi_bucket_plan_rule rule)
 {
     double tails[SCENARIOS];
     cddp_status status = search->is_settled ? CDDP_OK : look(search, &rule, tails);
@@ -145,7 +145,8 @@ static cddp_status try(struct search *search, struct cddpi_bucket_plan_rule rule
 }
 
 /* Take the rule of @p stage that is best, or the present one if that is as good. */
-static cddp_status run(struct search *search, cddp_status (*stage)(struct search *search))
+static cddp_status run(struct sizes_search *search,
+                       cddp_status (*stage)(struct sizes_search *search))
 {
     cddp_status status;
 
@@ -165,7 +166,7 @@ static cddp_status run(struct search *search, cddp_status (*stage)(struct search
 }
 
 /* Large sizes first: of what is equal they stay. */
-static cddp_status try_sizes(struct search *search)
+static cddp_status try_sizes(struct sizes_search *search)
 {
     cddp_status status = CDDP_OK;
 
@@ -184,7 +185,7 @@ static cddp_status try_sizes(struct search *search)
     return status;
 }
 
-static cddp_status try_first(struct search *search)
+static cddp_status try_first(struct sizes_search *search)
 {
     cddp_status status = CDDP_OK;
 
@@ -197,7 +198,7 @@ static cddp_status try_first(struct search *search)
     return status;
 }
 
-static cddp_status try_parts(struct search *search)
+static cddp_status try_parts(struct sizes_search *search)
 {
     cddp_status status = CDDP_OK;
 
@@ -215,7 +216,7 @@ static cddp_status try_parts(struct search *search)
 }
 
 /* Begin with the usual sizes, and go on to others. */
-static cddp_status try_all(struct search *search, double *out_usual)
+static cddp_status try_all(struct sizes_search *search, double *out_usual)
 {
     cddp_status status;
 
@@ -232,7 +233,7 @@ static cddp_status try_all(struct search *search, double *out_usual)
 }
 
 /* When gradients are ready in each scenario: as measured, or by their bytes in backward's order. */
-static void set_arrivals(struct search *search)
+static void set_arrivals(struct sizes_search *search)
 {
     const struct cddpi_bucket_question *question = search->question;
     double all = 0;
@@ -262,10 +263,10 @@ static void set_arrivals(struct search *search)
 cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *question,
                                       struct cddpi_bucket_sizes *out)
 {
-    struct search search = {.question = question,
-                            .scenarios = question->ready_s != NULL ? 1 : SCENARIOS,
-                            .rule = question->rule,
-                            .least = {INFINITY, INFINITY, INFINITY, INFINITY, INFINITY}};
+    struct sizes_search search = {.question = question,
+                                  .scenarios = question->ready_s != NULL ? 1 : SCENARIOS,
+                                  .rule = question->rule,
+                                  .least = {INFINITY, INFINITY, INFINITY, INFINITY, INFINITY}};
     double usual[SCENARIOS];
     cddp_status status;
 

@@ -3,7 +3,7 @@
 #ifndef CDDPI_DDP_SIZES_H
 #define CDDPI_DDP_SIZES_H
 
-#include "ddp/plan.h"
+#include "ddp/bucket_plan.h"
 #include "group/join/link.h"
 
 struct cddpi_bucket_question {

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 
 enum { MOST_REASONS = 3 };
 

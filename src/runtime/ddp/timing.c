@@ -3,12 +3,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 /* So many steps may be measured and not read yet; a step beyond them is not measured. */
 enum { STEPS = 4 };
 
-struct times {
+struct timing_times {
     struct cddpi_event *begin;           /* of backward: its first gradient is ready */
     struct cddpi_event *at_wait;         /* compute begins to wait */
     struct cddpi_event *after_wait;      /* compute goes on */
@@ -20,13 +20,13 @@ struct times {
 };
 
 struct cddpi_timing {
-    struct times steps[STEPS];
+    struct timing_times steps[STEPS];
     unsigned first;   /* the oldest that was not read */
     unsigned waiting; /* how many were not */
     bool measuring;   /* the present step is measured, in the place behind them */
 };
 
-static struct times *present(const cddp_ddp *ddp)
+static struct timing_times *present(const cddp_ddp *ddp)
 {
     struct cddpi_timing *timing = ddp->timing;
 
@@ -36,7 +36,7 @@ static struct times *present(const cddp_ddp *ddp)
     return &timing->steps[(timing->first + timing->waiting) % STEPS];
 }
 
-static void release(const cddp_ddp *ddp, struct times *times)
+static void release(const cddp_ddp *ddp, struct timing_times *times)
 {
     const struct cddpi_device_ops *ops = ddp->device->ops;
 
@@ -50,10 +50,10 @@ static void release(const cddp_ddp *ddp, struct times *times)
     cddpi_free(times->starts);
     cddpi_free(times->ends);
     cddpi_free(times->planned);
-    *times = (struct times){0};
+    *times = (struct timing_times){0};
 }
 
-static cddp_status make(const cddp_ddp *ddp, struct times *times, size_t buckets)
+static cddp_status make(const cddp_ddp *ddp, struct timing_times *times, size_t buckets)
 {
     struct cddpi_device *device = ddp->device;
     cddp_status status;
@@ -89,7 +89,7 @@ static cddp_status record(const cddp_ddp *ddp, struct cddpi_event *event, enum c
 
 cddp_status cddpi_timing_begin(cddp_ddp *ddp)
 {
-    struct times *times;
+    struct timing_times *times;
     size_t buckets = ddp->layout.plan->bucket_count;
     cddp_status status = CDDP_OK;
 
@@ -118,7 +118,7 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
 
 cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket)
 {
-    struct times *times = present(bucket->ddp);
+    struct timing_times *times = present(bucket->ddp);
 
     if (times == NULL) {
         return CDDP_OK;
@@ -129,7 +129,7 @@ cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket)
 
 cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
 {
-    struct times *times = present(bucket->ddp);
+    struct timing_times *times = present(bucket->ddp);
 
     if (times == NULL) {
         return CDDP_OK;
@@ -142,7 +142,7 @@ cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
 
 cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point)
 {
-    struct times *times = present(ddp);
+    struct timing_times *times = present(ddp);
     cddp_status status;
 
     if (times == NULL) {
@@ -168,7 +168,7 @@ static cddp_status between(const cddp_ddp *ddp, struct cddpi_event *from, struct
     return status;
 }
 
-static cddp_status read_step(cddp_ddp *ddp, const struct times *times)
+static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
 {
     uint64_t first = UINT64_MAX;
     uint64_t last = 0;
@@ -201,7 +201,7 @@ cddp_status cddpi_timing_read(cddp_ddp *ddp)
     cddp_status status = CDDP_OK;
 
     while (timing != NULL && timing->waiting > 0 && status == CDDP_OK) {
-        struct times *times = &timing->steps[timing->first];
+        struct timing_times *times = &timing->steps[timing->first];
         bool done = false;
 
         status = ddp->device->ops->query(ddp->device, times->after_wait, &done);

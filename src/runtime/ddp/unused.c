@@ -23,7 +23,7 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
     cddp_status status;
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
-        struct cddpi_slot *slot = &ddp->slots[s];
+        struct cddpi_ddp_slot *slot = &ddp->slots[s];
 
         if (!slot->used && !slot->copied) {
             slot->backup = bytes;
@@ -43,7 +43,7 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_slot *slot)
+static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_ddp_slot *slot)
 {
     cddp_status status = CDDP_OK;
 
@@ -54,7 +54,7 @@ static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_slot *slot)
     return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
 }
 
-static cddp_status restore(cddp_ddp *ddp, struct cddpi_slot *slot, bool used_somewhere)
+static cddp_status restore(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used_somewhere)
 {
     slot->zero_filled = false;
     if (!used_somewhere && !slot->copied) {
@@ -116,7 +116,7 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
-        struct cddpi_slot *slot = &ddp->slots[s];
+        struct cddpi_ddp_slot *slot = &ddp->slots[s];
         cddp_status status = CDDP_OK;
 
         if (slot->ready) {

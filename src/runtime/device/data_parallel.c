@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* What the devices' threads share. */
-struct job {
+struct data_parallel_job {
     const cddp_data_parallel_options *options;
     cddp_replica_fn fn;
     void *arg;
@@ -20,13 +20,13 @@ struct job {
     float **grads;  /* the same; NULL: none */
 };
 
-static size_t first_row(const struct job *job, int device)
+static size_t first_row(const struct data_parallel_job *job, int device)
 {
     return (size_t)device * job->chunks[0].rows; /* only the last chunk is shorter */
 }
 
 /* @p device's part of the whole. */
-static cddp_replica replica_of(const struct job *job, int device)
+static cddp_replica replica_of(const struct data_parallel_job *job, int device)
 {
     const cddp_data_parallel_options *options = job->options;
     size_t first = (size_t)device * options->param_count;
@@ -46,7 +46,7 @@ static cddp_replica replica_of(const struct job *job, int device)
 
 static int run_replica(int device, void *argument)
 {
-    const struct job *job = argument;
+    const struct data_parallel_job *job = argument;
     cddp_replica replica = replica_of(job, device);
 
     for (size_t i = 0; replica.grads != NULL && i < job->options->param_count; i++) {
@@ -57,7 +57,7 @@ static int run_replica(int device, void *argument)
 
 static int run_loss(int device, void *argument)
 {
-    const struct job *job = argument;
+    const struct data_parallel_job *job = argument;
     const cddp_data_parallel_options *options = job->options;
 
     return device == options->output_device
@@ -67,7 +67,7 @@ static int run_loss(int device, void *argument)
 
 static int run_backward(int device, void *argument)
 {
-    const struct job *job = argument;
+    const struct data_parallel_job *job = argument;
     const cddp_data_parallel_options *options = job->options;
     cddp_replica replica = replica_of(job, device);
 
@@ -77,7 +77,7 @@ static int run_backward(int device, void *argument)
 }
 
 /* Gradients of all devices, device 0's too, since the caller's may hold a sum already. */
-static cddp_status make_grads(struct job *job, float **out_block)
+static cddp_status make_grads(struct data_parallel_job *job, float **out_block)
 {
     const cddp_data_parallel_options *options = job->options;
     size_t table = cddpi_align((size_t)job->count * options->param_count * sizeof *job->grads);
@@ -109,7 +109,7 @@ static cddp_status make_grads(struct job *job, float **out_block)
 /* On the first device's processor, in the devices' order. */
 static int add_grads(int device, void *argument)
 {
-    const struct job *job = argument;
+    const struct data_parallel_job *job = argument;
     size_t n = job->options->param_count;
 
     (void)device;
@@ -130,7 +130,7 @@ static int add_grads(int device, void *argument)
     return 0;
 }
 
-static cddp_status run(const cddp_devices *devices, struct job *job)
+static cddp_status run(const cddp_devices *devices, struct data_parallel_job *job)
 {
     const cddp_data_parallel_options *options = job->options;
     float *block = NULL;
@@ -185,7 +185,7 @@ static cddp_status data_parallel(const cddp_devices *devices,
                                  void *arg)
 {
     cddp_data_parallel_options known = CDDP_DATA_PARALLEL_OPTIONS_INIT;
-    struct job job = {.options = &known, .fn = fn, .arg = arg};
+    struct data_parallel_job job = {.options = &known, .fn = fn, .arg = arg};
     cddp_status status;
 
     if (options == NULL || fn == NULL) {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "device/module_loader.h"
+#include "device/device_module_loader.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "device/module_loader.h"
+#include "device/device_module_loader.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,9 +3,9 @@
  * A group on a CUDA device has two ways to talk. Its backend (host: shared memory) carries what
  * lies in the processor's memory: manifests, step statuses, the transports' own set-up. The
  * device's transport carries what lies in device memory, in the communication stream, ordered
- * against the compute stream by events; the group does that ordering (group/device/device.c), a
- * transport only puts work into CDDPI_STREAM_COMM. No call here waits for a peer or for the device,
- * but open and alloc; and NCCL's first operations, which connect the ranks.
+ * against the compute stream by events; the group does that ordering (group/device/group_device.c),
+ * a transport only puts work into CDDPI_STREAM_COMM. No call here waits for a peer or for the
+ * device, but open and alloc; and NCCL's first operations, which connect the ranks.
  *
  * Transports: "nccl"; "ipc" (ranks of one machine whose devices can reach each other's memory, one
  * device among them: CUDA IPC and kernels that reduce in fixed order); "staged" (through pinned

@@ -5,10 +5,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 
 #include <stdio.h>
 #include <string.h>

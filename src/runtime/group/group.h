@@ -1,6 +1,6 @@
 /* group.h - inside of a process group: one operation's state, the queue that runs operations, and
  * the table of functions that a backend fills. What lies in a device's memory goes by
- * group/device/device.h, beside the queue. */
+ * group/device/group_device.h, beside the queue. */
 #ifndef CDDPI_GROUP_H
 #define CDDPI_GROUP_H
 
@@ -27,7 +27,7 @@ enum cddpi_kind {
     CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes, *(void **)out gets the memory */
     CDDPI_SEND,
     CDDPI_RECV,
-    CDDPI_REPLAY, /* of a captured graph: see group/device/device.h */
+    CDDPI_REPLAY, /* of a captured graph: see group/device/group_device.h */
     CDDPI_KINDS
 };
 
@@ -166,7 +166,7 @@ struct cddpi_queue {
     bool stop;
     bool idle; /* the thread sleeps on `wake` */
 
-    /* wire.c; else, if neither is there, the calling thread alone advances the queue */
+    /* group_wire.c; else, if neither is there, the calling thread alone advances the queue */
     bool shared;           /* both threads do, in turn, each with the mutex */
     bool caller_drives;    /* the calling thread waits: the other one keeps out */
     pthread_cond_t parked; /* the thread has become idle */
@@ -216,7 +216,7 @@ struct cddp_group {
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its last operations */
     struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */
-    struct cddpi_trace *trace;      /* NULL: no step is traced (trace.h) */
+    struct cddpi_trace *trace;      /* NULL: no step is traced (group_trace.h) */
 };
 
 /** Whether the group's data may lie in a device's memory; else all memory is the processor's. */
@@ -267,7 +267,7 @@ void cddpi_straggler_init(struct cddpi_straggler *straggler);
 /** Collective @p op has not ended yet: warn of those who let it wait, if that is due. */
 void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns);
 
-/* entry.c: what every public call begins and ends with */
+/* group_entry.c: what every public call begins and ends with */
 /** Begin the public call @p call (its name without cddp_) on @p group, which may be NULL: see
  *  base/handle.h. On CDDP_OK the call ends with cddpi_group_leave(). */
 cddp_status cddpi_group_enter(cddp_group *group, const char *call);
@@ -296,7 +296,7 @@ static inline void cddpi_group_call_of_ddp(cddp_group *group)
     }
 }
 
-/* state.c */
+/* group_state.c */
 /** Something failed here with @p status and the thread's text: tell all others through the backend,
  *  unless another rank's failure was first. Returns the status of the first failure, with a text
  *  that names its rank. Called by the group's thread, or the watchdog. */

@@ -1,5 +1,5 @@
 /* on_device.h - what layers above ask of a group that may be on a device, beyond the public calls;
- * the rest is in group/device/device.h. */
+ * the rest is in group/device/group_device.h. */
 #ifndef CDDPI_GROUP_ON_DEVICE_H
 #define CDDPI_GROUP_ON_DEVICE_H
 

@@ -92,7 +92,7 @@ extern const struct cddpi_transport cddpi_solo_transport;
 extern const struct cddpi_transport cddpi_solo_device_transport;
 /* shm/block.c */
 extern const struct cddpi_transport cddpi_shm_transport; /* ranks of one host */
-/* net/transport.c */
+/* net/net_transport.c */
 extern const struct cddpi_transport cddpi_net_transport; /* ranks of several hosts */
 
 #endif

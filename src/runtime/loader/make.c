@@ -87,14 +87,14 @@ bool cddpi_loader_is_maker(const cddp_loader *loader)
 }
 
 /* A sample that a thread makes. */
-struct making {
+struct make_making {
     cddp_loader *loader;
     struct cddpi_loader_slot *slot;
     uint64_t sample;
 };
 
 /* With the mutex: the sample is made, or failed. */
-static void finish(const struct making *making, cddp_status status)
+static void finish(const struct make_making *making, cddp_status status)
 {
     cddp_loader *loader = making->loader;
     struct cddpi_loader_slot *slot = making->slot;
@@ -113,7 +113,7 @@ static void finish(const struct making *making, cddp_status status)
 /* The caller's function has called pthread_exit(), or somebody has cancelled this thread. */
 static void thread_ends(void *argument)
 {
-    const struct making *making = argument;
+    const struct make_making *making = argument;
     cddp_status status = cddpi_fail(CDDP_ERR_STATE,
                                     "loader: the function that makes samples ended its thread by "
                                     "pthread_exit(): it has to return");
@@ -128,7 +128,7 @@ static void thread_ends(void *argument)
 void *cddpi_loader_main(void *argument)
 {
     cddp_loader *loader = argument;
-    struct making making = {.loader = loader};
+    struct make_making making = {.loader = loader};
 
     made_for = loader;
     pthread_mutex_lock(&loader->mutex);

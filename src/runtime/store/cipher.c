@@ -4,7 +4,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "store/libcrypto.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -22,7 +22,7 @@ enum {
     CHUNK_BYTES = 4096 /* what is read at once: most entries whole */
 };
 
-struct entry {
+struct file_log_entry {
     uint8_t kind; /* of an effect */
     size_t key_bytes;
     size_t body_bytes;
@@ -146,8 +146,8 @@ cddp_status cddpi_file_join(struct cddpi_file_log *log)
     return CDDP_OK;
 }
 
-static void hash_entry(const struct cddpi_file_log *log, uint64_t offset, const struct entry *entry,
-                       uint8_t out[HASH_BYTES])
+static void hash_entry(const struct cddpi_file_log *log, uint64_t offset,
+                       const struct file_log_entry *entry, uint8_t out[HASH_BYTES])
 {
     crypto_generichash_state state;
     uint8_t place[8];
@@ -160,7 +160,7 @@ static void hash_entry(const struct cddpi_file_log *log, uint64_t offset, const 
     crypto_generichash_final(&state, out, HASH_BYTES);
 }
 
-static bool is_whole(const struct cddpi_file_log *log, const struct entry *entry)
+static bool is_whole(const struct cddpi_file_log *log, const struct file_log_entry *entry)
 {
     uint8_t hash[HASH_BYTES];
 
@@ -168,7 +168,7 @@ static bool is_whole(const struct cddpi_file_log *log, const struct entry *entry
     return cddpi_auth_equal(hash, entry->head + HASHED_BYTES, sizeof hash);
 }
 
-static bool is_possible(const struct entry *entry)
+static bool is_possible(const struct file_log_entry *entry)
 {
     return (entry->kind == CDDPI_EFFECT_SET || entry->kind == CDDPI_EFFECT_DELETE) &&
            entry->key_bytes > 0 && entry->key_bytes <= CDDPI_STORE_FULL_KEY_BYTES &&
@@ -182,7 +182,7 @@ static cddp_status damaged(const struct cddpi_file_log *log)
                       (unsigned long long)log->end);
 }
 
-static cddp_status apply(const struct entry *entry, struct cddpi_table *table)
+static cddp_status apply(const struct file_log_entry *entry, struct cddpi_table *table)
 {
     struct cddpi_effect effect = {.kind = entry->kind, .key = {entry->body, entry->key_bytes}};
     bool done = true;
@@ -204,7 +204,7 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
 {
     uint8_t chunk[CHUNK_BYTES];
     uint8_t *large = NULL;
-    struct entry entry = {.head = chunk, .body = chunk + ENTRY_HEAD_BYTES};
+    struct file_log_entry entry = {.head = chunk, .body = chunk + ENTRY_HEAD_BYTES};
     uint64_t rest = size - log->end;
     size_t bytes = 0;
     cddp_status status = read_at(log->fd, chunk, sizeof chunk, log->end, &bytes);
@@ -279,7 +279,7 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
     size_t value_bytes = effect->value != NULL ? effect->value->bytes : 0;
     size_t bytes = ENTRY_HEAD_BYTES + effect->key.bytes + value_bytes;
     uint8_t *whole = cddpi_zalloc(bytes);
-    struct entry entry = {.kind = (uint8_t)effect->kind, .head = whole};
+    struct file_log_entry entry = {.kind = (uint8_t)effect->kind, .head = whole};
     cddp_status status;
 
     if (whole == NULL) {

@@ -11,7 +11,7 @@
 #define CDDPI_STORE_FILE_LOG_H
 
 #include "store/auth.h"
-#include "store/table.h"
+#include "store/store_table.h"
 
 struct cddpi_file_log {
     int fd;

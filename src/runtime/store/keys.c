@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { NAMES_BYTES = 1024, KEY_TEXT_BYTES = 128 };
 
 /* All @p keys, with the prefix, in one block. */
 static cddp_status pack_keys(cddp_store *store, const char *const *keys, size_t count,
-                             struct cddpi_buffer *out)
+                             struct cddpi_wire_buffer *out)
 {
     struct cddpi_slice key = {NULL, 0};
     uint8_t length[2];
@@ -85,7 +85,7 @@ cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t 
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_WAIT};
     struct cddpi_store_reply reply;
-    struct cddpi_buffer block = {0};
+    struct cddpi_wire_buffer block = {0};
     cddp_status status;
 
     if (count == 0) {

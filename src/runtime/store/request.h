@@ -1,5 +1,6 @@
 /* request.h - what an operation on the store is, independent of where it is done: the handle
- * (store.c) makes requests, a backend (tcp.c, file.c) has them done, the table (table.c) does them.
+ * (store.c) makes requests, a backend (store_tcp.c, store_file.c) has them done, the table
+ * (store_table.c) does them.
  */
 #ifndef CDDPI_STORE_REQUEST_H
 #define CDDPI_STORE_REQUEST_H
@@ -41,16 +42,16 @@ struct cddpi_store_request {
                                     values, too */
     struct cddpi_slice key;      /* LIST: what the keys begin with */
     struct cddpi_slice value;    /* SET, COMPARE_SET, LAST_WORD: the new value; WAIT: keys, see
-                                    wire.h */
+                                    store_wire.h */
     struct cddpi_slice expected; /* COMPARE_SET */
     int64_t amount;              /* ADD */
 };
 
 /* status is the operation's own result: OK, NOT_FOUND, FORMAT, ARGUMENT, UNAVAILABLE (the list is
  * too long), NO_MEMORY, or TIMEOUT for a key that did not appear.
- * data: the value; ADD: the sum as text; LIST: keys or pairs (wire.h); WAIT that timed out: as
- * cddpi_table_missing(). New memory with a NUL behind it, the receiver's to release; may be NULL if
- * bytes is 0. */
+ * data: the value; ADD: the sum as text; LIST: keys or pairs (store_wire.h); WAIT that timed out:
+ * as cddpi_table_missing(). New memory with a NUL behind it, the receiver's to release; may be NULL
+ * if bytes is 0. */
 struct cddpi_store_reply {
     cddp_status status;
     bool flag; /* COMPARE_SET: swapped; DELETE: existed */

@@ -77,7 +77,7 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
 
 static void say_last_word(struct cddpi_client_host *host, struct cddpi_client *client)
 {
-    const struct cddpi_buffer *word = &client->last_word;
+    const struct cddpi_wire_buffer *word = &client->last_word;
 
     if (word->bytes > 0) {
         struct cddpi_slice key = {word->data, client->last_word_key};
@@ -273,7 +273,7 @@ static void send_reply(struct cddpi_client_host *host, struct cddpi_client *clie
 
 /* Takes over @p value. */
 static void reply(struct cddpi_client_host *host, struct cddpi_client *client, uint32_t id,
-                  cddp_status status, bool flag, struct cddpi_value *value)
+                  cddp_status status, bool flag, struct cddpi_table_value *value)
 {
     struct cddpi_wire_head head = {value != NULL ? (uint32_t)value->bytes : 0, id,
                                    (uint8_t)(-(int)status), flag};
@@ -343,7 +343,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
                           const struct cddpi_wire_head *head)
 {
     struct cddpi_slice keys = {client->in.data + CDDPI_WIRE_HEAD_BYTES, head->body_bytes};
-    struct cddpi_value *value = NULL;
+    struct cddpi_table_value *value = NULL;
     cddp_status status;
 
     /* a GET's body is its key, just as a WAIT's body is its keys */
@@ -354,7 +354,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
     if (status == CDDP_OK && head->code == CDDPI_STORE_GET) {
         struct cddpi_store_request request;
         struct cddpi_effect effect;
-        struct cddpi_outcome outcome;
+        struct cddpi_table_outcome outcome;
 
         (void)cddpi_wire_decode(head, keys.data, &request); /* it was checked when it came */
         cddpi_table_decide(host->table, &request, &effect, &outcome);
@@ -366,12 +366,12 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
 }
 
 /* Do an operation that does not wait; @p woken gets the clients that waited for its key. */
-static struct cddpi_outcome change(struct cddpi_client_host *host,
-                                   const struct cddpi_store_request *request,
-                                   struct cddpi_waiter **woken)
+static struct cddpi_table_outcome change(struct cddpi_client_host *host,
+                                         const struct cddpi_store_request *request,
+                                         struct cddpi_waiter **woken)
 {
     struct cddpi_effect effect;
-    struct cddpi_outcome outcome;
+    struct cddpi_table_outcome outcome;
 
     cddpi_table_decide(host->table, request, &effect, &outcome);
     if (outcome.status == CDDP_OK && !cddpi_table_commit(host->table, &effect, woken)) {
@@ -390,7 +390,7 @@ static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *c
                           const struct cddpi_store_request *request)
 {
     struct cddpi_waiter *woken = NULL;
-    struct cddpi_outcome outcome = change(host, request, &woken);
+    struct cddpi_table_outcome outcome = change(host, request, &woken);
 
     cddpi_buffer_drop(&client->in, message_bytes(head));
     reply(host, client, head->id, outcome.status, outcome.flag, outcome.value);
@@ -402,7 +402,7 @@ static void keep_last_word(struct cddpi_client_host *host, struct cddpi_client *
                            const struct cddpi_wire_head *head,
                            const struct cddpi_store_request *request)
 {
-    struct cddpi_buffer word = {NULL, 0, 0};
+    struct cddpi_wire_buffer word = {NULL, 0, 0};
     bool is_kept = cddpi_buffer_reserve(&word, request->key.bytes + request->value.bytes);
 
     if (is_kept) {
@@ -421,7 +421,7 @@ bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .key = key, .value = value};
     struct cddpi_waiter *woken = NULL;
-    struct cddpi_outcome outcome = change(host, &request, &woken);
+    struct cddpi_table_outcome outcome = change(host, &request, &woken);
 
     answer_all(host, woken);
     return outcome.status == CDDP_OK; /* a set answers with no value */
@@ -432,7 +432,7 @@ static void cancel(struct cddpi_client_host *host, struct cddpi_client *client,
                    const struct cddpi_wire_head *waiting)
 {
     struct cddpi_slice keys = {client->in.data + CDDPI_WIRE_HEAD_BYTES, waiting->body_bytes};
-    struct cddpi_value *missing = NULL;
+    struct cddpi_table_value *missing = NULL;
     struct cddpi_wire_head head;
 
     if (!first_message(host, client, message_bytes(waiting), &head)) {

@@ -5,25 +5,25 @@
 
 #include "store/server.h"
 #include "store/server_refusals.h"
-#include "store/stream.h"
-#include "store/table.h"
-#include "store/wire.h"
+#include "store/store_stream.h"
+#include "store/store_table.h"
+#include "store/store_wire.h"
 
 struct cddpi_client {
     struct cddpi_client *next; /* of the list it is in */
     struct cddpi_client *previous;
     struct cddpi_clients *list;
-    struct cddpi_stream stream;
+    struct cddpi_store_stream stream;
     bool authenticated;
     bool replying; /* a reply is not sent completely: nothing is read until it is */
     bool closed;   /* closed, and freed once the present events are done */
     int64_t auth_deadline_ns;
     uint8_t nonce[CDDPI_NONCE_BYTES];
-    struct cddpi_buffer in;
+    struct cddpi_wire_buffer in;
 
     /* The reply being sent: sent counts bytes of both. */
     uint8_t head[CDDPI_WIRE_HEAD_BYTES];
-    struct cddpi_value *body;
+    struct cddpi_table_value *body;
     size_t sent;
 
     /* The request that waits, if any: its message (head and body) is the first of @p in. */
@@ -32,7 +32,7 @@ struct cddpi_client {
     size_t cursor;    /* WAIT: keys before it exist, unless they were deleted: see deletes */
     uint64_t deletes; /* the table's number when the cursor was at the first key */
     uint64_t served;  /* see struct cddpi_store_served */
-    struct cddpi_buffer last_word; /* what is to be set when the connection has ended: a key of
+    struct cddpi_wire_buffer last_word; /* what is to be set when the connection has ended: a key of
                                       last_word_key bytes, and its value; empty: nothing */
     size_t last_word_key;
 };

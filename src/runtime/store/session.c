@@ -2,7 +2,7 @@
  * Any thread. */
 #include "store/session.h"
 
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* session.h - the part of a greeting that both protocols share, the store's (wire.h) and that
+/* session.h - the part of a greeting that both protocols share, the store's (store_wire.h) and that
  * between hosts (group/net/tcp/hello.h). Who listens sends a nonce; who connects answers with an
  * offer; who listens accepts it:
  *

@@ -9,7 +9,7 @@
 #include "base/struct_size.h"
 #include "store/calls.h"
 #include "store/encryption.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <sodium.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* store.h - what the public calls of cddp/store.h do once they were let in: see entry.c. */
+/* store.h - what the public calls of cddp/store.h do once they were let in: see store_entry.c. */
 #ifndef CDDPI_STORE_STORE_H
 #define CDDPI_STORE_STORE_H
 

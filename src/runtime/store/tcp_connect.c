@@ -11,7 +11,7 @@
 #include "base/silence.h"
 #include "store/encryption.h"
 #include "store/server.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -47,7 +47,7 @@ struct secret {
 /* How an attempt ended. Whoever listens there can say anything before it has proved the token: that
  * may be another job's server, which soon ends, or somebody on the way. So no refusal is final, but
  * it is told at once. */
-enum attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
+enum tcp_connect_attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
 
 static cddp_status parse_address(const char *text, struct address *out)
 {
@@ -139,7 +139,7 @@ static int connect_one(const struct addrinfo *info, int64_t deadline_ns, int *ou
     return 0;
 }
 
-static enum attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t deadline_ns)
+static enum tcp_connect_attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t deadline_ns)
 {
     size_t have = 0;
 
@@ -164,7 +164,7 @@ static enum attempt read_exactly(int fd, uint8_t *to, size_t bytes, int64_t dead
     return ATTEMPT_OK;
 }
 
-static enum attempt check_hello(const uint8_t *hello)
+static enum tcp_connect_attempt check_hello(const uint8_t *hello)
 {
     if (cddpi_get_u64(hello) != CDDPI_WIRE_MAGIC) {
         (void)cddpi_fail(CDDP_ERR_IO, "what listens there is not a cddp store");
@@ -184,7 +184,7 @@ static enum attempt check_hello(const uint8_t *hello)
     return ATTEMPT_OK;
 }
 
-static enum attempt check_welcome(struct cddpi_session *session, const uint8_t *welcome)
+static enum tcp_connect_attempt check_welcome(struct cddpi_session *session, const uint8_t *welcome)
 {
     uint32_t refused = cddpi_get_u32(welcome);
 
@@ -212,13 +212,14 @@ static void tell_version(int fd)
 }
 
 /* The text is there for all failures. */
-static enum attempt greet_with(struct cddpi_session *session, struct cddpi_stream *stream,
-                               const struct secret *secret, int64_t deadline_ns)
+static enum tcp_connect_attempt greet_with(struct cddpi_session *session,
+                                           struct cddpi_store_stream *stream,
+                                           const struct secret *secret, int64_t deadline_ns)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
     uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES];
-    enum attempt attempt = read_exactly(stream->fd, hello, sizeof hello, deadline_ns);
+    enum tcp_connect_attempt attempt = read_exactly(stream->fd, hello, sizeof hello, deadline_ns);
 
     if (attempt == ATTEMPT_OK) {
         attempt = check_hello(hello);
@@ -250,17 +251,17 @@ static enum attempt greet_with(struct cddpi_session *session, struct cddpi_strea
     return attempt;
 }
 
-static enum attempt greet(struct cddpi_stream *stream, const struct secret *secret,
-                          int64_t deadline_ns)
+static enum tcp_connect_attempt greet(struct cddpi_store_stream *stream,
+                                      const struct secret *secret, int64_t deadline_ns)
 {
     struct cddpi_session session;
-    enum attempt attempt = greet_with(&session, stream, secret, deadline_ns);
+    enum tcp_connect_attempt attempt = greet_with(&session, stream, secret, deadline_ns);
 
     cddpi_session_wipe(&session);
     return attempt;
 }
 
-static enum attempt fail_name(struct address *address, int error)
+static enum tcp_connect_attempt fail_name(struct address *address, int error)
 {
     int64_t now_ns = cddpi_now_ns();
 
@@ -274,12 +275,13 @@ static enum attempt fail_name(struct address *address, int error)
 }
 
 /* All that the name stands for; a refusal counts for more than that nobody listens. */
-static enum attempt try_address(struct address *address, const struct secret *secret,
-                                int64_t deadline_ns, struct cddpi_stream *out_stream)
+static enum tcp_connect_attempt try_address(struct address *address, const struct secret *secret,
+                                            int64_t deadline_ns,
+                                            struct cddpi_store_stream *out_stream)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *infos = NULL;
-    enum attempt attempt = ATTEMPT_FAILED;
+    enum tcp_connect_attempt attempt = ATTEMPT_FAILED;
     int error = getaddrinfo(address->host, address->port, &hints, &infos);
 
     if (error != 0) {
@@ -289,7 +291,7 @@ static enum attempt try_address(struct address *address, const struct secret *se
     address->unknown_since_ns = 0;
     for (const struct addrinfo *info = infos; info != NULL && attempt == ATTEMPT_FAILED;
          info = info->ai_next) {
-        struct cddpi_stream stream = {.fd = -1};
+        struct cddpi_store_stream stream = {.fd = -1};
 
         error = connect_one(info, deadline_ns, &stream.fd);
         if (error != 0) {
@@ -327,7 +329,7 @@ static void pause_ms(uint32_t ms, int64_t deadline_ns)
 }
 
 /* A connection that is still looked for. */
-struct search {
+struct tcp_connect_search {
     struct address address;
     struct secret secret;
     bool was_refused;
@@ -335,7 +337,7 @@ struct search {
     int64_t log_ns;               /* when waiting is worth a line in the log; 0: it was said */
 };
 
-static void note_refusal(struct search *search, const char *text, int64_t deadline_ns)
+static void note_refusal(struct tcp_connect_search *search, const char *text, int64_t deadline_ns)
 {
     search->refusal = *cddpi_last_failure();
     if (!search->was_refused) {
@@ -349,7 +351,7 @@ static void note_refusal(struct search *search, const char *text, int64_t deadli
 }
 
 /* The deadline has come. */
-static cddp_status give_up(const struct search *search, enum attempt last)
+static cddp_status give_up(const struct tcp_connect_search *search, enum tcp_connect_attempt last)
 {
     if (!search->was_refused) {
         return cddpi_fail_prefix(CDDP_ERR_TIMEOUT, "not open at the deadline; last attempt");
@@ -361,13 +363,14 @@ static cddp_status give_up(const struct search *search, enum attempt last)
                              "not open at the deadline; last attempt");
 }
 
-static cddp_status find(struct search *search, const char *text, int64_t deadline_ns,
-                        struct cddpi_stream *out)
+static cddp_status find(struct tcp_connect_search *search, const char *text, int64_t deadline_ns,
+                        struct cddpi_store_stream *out)
 {
     uint32_t pause = FIRST_PAUSE_MS;
 
     for (;;) {
-        enum attempt attempt = try_address(&search->address, &search->secret, deadline_ns, out);
+        enum tcp_connect_attempt attempt = try_address(&search->address, &search->secret,
+                                                       deadline_ns, out);
 
         if (attempt == ATTEMPT_OK) {
             return CDDP_OK;
@@ -390,9 +393,9 @@ static cddp_status find(struct search *search, const char *text, int64_t deadlin
 }
 
 cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadline_ns,
-                              struct cddpi_stream *out)
+                              struct cddpi_store_stream *out)
 {
-    struct search search = {.log_ns = cddpi_deadline_ns(LOG_MS)};
+    struct tcp_connect_search search = {.log_ns = cddpi_deadline_ns(LOG_MS)};
     bool encrypts_data;
     cddp_status status = parse_address(text, &search.address);
 

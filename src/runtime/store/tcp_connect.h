@@ -2,7 +2,7 @@
 #ifndef CDDPI_STORE_TCP_CONNECT_H
 #define CDDPI_STORE_TCP_CONNECT_H
 
-#include "store/stream.h"
+#include "store/store_stream.h"
 
 #include <cddp/status.h>
 
@@ -10,6 +10,6 @@
  *  has no room for another client, is tried again until @p deadline_ns.
  *  @param out  Non-blocking; the caller's to close, and its cipher to destroy. */
 cddp_status cddpi_tcp_connect(const char *address, const char *token, int64_t deadline_ns,
-                              struct cddpi_stream *out);
+                              struct cddpi_store_stream *out);
 
 #endif

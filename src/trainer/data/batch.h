@@ -3,8 +3,8 @@
 #ifndef CDDPI_DATA_BATCH_H
 #define CDDPI_DATA_BATCH_H
 
+#include "data/data_loader.h"
 #include "data/images/sample.h"
-#include "data/loader.h"
 #include "data/micro_batch_schedule.h"
 #include "kernels/cpu/image.h"
 

@@ -9,7 +9,7 @@
 
 static void *at(const struct cddpi_exec *exec, int buffer)
 {
-    const struct cddpi_buffer *buffers = exec->plan->arena.buffers;
+    const struct cddpi_arena_buffer *buffers = exec->plan->arena.buffers;
 
     if (exec->recomputed && buffers[buffer].recomputed >= 0) {
         buffer = buffers[buffer].recomputed;
@@ -152,9 +152,9 @@ static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
     return status;
 }
 
-enum pass { FORWARD, BACKWARD, WEIGHTS };
+enum exec_pass { FORWARD, BACKWARD, WEIGHTS };
 
-static cddp_status step(struct cddpi_exec *exec, int index, enum pass pass)
+static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
 {
     const struct cddpi_op *op = &exec->model->graph.ops[index];
     struct cddpi_device *device = exec->model->device;

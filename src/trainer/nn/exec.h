@@ -2,7 +2,7 @@
 #ifndef CDDPI_NN_EXEC_H
 #define CDDPI_NN_EXEC_H
 
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 /** Run the ops in order; exec->plan, batch and result are set, the rest is filled in. */
 CDDP_CHECKED cddp_status cddpi_exec_forward(struct cddpi_exec *exec);

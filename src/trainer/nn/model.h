@@ -20,7 +20,8 @@
 
 struct cddpi_device;
 
-/* the table of src/trainer/nn/graph/layers.c says how train.conf names each type, and what it takes
+/* the table of src/trainer/nn/graph/graph_layers.c says how train.conf names each type, and what it
+ * takes
  */
 enum cddpi_layer_type {
     CDDPI_LAYER_LINEAR,

@@ -2,8 +2,8 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
-#include "nn/graph/part.h"
-#include "nn/plan/plan.h"
+#include "nn/graph/graph_part.h"
+#include "nn/plan/model_plan.h"
 
 enum cddpi_init {
     CDDPI_INIT_ZERO,
@@ -101,7 +101,7 @@ struct cddpi_region_memory {
 
 /* Another batch between its passes: what struct cddpi_model holds of the current one. Each region
  * has numbers of its own; all but memory is under that of CDDPI_REGION_KEPT. */
-struct cddpi_slot {
+struct cddpi_model_slot {
     struct cddpi_region_memory memory[CDDPI_REGION_SCRATCH];
     struct cddpi_batch batch;
     const void *outputs;
@@ -162,8 +162,9 @@ struct cddpi_model {
     size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward, pending_weights;
-    double *op_seconds;       /* one an op: what its passes take is added; NULL: nobody measures */
-    struct cddpi_slot *slots; /* the current one's row is out of date; NULL: there is only one */
+    double *op_seconds; /* one an op: what its passes take is added; NULL: nobody measures */
+    struct cddpi_model_slot
+        *slots; /* the current one's row is out of date; NULL: there is only one */
     int places[CDDPI_REGION_SCRATCH]; /* the current one, by region */
     double *sums; /* memory of the device: of losses and of correct predictions since the last
                      collect */

@@ -2,7 +2,7 @@
  * without waiting, and outputs; and what dropout on a device is told by the processor. */
 #include "base/error.h"
 #include "nn/model_state.h"
-#include "nn/ops/dropout.h"
+#include "nn/ops/dropout_op.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 static void save(struct cddpi_model *model)
 {
-    struct cddpi_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
+    struct cddpi_model_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
 
     model->slots[model->places[CDDPI_REGION_BATCH]].memory[CDDPI_REGION_BATCH] =
         (struct cddpi_region_memory){model->arena, model->arena_bytes};
@@ -23,8 +23,8 @@ static void save(struct cddpi_model *model)
 
 static void load(struct cddpi_model *model)
 {
-    const struct cddpi_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
-    const struct cddpi_slot *batch = &model->slots[model->places[CDDPI_REGION_BATCH]];
+    const struct cddpi_model_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
+    const struct cddpi_model_slot *batch = &model->slots[model->places[CDDPI_REGION_BATCH]];
 
     model->arena = batch->memory[CDDPI_REGION_BATCH].data;
     model->arena_bytes = batch->memory[CDDPI_REGION_BATCH].bytes;

@@ -6,7 +6,7 @@
  *
  * t counts the updates of this very parameter, as PyTorch's does: one that got no gradient for some
  * steps begins with its own first step. */
-#include "optim/impl.h"
+#include "optim/optim_impl.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "optim/impl.h"
+#include "optim/optim_impl.h"
 
 #include <math.h>
 #include <string.h>
@@ -363,7 +363,7 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
     }
 }
 
-struct step {
+struct optim_step {
     double lr, grad_scale;
     double *squares; /* NULL: not wanted */
 };
@@ -377,7 +377,7 @@ static void add_squares(const struct cddpi_optim *optim, const struct cddpi_opti
 static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
                    const float *grad, void *context)
 {
-    const struct step *step = context;
+    const struct optim_step *step = context;
 
     if (step->squares != NULL) {
         add_squares(optim, piece, grad, step->squares);
@@ -388,7 +388,7 @@ static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slo
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
                       double *out_squares)
 {
-    struct step step = {lr, grad_scale, out_squares};
+    struct optim_step step = {lr, grad_scale, out_squares};
 
     if (out_squares != NULL) {
         *out_squares = 0;

@@ -118,7 +118,7 @@ enum cddpi_schedule_type {
 
 enum cddpi_schedule_decay { CDDPI_DECAY_LINEAR, CDDPI_DECAY_SQRT };
 
-struct cddpi_schedule {
+struct cddpi_lr_schedule {
     enum cddpi_schedule_type type;
     double lr;            /* the peak */
     double final_lr;      /* linear, cosine, wsd: at the last step */
@@ -131,6 +131,6 @@ struct cddpi_schedule {
 };
 
 /** The learning rate of step @p step (0 is the first): a pure function. */
-double cddpi_schedule_lr(const struct cddpi_schedule *schedule, int64_t step);
+double cddpi_schedule_lr(const struct cddpi_lr_schedule *schedule, int64_t step);
 
 #endif

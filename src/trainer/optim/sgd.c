@@ -3,7 +3,7 @@
  *     d = g + weight_decay p;  b = momentum b + d;  p -= lr (nesterov ? d + momentum b : b)
  *
  * PyTorch's first step sets b = d, which is the same since b begins as zero. */
-#include "optim/impl.h"
+#include "optim/optim_impl.h"
 
 void cddpi_sgd_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
                       const float *grad, double lr, double grad_scale)

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-struct span {
+struct device_trace_span {
     int64_t begin_ns, end_ns;
     enum cddpi_span kind;
     int32_t number;
@@ -14,8 +14,8 @@ struct cddpi_device_trace {
     cddp_group *traced;
     int devices;
     size_t most;
-    size_t *counts;     /* one a device, whose thread alone writes it ... */
-    struct span *spans; /* ... and its row of so many as `most` */
+    size_t *counts;                  /* one a device, whose thread alone writes it ... */
+    struct device_trace_span *spans; /* ... and its row of so many as `most` */
 };
 
 static void release(struct cddpi_device_trace *trace)
@@ -60,7 +60,7 @@ void cddpi_device_trace_add(struct cddpi_device_trace *trace, int device, enum c
     if (trace != NULL && trace->counts[device] < trace->most) {
         size_t at = (size_t)device * trace->most + trace->counts[device]++;
 
-        trace->spans[at] = (struct span){begin_ns, cddpi_now_ns(), kind, number};
+        trace->spans[at] = (struct device_trace_span){begin_ns, cddpi_now_ns(), kind, number};
     }
 }
 
@@ -68,7 +68,7 @@ void cddpi_device_trace_end(struct cddpi_device_trace *trace)
 {
     for (int d = 0; trace != NULL && d < trace->devices; d++) {
         for (size_t i = 0; i < trace->counts[d]; i++) {
-            const struct span *span = &trace->spans[(size_t)d * trace->most + i];
+            const struct device_trace_span *span = &trace->spans[(size_t)d * trace->most + i];
 
             cddpi_trace_add_device(trace->traced, d, span->kind, span->begin_ns, span->end_ns,
                                    span->number);

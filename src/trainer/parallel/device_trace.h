@@ -3,8 +3,8 @@
 #ifndef CDDPI_PARALLEL_DEVICE_TRACE_H
 #define CDDPI_PARALLEL_DEVICE_TRACE_H
 
-#include "group/watch/trace.h"
-#include "parallel/pipeline/schedule.h"
+#include "group/watch/group_trace.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 
 struct cddpi_device_trace;
 

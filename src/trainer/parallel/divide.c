@@ -46,7 +46,7 @@ static bool init_units(const double *costs, int layers, struct units *out)
 
 /* One row of the table: `longest[n]` is what the first n units take at least, divided among so many
  * stages, the last of which begins at unit `begin[n]`. */
-struct row {
+struct divide_row {
     double *longest;
     int *begin;
 };
@@ -81,8 +81,8 @@ static double bytes_of(const struct units *units, int stage, int first, int end)
 }
 
 /* The classic partition of a sequence: best for one more stage from best for so many. */
-static void add_stage(const struct units *units, cost_fn cost, const struct row *before,
-                      struct row *row, int stages)
+static void add_stage(const struct units *units, cost_fn cost, const struct divide_row *before,
+                      struct divide_row *row, int stages)
 {
     for (int n = stages; n <= units->count; n++) {
         row->begin[n] = -1;
@@ -116,8 +116,9 @@ static cddp_status partition(const struct units *units, cost_fn cost, int stages
         longest[u] = cost(units, 0, 0, u); /* one stage begins at unit 0 */
     }
     for (int s = 1; s < stages; s++) {
-        struct row before = {longest + width * (size_t)(s - 1), begin + width * (size_t)(s - 1)};
-        struct row row = {longest + width * (size_t)s, begin + width * (size_t)s};
+        struct divide_row before = {longest + width * (size_t)(s - 1),
+                                    begin + width * (size_t)(s - 1)};
+        struct divide_row row = {longest + width * (size_t)s, begin + width * (size_t)s};
 
         add_stage(units, cost, &before, &row, s + 1);
     }

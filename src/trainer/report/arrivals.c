@@ -15,7 +15,7 @@
 enum { STEPS = 64 };
 
 /* Of one step, in seconds; NaN: not there. */
-struct times {
+struct arrivals_times {
     double forward_end, backward_end, step, exposed;
     double *ready;                      /* by parameter */
     double *bucket_start, *bucket_done; /* by bucket */
@@ -25,7 +25,7 @@ struct cddpi_arrivals {
     char *path;
     const cddp_param *params;
     size_t param_count;
-    struct times steps[STEPS];
+    struct arrivals_times steps[STEPS];
     uint64_t step_count;  /* kept so far: the last STEPS of them are there */
     size_t bucket_count;  /* in all steps that are there */
     size_t bucket_room;   /* of them there is memory for so many */
@@ -36,7 +36,7 @@ struct cddpi_arrivals {
     int64_t end_ns;       /* of the last step; 0: there was none */
 };
 
-static struct times *present(struct cddpi_arrivals *arrivals)
+static struct arrivals_times *present(struct cddpi_arrivals *arrivals)
 {
     return &arrivals->steps[arrivals->step_count % STEPS];
 }
@@ -112,7 +112,7 @@ void cddpi_arrivals_backward_end(struct cddpi_arrivals *arrivals)
 }
 
 /* The first gradient, from which the times of buckets count. */
-static double first_ready(const struct times *times, size_t count)
+static double first_ready(const struct arrivals_times *times, size_t count)
 {
     double first = INFINITY;
 
@@ -153,7 +153,7 @@ static cddp_status reserve_buckets(struct cddpi_arrivals *arrivals, size_t count
 /* Buckets are others than before: what was kept is of no use beside them. */
 static void forget_steps(struct cddpi_arrivals *arrivals, size_t bucket_count)
 {
-    struct times latest = *present(arrivals);
+    struct arrivals_times latest = *present(arrivals);
 
     *present(arrivals) = arrivals->steps[0];
     arrivals->steps[0] = latest;
@@ -181,7 +181,7 @@ cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *
                                                    : NAN;
     arrivals->end_ns = now_ns;
     for (size_t b = 0; b < stats.buckets && status == CDDP_OK; b++) {
-        struct times *times = present(arrivals);
+        struct arrivals_times *times = present(arrivals);
         double first = first_ready(times, arrivals->param_count);
         cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
 
@@ -228,7 +228,7 @@ static double median_of(const struct cddpi_arrivals *arrivals, enum what what, s
     double values[STEPS];
 
     for (size_t i = 0; i < kept(arrivals); i++) {
-        const struct times *times = &arrivals->steps[i];
+        const struct arrivals_times *times = &arrivals->steps[i];
 
         values[i] = what == FORWARD_END    ? times->forward_end
                     : what == BACKWARD_END ? times->backward_end

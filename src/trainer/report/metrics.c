@@ -28,14 +28,14 @@ struct cddpi_metrics {
 };
 
 /* What stays of a file. */
-struct cut {
+struct metrics_cut {
     FILE *from;
     uint64_t step;
     bool has_evaluation; /* of that step */
 };
 
 /* Whether a line of the old file stays: a whole object of a step up to the cut's. */
-static bool keep_line(struct cut *cut, const char *line, size_t bytes)
+static bool keep_line(struct metrics_cut *cut, const char *line, size_t bytes)
 {
     json_t *object = json_loadb(line, bytes, 0, NULL);
     json_t *number = json_object_get(object, "step");
@@ -113,7 +113,7 @@ cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name 
 
 static cddp_status put_kept(void *context, struct cddpi_writer *writer)
 {
-    struct cut *cut = context;
+    struct metrics_cut *cut = context;
     char *line = NULL;
     size_t room = 0;
     ssize_t bytes;
@@ -139,7 +139,7 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
 /* Replace the file, if there is one, by its lines up to @p step. */
 static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
 {
-    struct cut cut = {NULL, step, false};
+    struct metrics_cut cut = {NULL, step, false};
     cddp_status status = cddpi_file_stream(path, "r", &cut.from);
 
     if (status != CDDP_OK) {

@@ -14,17 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct page {
+struct report_page {
     struct cddpi_run_read *runs;
     int count;
     FILE *out;
 };
 
 /* printf() as escaped text. */
-static void put(const struct page *page, const char *format, ...)
+static void put(const struct report_page *page, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void put(const struct page *page, const char *format, ...)
+static void put(const struct report_page *page, const char *format, ...)
 {
     char text[1024];
     va_list arguments;
@@ -35,7 +35,8 @@ static void put(const struct page *page, const char *format, ...)
     cddpi_html_put(page->out, text);
 }
 
-static void put_tile(const struct page *page, const char *what, const char *format, double value)
+static void put_tile(const struct report_page *page, const char *what, const char *format,
+                     double value)
 {
     char text[64];
 
@@ -107,7 +108,7 @@ static double number_of(const struct cddpi_run_read *run, int which)
     }
 }
 
-static void put_comparison(const struct page *page)
+static void put_comparison(const struct report_page *page)
 {
     fputs("<div class=\"card scroll\"><table><tr><th>run</th>", page->out);
     for (int n = 0; n < NUMBERS; n++) {
@@ -137,7 +138,7 @@ static void put_comparison(const struct page *page)
     fputs("</table></div>\n", page->out);
 }
 
-static void put_head(const struct page *page)
+static void put_head(const struct report_page *page)
 {
     const struct cddpi_run_read *first = &page->runs[0];
 
@@ -167,8 +168,8 @@ static void put_head(const struct page *page)
 }
 
 /* Of each run a curve of @p column, and a dashed one of @p second (CDDPI_COLUMNS: none). */
-static void put_chart(const struct page *page, const char *title, const char *unit, bool from_zero,
-                      enum cddpi_column column, enum cddpi_column second)
+static void put_chart(const struct report_page *page, const char *title, const char *unit,
+                      bool from_zero, enum cddpi_column column, enum cddpi_column second)
 {
     struct cddpi_curve *curves = cddpi_zalloc_array((size_t)page->count * 2, sizeof *curves);
     char(*names)[160] = cddpi_zalloc_array((size_t)page->count, sizeof *names);
@@ -204,7 +205,7 @@ static void put_chart(const struct page *page, const char *title, const char *un
     cddpi_free(names);
 }
 
-static void put_charts(const struct page *page)
+static void put_charts(const struct report_page *page)
 {
     static const char second[] = "test; dashed: training";
 
@@ -225,7 +226,7 @@ static void put_charts(const struct page *page)
 }
 
 /* How a step's time divides, as one bar for each run. */
-static void put_parts(const struct page *page)
+static void put_parts(const struct report_page *page)
 {
     static const struct {
         const char *kind, *title;
@@ -283,7 +284,7 @@ static void put_parts(const struct page *page)
     fputs("</svg></div>\n", page->out);
 }
 
-static void put_timeline(const struct page *page, const struct cddpi_run_read *run)
+static void put_timeline(const struct report_page *page, const struct cddpi_run_read *run)
 {
     struct cddpi_traces traces;
     struct cddpi_traced_step step;
@@ -302,7 +303,7 @@ static void put_timeline(const struct page *page, const struct cddpi_run_read *r
     cddpi_traces_fini(&traces);
 }
 
-static void put_value(const struct page *page, const json_t *value)
+static void put_value(const struct report_page *page, const json_t *value)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
 
@@ -315,7 +316,7 @@ static void put_value(const struct page *page, const json_t *value)
 }
 
 /* The line with which a run begins: who ran it where. */
-static void put_machine(const struct page *page)
+static void put_machine(const struct report_page *page)
 {
     static const char *const names[] = {
         "version",       "world_size",   "device",     "backend",     "host",
@@ -356,7 +357,7 @@ static void put_machine(const struct page *page)
     fputs("</table></div>\n", page->out);
 }
 
-static void put_configs(const struct page *page)
+static void put_configs(const struct report_page *page)
 {
     fputs("<h2>Configuration</h2>\n", page->out);
     for (int r = 0; r < page->count; r++) {
@@ -373,7 +374,7 @@ static void put_configs(const struct page *page)
     }
 }
 
-static void put_page(const struct page *page)
+static void put_page(const struct report_page *page)
 {
     cddpi_html_begin(page->out, page->count == 1 ? page->runs[0].name : "cddp runs");
     put_head(page);
@@ -389,7 +390,7 @@ static void put_page(const struct page *page)
 
 static cddp_status put_all(void *context, struct cddpi_writer *writer)
 {
-    struct page *page = context;
+    struct report_page *page = context;
     char *text = NULL;
     size_t bytes = 0;
     cddp_status status = CDDP_OK;
@@ -410,7 +411,7 @@ static cddp_status put_all(void *context, struct cddpi_writer *writer)
 
 cddp_status cddpi_report_page_write(char *const *dirs, int count, const char *path)
 {
-    struct page page = {cddpi_zalloc_array((size_t)count, sizeof *page.runs), 0, NULL};
+    struct report_page page = {cddpi_zalloc_array((size_t)count, sizeof *page.runs), 0, NULL};
     cddp_status status = CDDP_OK;
 
     if (page.runs == NULL) {

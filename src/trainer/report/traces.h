@@ -1,5 +1,6 @@
 /* traces.h - the traces and dumps of all ranks together, on one clock: what each did when, and who
- * was late for whom. src/runtime/group/watch/trace.h and src/runtime/group/watch/dump.h write them.
+ * was late for whom. src/runtime/group/watch/group_trace.h and src/runtime/group/watch/dump.h write
+ * them.
  */
 #ifndef CDDPI_TRAIN_REPORT_TRACES_H
 #define CDDPI_TRAIN_REPORT_TRACES_H

@@ -9,7 +9,7 @@
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
 #include "ddp/copies.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 #include "train/device/collect_results.h"
 #include "train/device/host_copy.h"
 #include "train/engines/stages/stages.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What a checkpoint's state says. */
-struct state {
+struct cursor_state {
     uint64_t step, epoch, position;
     int64_t seed, samples, batch_size, threads;
     int64_t context;       /* tokens of a sequence; 0: not known, or no tokens */
@@ -55,7 +55,7 @@ static cddp_status read_count(const char *path, const json_t *state, const char 
     return status;
 }
 
-static cddp_status read_state(const char *path, const json_t *state, struct state *out)
+static cddp_status read_state(const char *path, const json_t *state, struct cursor_state *out)
 {
     cddp_status status = read_count(path, state, "step", &out->step);
 
@@ -95,7 +95,7 @@ static const char *data_key(const struct cddpi_config *config)
 
 /* Data of other contents make another training, which nothing else would show. */
 static cddp_status check_contents(struct cddpi_trainer *trainer, const char *path,
-                                  const struct state *state)
+                                  const struct cursor_state *state)
 {
     const struct cddpi_config *config = trainer->config;
 
@@ -125,7 +125,7 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
 
 /* As many samples, which are cut the same way. */
 static cddp_status check_samples(const struct cddpi_trainer *trainer, const char *path,
-                                 const struct state *state)
+                                 const struct cursor_state *state)
 {
     const struct cddpi_config *config = trainer->config;
     bool is_text = cddpi_trainer_is_text(trainer);
@@ -150,7 +150,7 @@ static cddp_status check_samples(const struct cddpi_trainer *trainer, const char
 }
 
 static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
-                              const struct state *state)
+                              const struct cursor_state *state)
 {
     const struct cddpi_config *config = trainer->config;
     cddp_status status;
@@ -182,7 +182,7 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
 
 /* Whether a run can be there. It may have had batches of other sizes on its way, but each step took
  * one sample at least and ended no more than one epoch. */
-static cddp_status check_place(const char *path, const struct state *state, uint64_t step,
+static cddp_status check_place(const char *path, const struct cursor_state *state, uint64_t step,
                                uint64_t samples)
 {
     uint64_t most; /* steps */
@@ -218,7 +218,7 @@ static cddp_status check_place(const char *path, const struct state *state, uint
 cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
                               struct cddpi_cursor *out)
 {
-    struct state state = {0};
+    struct cursor_state state = {0};
     char *text = NULL;
     uint64_t step = 0;
     json_t *object;

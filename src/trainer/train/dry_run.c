@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
-#include "train/config/write.h"
-#include "train/engines/placed/placed.h"
-#include "train/engines/stages/describe.h"
+#include "train/config/config_write.h"
+#include "train/engines/placed/placed_engine.h"
+#include "train/engines/stages/stages_describe.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 

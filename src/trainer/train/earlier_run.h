@@ -2,7 +2,7 @@
 #ifndef CDDPI_TRAIN_EARLIER_RUN_H
 #define CDDPI_TRAIN_EARLIER_RUN_H
 
-#include "report/progress.h"
+#include "report/report_progress.h"
 
 #include <cddp/status.h>
 

@@ -3,7 +3,7 @@
 #include "train/loop.h"
 
 #include "base/error.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 #include "train/broken_files.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
@@ -98,7 +98,7 @@ static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
     return status == CDDP_OK && is_missing != 0 ? cddpi_trainer_evaluate(trainer) : status;
 }
 
-static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_step *step)
+static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     const struct cddpi_config *config = trainer->config;
     uint64_t every = (uint64_t)config->train.checkpoint_steps;
@@ -133,7 +133,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
         status = evaluate_if_missing(trainer);
     }
     while (status == CDDP_OK && !is_finished(trainer)) {
-        struct cddpi_step step;
+        struct cddpi_train_step step;
 
         status = cddpi_trainer_step(trainer, &step);
         if (status == CDDP_OK) {

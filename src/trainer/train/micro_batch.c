@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
-#include "train/engines/placed/placed.h"
+#include "train/engines/placed/placed_engine.h"
 #include "train/models.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_micro
 }
 
 /* Parts of a step that is replayed have no times. */
-static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_step *step,
+static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                         enum cddpi_mark part)
 {
     return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
@@ -90,7 +90,7 @@ static cddp_status add_late(const struct cddpi_trainer *trainer, struct cddpi_lo
 
 /* The gradients are added to those of the @p done micro-batches before it. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
-                                          const struct cddpi_step *step,
+                                          const struct cddpi_train_step *step,
                                           const struct cddpi_micro_batch *micro_batch,
                                           uint64_t done)
 {

@@ -7,7 +7,7 @@
 /** Forward and backward of @p batch, behind @p done ones of the step. On a device only work for its
  *  streams: also part of a capture. */
 CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
-                                                       const struct cddpi_step *step,
+                                                       const struct cddpi_train_step *step,
                                                        const struct cddpi_micro_batch *batch,
                                                        uint64_t done);
 

@@ -6,7 +6,7 @@
 #include "ddp/copies.h"
 #include "nn/weights/weights.h"
 #include "train/device/host_copy.h"
-#include "train/engines/placed/placed.h"
+#include "train/engines/placed/placed_engine.h"
 #include "train/engines/stages/stages.h"
 
 #include <string.h>

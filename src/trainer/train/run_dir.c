@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/replace.h"
-#include "train/config/write.h"
+#include "train/config/config_write.h"
 #include "train/earlier_run.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef CDDPI_TRAIN_RUN_DIR_H
 #define CDDPI_TRAIN_RUN_DIR_H
 
-#include "report/progress.h"
+#include "report/report_progress.h"
 #include "train/config/config.h"
 
 #include <dirent.h>

@@ -7,7 +7,7 @@
 #include "base/processors.h"
 #include "data/files/paths.h"
 #include "data/tokenizer/tokenizer.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
 

@@ -5,11 +5,11 @@
 #include "base/error.h"
 #include "ddp/copies.h"
 #include "nn/weights/weights.h"
-#include "train/config/write.h"
+#include "train/config/config_write.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed.h"
+#include "train/engines/placed/placed_engine.h"
 #include "train/engines/stages/stages.h"
 #include "train/models.h"
 

@@ -5,32 +5,32 @@
 
 #include "base/clock.h"
 #include "ddp/copies.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
+#include "group/watch/group_trace.h"
 #include "group/watch/stop.h"
-#include "group/watch/trace.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed.h"
+#include "train/engines/placed/placed_engine.h"
 #include "train/engines/stages/stages.h"
 #include "train/micro_batch.h"
 #include "train/models.h"
 #include "train/setup_model.h"
-#include "train/telemetry/report.h"
 #include "train/telemetry/trace_steps.h"
+#include "train/telemetry/train_report.h"
 #include "train/update.h"
 
 #include <assert.h>
 
 /* What is known of the step before it begins. Where the way of all later steps is chosen now, the
  * times of all steps before are collected first. */
-static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_step *out)
+static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
     bool is_whole = end <= trainer->train_data.count;
     cddp_status status = CDDP_OK;
 
-    *out = (struct cddpi_step){
+    *out = (struct cddpi_train_step){
         .begun_ns = cddpi_now_ns(),
         .lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->cursor.step),
         .ends_epoch = end >= trainer->train_data.count,
@@ -63,7 +63,7 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
                                  cddpi_step_graphs_are_stale(trainer->graphs));
 }
 
-static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_step *now)
+static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_train_step *now)
 {
     uint64_t step = trainer->cursor.step + 1;
 
@@ -72,7 +72,7 @@ static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_
 }
 
 /* Wait for what all ranks ask for; nothing if that is known. */
-static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_step *step)
+static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_agreement *agreement = &trainer->agreement;
     cddp_status status;
@@ -118,7 +118,7 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
 
 /* What is captured of a step's last micro-batch goes on to the update, which must know whether the
  * step is reported. */
-static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddpi_step *step,
+static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
                                       const struct cddpi_micro_batch *batch, uint64_t done)
 {
     enum cddpi_replay replay = CDDPI_REPLAYED;
@@ -140,7 +140,7 @@ static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_
     cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
-static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_step *step,
+static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
                                const struct cddpi_micro_batch *batch, uint64_t done)
 {
     if (trainer->gan != NULL) {
@@ -150,7 +150,7 @@ static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_step 
                               : cddpi_trainer_run_micro_batch(trainer, step, batch, done);
 }
 
-static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_step *step)
+static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_micro_batch batch = {.last = false};
     cddp_status status = CDDP_OK;
@@ -173,7 +173,7 @@ static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_ste
 }
 
 /* The step's gradients: the mean over all samples of its batch, on every rank. */
-static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *step)
+static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     cddp_status status;
 
@@ -188,7 +188,7 @@ static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_step *ste
 }
 
 /* The cursor behind one more step. */
-static void advance(struct cddpi_trainer *trainer, const struct cddpi_step *step)
+static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     trainer->cursor.step++;
     trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
@@ -199,7 +199,7 @@ static void advance(struct cddpi_trainer *trainer, const struct cddpi_step *step
 }
 
 /* Update, move the cursor, report. */
-static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step *step)
+static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     struct cddpi_interval *interval = &trainer->interval;
     double norm = 0;
@@ -222,7 +222,7 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_step
     return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
 }
 
-cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_step *out)
+cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     cddp_status status = cddpi_trainer_trace_step(trainer);
 

@@ -6,7 +6,7 @@
 #include "train/trainer.h"
 
 /* The step at hand. Only step.c writes it; what a step calls reads it. */
-struct cddpi_step {
+struct cddpi_train_step {
     int64_t begun_ns;
     double lr;
     bool ends_epoch;
@@ -20,7 +20,8 @@ struct cddpi_step {
 };
 
 /** Do the next step. The cursor is behind it then. Collective. */
-CDDP_CHECKED cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_step *out);
+CDDP_CHECKED cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer,
+                                            struct cddpi_train_step *out);
 
 /** Behind the first wait for gradients, those of @p trainer have their final places. */
 CDDP_CHECKED cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer);

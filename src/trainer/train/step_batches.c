@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
 
 #include <string.h>
@@ -24,16 +24,16 @@ void cddpi_step_batches_fini(struct cddpi_step_batches *all)
 }
 
 /* What is kept of a sample. */
-struct sizes {
+struct step_batches_sizes {
     size_t input, tokens, labels; /* elements */
 };
 
-static struct sizes sizes_of(const struct cddpi_trainer *trainer,
-                             const struct cddpi_step_batches *all)
+static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
+                                          const struct cddpi_step_batches *all)
 {
     const struct cddpi_dataset *data = &trainer->train_data;
     bool is_text = cddpi_trainer_is_text(trainer);
-    struct sizes sizes = {0, 0, 0};
+    struct step_batches_sizes sizes = {0, 0, 0};
 
     if (!all->no_data) {
         sizes.tokens = is_text ? (size_t)data->context : 0;
@@ -46,7 +46,7 @@ static struct sizes sizes_of(const struct cddpi_trainer *trainer,
     return sizes;
 }
 
-static bool allocate_one(struct cddpi_stored_batch *batch, const struct sizes *sizes,
+static bool allocate_one(struct cddpi_stored_batch *batch, const struct step_batches_sizes *sizes,
                          size_t samples)
 {
     batch->input = cddpi_alloc_aligned(samples * sizes->input * sizeof *batch->input + 1);
@@ -60,7 +60,7 @@ static bool allocate_one(struct cddpi_stored_batch *batch, const struct sizes *s
 static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
                             struct cddpi_step_batches *all)
 {
-    struct sizes sizes = sizes_of(trainer, all);
+    struct step_batches_sizes sizes = sizes_of(trainer, all);
     size_t samples = (size_t)cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
     int count = (int)cddpi_trainer_micro_batches(trainer->config) + multiple;
     bool done;
@@ -80,8 +80,8 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
     return CDDP_OK;
 }
 
-static struct cddpi_batch store(const struct sizes *sizes, struct cddpi_stored_batch *to,
-                                const struct cddpi_micro_batch *from)
+static struct cddpi_batch store(const struct step_batches_sizes *sizes,
+                                struct cddpi_stored_batch *to, const struct cddpi_micro_batch *from)
 {
     struct cddpi_batch batch = cddpi_prefetcher_batch(from);
     size_t count = (size_t)batch.count;
@@ -113,11 +113,11 @@ static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_
     cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
-cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi_step *step,
+cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
                                      int multiple, bool logs, struct cddpi_step_batches *all)
 {
     struct cddpi_micro_batch batch = {.last = false};
-    struct sizes sizes = sizes_of(trainer, all);
+    struct step_batches_sizes sizes = sizes_of(trainer, all);
     cddp_status status = all->stored == NULL ? allocate(trainer, multiple, all) : CDDP_OK;
 
     all->count = 0;

@@ -25,8 +25,8 @@ struct cddpi_step_batches {
  *  @param logs      Whether this rank writes down which samples they have.
  *  @param all       Zeroed before the first step; released by cddpi_step_batches_fini(). */
 CDDP_CHECKED cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer,
-                                                  struct cddpi_step *step, int multiple, bool logs,
-                                                  struct cddpi_step_batches *all);
+                                                  struct cddpi_train_step *step, int multiple,
+                                                  bool logs, struct cddpi_step_batches *all);
 void cddpi_step_batches_fini(struct cddpi_step_batches *all);
 
 #endif

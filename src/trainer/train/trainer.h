@@ -1,11 +1,11 @@
 /* trainer.h - one rank of a training run: everything that train.conf describes, put together.
- * setup.c fills it. What changes on the way is in structs of the files that change it; the step at
- * hand is no part of it (step.h). */
+ * train_setup.c fills it. What changes on the way is in structs of the files that change it; the
+ * step at hand is no part of it (step.h). */
 #ifndef CDDPI_TRAIN_TRAINER_H
 #define CDDPI_TRAIN_TRAINER_H
 
+#include "data/data_loader.h"
 #include "data/digest.h"
-#include "data/loader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device.h"
 #include "nn/model.h"
@@ -14,14 +14,14 @@
 #include "report/arrivals.h"
 #include "report/interval.h"
 #include "report/metrics.h"
-#include "report/progress.h"
+#include "report/report_progress.h"
 #include "report/sample_log.h"
-#include "train/agree.h"
 #include "train/config/config.h"
 #include "train/cursor.h"
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
 #include "train/keep_run_dir.h"
+#include "train/train_agree.h"
 
 struct cddpi_trainer;
 
@@ -68,7 +68,7 @@ struct cddpi_trainer {
     struct cddpi_device_step *device_step; /* NULL: on the processor */
     struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */
 
-    struct cddpi_schedule schedule;
+    struct cddpi_lr_schedule schedule;
     uint64_t first_step; /* cursor.step when this process began */
     uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
     int64_t began_ns;    /* when this process began */

@@ -2,7 +2,7 @@
 #include "train/update.h"
 
 #include "base/clock.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 #include "train/device/collect_results.h"
 #include "train/engines/stages/stages.h"
 
@@ -55,8 +55,8 @@ static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr,
 /* The same on a device: everything but the report is work for its streams. A report waits for the
  * step; else the step before is what is waited for, while the device computes. A step of dcgan has
  * two updates, and what its passes found is taken behind the last (gan/). */
-static cddp_status update_on_device(struct cddpi_trainer *trainer, const struct cddpi_step *step,
-                                    double *out_norm)
+static cddp_status update_on_device(struct cddpi_trainer *trainer,
+                                    const struct cddpi_train_step *step, double *out_norm)
 {
     bool alone = trainer->gan == NULL;
     cddp_status status = alone ? cddpi_model_collect(trainer->model, step->predictions) : CDDP_OK;
@@ -72,7 +72,7 @@ static cddp_status update_on_device(struct cddpi_trainer *trainer, const struct 
                : status;
 }
 
-cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cddpi_step *step,
+cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                                  double *out_norm)
 {
     int64_t begun = cddpi_now_ns();

@@ -7,6 +7,7 @@
 /** Clip and update; the cursor is behind @p step already.
  *  @param out_norm  Of the gradients; set only if they are clipped or the step is reported. */
 CDDP_CHECKED cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer,
-                                              const struct cddpi_step *step, double *out_norm);
+                                              const struct cddpi_train_step *step,
+                                              double *out_norm);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef CDDPI_CUDA_DEVICE_H
 #define CDDPI_CUDA_DEVICE_H
 
-#include "device/module.h"
+#include "device/device_module.h"
 #include "kernels/cuda/kernels_module.h"
 
 #include <cuda_runtime_api.h>

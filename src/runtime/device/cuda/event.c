@@ -1,5 +1,5 @@
 /* event.c - points in streams, also inside captured graphs. */
-#include "device/cuda/internal.h"
+#include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
 

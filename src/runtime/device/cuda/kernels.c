@@ -1,5 +1,5 @@
 /* kernels.c - what a device gives the kernels that run on it (kernels/cuda/kernels_module.h). */
-#include "device/cuda/internal.h"
+#include "device/cuda/cuda_internal.h"
 
 static cudaStream_t compute_stream(struct cddpi_device *device)
 {

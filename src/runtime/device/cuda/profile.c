@@ -21,14 +21,14 @@ enum {
 extern cudaError_t cudaProfilerStart(void);
 extern cudaError_t cudaProfilerStop(void);
 
-struct row {
+struct profile_row {
     struct cuda_work work;
     long calls;
     double total_ms;
     float times[KEPT_TIMES];
 };
 
-struct call {
+struct profile_call {
     int row;
     cudaEvent_t from, to;
 };
@@ -36,9 +36,9 @@ struct call {
 struct cuda_profile {
     struct cddpi_cuda_kernels plain;
     char *path;
-    struct row rows[MOST_ROWS];
+    struct profile_row rows[MOST_ROWS];
     int row_count;
-    struct call calls[MOST_CALLS]; /* of this step */
+    struct profile_call calls[MOST_CALLS]; /* of this step */
     int call_count, event_count;
     int depth;            /* kernels' functions call others, which are part of them */
     bool timed;           /* whether the outermost call is timed */
@@ -103,7 +103,7 @@ static int row_of(struct cuda_profile *profile, const struct cuda_work *work)
 /* Events are made once and used again in each step. */
 static bool has_events(struct cuda_profile *profile)
 {
-    struct call *call = &profile->calls[profile->call_count];
+    struct profile_call *call = &profile->calls[profile->call_count];
 
     if (profile->call_count < profile->event_count) {
         return true;
@@ -163,7 +163,7 @@ static void collect(struct cuda_profile *profile)
     float ms = 0;
 
     for (int i = 0; i < profile->call_count; i++) {
-        struct row *row = &profile->rows[profile->calls[i].row];
+        struct profile_row *row = &profile->rows[profile->calls[i].row];
 
         if (cudaEventElapsedTime(&ms, profile->calls[i].from, profile->calls[i].to) ==
             cudaSuccess) {
@@ -220,7 +220,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void write_row(FILE *file, struct row *row)
+static void write_row(FILE *file, struct profile_row *row)
 {
     size_t kept = row->calls < KEPT_TIMES ? (size_t)row->calls : KEPT_TIMES;
 

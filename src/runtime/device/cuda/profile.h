@@ -3,7 +3,7 @@
 #ifndef CDDPI_CUDA_PROFILE_H
 #define CDDPI_CUDA_PROFILE_H
 
-#include "device/cuda/internal.h"
+#include "device/cuda/cuda_internal.h"
 
 /* The work that a call was designed for. It takes as long as its operations or its bytes, whichever
  * takes longer, and then as long as the bytes of a second pass (0: there is none). */

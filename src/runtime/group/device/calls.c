@@ -51,14 +51,14 @@ cddp_status cddpi_calls_publish(struct cddpi_group_device *dev, struct cddpi_pen
     return cddpi_remote_call(dev, pending);
 }
 
-struct call_row {
+struct calls_call_row {
     const struct cddpi_calls *calls;
     uint64_t number;
 };
 
 static const struct cddpi_call *call_in_row(const void *context, int rank)
 {
-    const struct call_row *row = context;
+    const struct calls_call_row *row = context;
 
     return &row->calls[rank].calls[row->number % CDDPI_CALLS];
 }
@@ -79,7 +79,7 @@ cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
 {
     int size = dev->group->world_size;
     uint64_t all = called_by_all(dev);
-    struct call_row row = {dev->calls, 0};
+    struct calls_call_row row = {dev->calls, 0};
     char text[CDDPI_FAILURE_BYTES - 200];
 
     if (dev->remote != NULL) {

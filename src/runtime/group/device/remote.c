@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 #include <string.h>
 #include <time.h>
@@ -18,8 +18,8 @@
 enum { LOOK_NS = 300000 };
 
 /* An operation whose call is to be compared. */
-struct job {
-    struct job *next;
+struct remote_job {
+    struct remote_job *next;
     struct cddpi_group_op op;
     char title[200];
 };
@@ -38,7 +38,7 @@ struct cddpi_remote {
     bool has_thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    struct job *first, *last; /* under the mutex, like the next two */
+    struct remote_job *first, *last; /* under the mutex, like the next two */
     bool is_busy;
     bool stop;
     _Atomic bool is_over; /* nothing more is to be done: end soon */
@@ -52,7 +52,7 @@ static const struct cddpi_call *call_in(const void *context, int rank)
 }
 
 /* Say of the thread's failure for which operation this was, and not twice on which rank. */
-static cddp_status fail_during(const struct job *job, cddp_status status)
+static cddp_status fail_during(const struct remote_job *job, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
     size_t unnamed = (size_t)failure.unnamed;
@@ -64,7 +64,8 @@ static cddp_status fail_during(const struct job *job, cddp_status status)
     return cddpi_fail_prefix(status, "%s", job->title);
 }
 
-static cddp_status compare(struct cddpi_remote *remote, const struct job *job, bool *out_newest)
+static cddp_status compare(struct cddpi_remote *remote, const struct remote_job *job,
+                           bool *out_newest)
 {
     struct cddpi_group_device *dev = remote->dev;
     int size = dev->group->world_size;
@@ -94,7 +95,7 @@ static cddp_status compare(struct cddpi_remote *remote, const struct job *job, b
 }
 
 /* Wait until this rank's part of the operation has ended, and then for all others' parts. */
-static cddp_status await_end(struct cddpi_remote *remote, const struct job *job)
+static cddp_status await_end(struct cddpi_remote *remote, const struct remote_job *job)
 {
     const struct cddpi_calls *own = cddpi_own_calls(remote->dev);
     const struct cddpi_group_op end = {
@@ -116,7 +117,7 @@ static cddp_status await_end(struct cddpi_remote *remote, const struct job *job)
     return status == CDDP_OK ? CDDP_OK : fail_during(job, status);
 }
 
-static cddp_status do_job(struct cddpi_remote *remote, const struct job *job)
+static cddp_status do_job(struct cddpi_remote *remote, const struct remote_job *job)
 {
     struct cddpi_group_device *dev = remote->dev;
     bool is_newest = false;
@@ -130,9 +131,9 @@ static cddp_status do_job(struct cddpi_remote *remote, const struct job *job)
 }
 
 /* The next job, or NULL: stop. */
-static struct job *take(struct cddpi_remote *remote)
+static struct remote_job *take(struct cddpi_remote *remote)
 {
-    struct job *job;
+    struct remote_job *job;
 
     pthread_mutex_lock(&remote->mutex);
     remote->is_busy = false;
@@ -151,7 +152,7 @@ static struct job *take(struct cddpi_remote *remote)
 static void *remote_main(void *argument)
 {
     struct cddpi_remote *remote = argument;
-    struct job *job;
+    struct remote_job *job;
 
     while ((job = take(remote)) != NULL) {
         cddp_status status = do_job(remote, job);
@@ -183,7 +184,7 @@ static cddp_status start(struct cddpi_remote *remote)
 
 static cddp_status call(struct cddpi_remote *remote, const struct cddpi_pending *pending)
 {
-    struct job *job = cddpi_zalloc(sizeof *job);
+    struct remote_job *job = cddpi_zalloc(sizeof *job);
 
     if (job == NULL) {
         return cddpi_group_device_fail_call(
@@ -279,7 +280,7 @@ void cddpi_remote_destroy(struct cddpi_remote *remote)
         return;
     }
     while (remote->first != NULL) {
-        struct job *next = remote->first->next;
+        struct remote_job *next = remote->first->next;
 
         cddpi_free(remote->first);
         remote->first = next;

@@ -5,7 +5,7 @@
 #ifndef CDDPI_GROUP_DEVICE_REMOTE_H
 #define CDDPI_GROUP_DEVICE_REMOTE_H
 
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 struct cddpi_remote_ops {
     cddp_status (*start)(struct cddpi_remote *remote);

@@ -25,14 +25,15 @@ enum {
 
 /* A copy of an operation under way, to be read without the mutex. Only the thread that checks, or a
  * failure, takes the operation off the list. */
-struct view {
+struct watchdog_view {
     struct cddpi_event *done;
     int64_t start_ns, deadline_ns;
     uint64_t number;
     char title[200];
 };
 
-static bool first_under_way(struct cddpi_group_device *dev, bool starting, struct view *out)
+static bool first_under_way(struct cddpi_group_device *dev, bool starting,
+                            struct watchdog_view *out)
 {
     const struct cddpi_pending *pending;
 
@@ -83,7 +84,8 @@ cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_ev
 }
 
 /* Take finished operations off the list. @p out_left: whether one is left; @p view is then it. */
-static cddp_status retire_done(struct cddpi_group_device *dev, struct view *view, bool *out_left)
+static cddp_status retire_done(struct cddpi_group_device *dev, struct watchdog_view *view,
+                               bool *out_left)
 {
     *out_left = false;
     while (first_under_way(dev, false, view)) {
@@ -103,7 +105,7 @@ static cddp_status retire_done(struct cddpi_group_device *dev, struct view *view
 }
 
 /* Check the ranks that have not ended the operation yet. */
-static cddp_status check_peers(struct cddpi_group_device *dev, const struct view *view)
+static cddp_status check_peers(struct cddpi_group_device *dev, const struct watchdog_view *view)
 {
     int64_t now = cddpi_now_ns();
     bool thorough = now - view->start_ns > THOROUGH_NS && now - dev->checked_ns > THOROUGH_NS;
@@ -128,14 +130,14 @@ static cddp_status check_peers(struct cddpi_group_device *dev, const struct view
     return CDDP_OK;
 }
 
-static bool is_late(const struct cddpi_group_device *dev, const struct view *view)
+static bool is_late(const struct cddpi_group_device *dev, const struct watchdog_view *view)
 {
     int64_t grace_ns = dev->remote != NULL ? (int64_t)REMOTE_MS * 1000000 : 0;
 
     return cddpi_now_ns() >= view->deadline_ns + grace_ns;
 }
 
-static cddp_status expired(const struct cddpi_group_device *dev, const struct view *view)
+static cddp_status expired(const struct cddpi_group_device *dev, const struct watchdog_view *view)
 {
     struct cddpi_late late = {.used = 0};
     cddp_status status;
@@ -158,7 +160,7 @@ static cddp_status expired(const struct cddpi_group_device *dev, const struct vi
 
 static cddp_status check_all(struct cddpi_group_device *dev)
 {
-    struct view view;
+    struct watchdog_view view;
     bool left = false;
     cddp_status status = dev->group->ops->broken(dev->group->backend);
 
@@ -259,7 +261,7 @@ static void *watchdog_main(void *argument)
  */
 static void check_without_device(struct cddpi_group_device *dev)
 {
-    struct view view;
+    struct watchdog_view view;
     cddp_status status = dev->group->ops->broken(dev->group->backend);
 
     if (status == CDDP_OK &&

@@ -2,8 +2,8 @@
  * place to the same place everywhere, so that nothing is padded. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/device/device.h"
-#include "group/engine/check.h"
+#include "group/device/group_device.h"
+#include "group/engine/group_check.h"
 
 #include <cddp/exchange.h>
 

@@ -2,7 +2,7 @@
  * none is waited for before all are. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/engine/check.h"
+#include "group/engine/group_check.h"
 #include "group/group.h"
 
 #include <cddp/exchange.h>

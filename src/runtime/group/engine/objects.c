@@ -1,9 +1,9 @@
 /* objects.c - owns the exchange of bytes of any length: first how many there are, then they. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/engine/check.h"
+#include "group/engine/group_check.h"
 #include "group/group.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 
 #include <cddp/exchange.h>
 

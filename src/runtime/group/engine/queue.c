@@ -1,13 +1,13 @@
 /* queue.c - runs a group's operations in order: on the comm thread where the rank has a core to
  * spare (comm.c), else inside the calls of the thread that owns the group, and, between machines,
- * meanwhile on a thread that mostly sleeps (wire.c). */
+ * meanwhile on a thread that mostly sleeps (group_wire.c). */
 #include "group/engine/queue.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "group/device/device.h"
-#include "group/engine/call.h"
+#include "group/device/group_device.h"
+#include "group/engine/group_call.h"
 #include "group/watch/dump.h"
 
 #include <limits.h>

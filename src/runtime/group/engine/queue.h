@@ -1,5 +1,5 @@
-/* queue.h - private to queue.c, comm.c and wire.c: the parts of running a group's operations. All
- * of one thread at a time, the one that runs the queue. */
+/* queue.h - private to queue.c, comm.c and group_wire.c: the parts of running a group's operations.
+ * All of one thread at a time, the one that runs the queue. */
 #ifndef CDDPI_GROUP_QUEUE_H
 #define CDDPI_GROUP_QUEUE_H
 
@@ -55,7 +55,7 @@ void cddpi_comm_submit(cddp_group *group, struct cddp_work *work);
 /** Whether @p work was done by @p deadline_ns; 0: there is none. */
 bool cddpi_comm_wait(struct cddpi_queue *queue, struct cddp_work *work, int64_t deadline_ns);
 
-/* wire.c: the queue of a group over several machines on a rank without a core to spare */
+/* group_wire.c: the queue of a group over several machines on a rank without a core to spare */
 void *cddpi_wire_main(void *group);
 /** Run @p work, beside which there is none. */
 void cddpi_wire_run(cddp_group *group, struct cddp_work *work);

@@ -2,7 +2,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 /* What became of a work that is done: of the first of those that go with it, if that failed. */
 static cddp_status result(const struct cddp_work *work)

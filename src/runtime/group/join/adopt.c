@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "group/group.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 enum { LEAST_BYTES = 256 << 10 }; /* below it copies cost nothing that one would notice */
 
 /* What a rank tells the others of its block. */
-struct place {
+struct adopt_place {
     uint64_t pages;  /* whole ones that may be shared; 0: none */
     uint64_t head;   /* bytes before the first of them */
     uint64_t shared; /* it is of cddp_group_alloc() already */
@@ -47,12 +47,12 @@ static bool is_private(uintptr_t from, uintptr_t to)
     return good && from >= to;
 }
 
-static struct place look(cddp_group *group, void *memory, size_t bytes, size_t element)
+static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, size_t element)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
-    struct place place = {0, first - (uintptr_t)memory, 0};
+    struct adopt_place place = {0, first - (uintptr_t)memory, 0};
 
     if (group->ops->place != NULL && group->ops->place(group->backend, memory, bytes) != 0) {
         place.shared = 1;
@@ -64,7 +64,7 @@ static struct place look(cddp_group *group, void *memory, size_t bytes, size_t e
 }
 
 /* The part that is shared on all ranks; false: there is none. */
-static bool choose(const struct place *places, int count, uint64_t page, uint64_t *out_pages,
+static bool choose(const struct adopt_place *places, int count, uint64_t page, uint64_t *out_pages,
                    struct cddpi_adopted *out)
 {
     uint64_t pages = places[0].pages;
@@ -85,7 +85,7 @@ static bool choose(const struct place *places, int count, uint64_t page, uint64_
 cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, size_t element,
                               struct cddpi_adopted *out)
 {
-    struct place own = look(group, memory, bytes, element);
+    struct adopt_place own = look(group, memory, bytes, element);
     struct cddpi_adopted made = {NULL, 0, 0};
     struct cddpi_group_op op = {.kind = CDDPI_ALLOC, .type = CDDP_U8, .out = &made.pages};
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -104,7 +104,7 @@ cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, siz
         return status;
     }
     for (int r = 0; r < group->world_size; r++) {
-        shared = shared && ((const struct place *)places)[r].shared != 0;
+        shared = shared && ((const struct adopt_place *)places)[r].shared != 0;
     }
     possible = choose(places, group->world_size, page, &pages, &made);
     cddpi_free(places);

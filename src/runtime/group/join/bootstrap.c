@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 #include "group/net/mpi_module.h"
 #include "group/net/tcp/reach.h"
 #include "store/server.h"
@@ -22,20 +22,20 @@ enum {
 };
 
 /* Where a rank is: loopback connects those for which all of it is the same. */
-struct place {
+struct bootstrap_place {
     char machine[256];                 /* as $CDDP_HOST_ID says, else the kernel */
     char network[CDDPI_MACHINE_BYTES]; /* the network namespace */
 };
 
 /* What a rank tells all of itself. */
 struct arrival {
-    struct place place;
+    struct bootstrap_place place;
     uint8_t has_token; /* of its own */
     uint8_t encrypts;  /* CDDP_ENCRYPT=1 */
 };
 
 /* What rank 0 tells all, by means that encrypt nothing. */
-struct offer {
+struct bootstrap_offer {
     struct tcp_offer at;
     char token[33]; /* "": all ranks have one, which never travels; else one for this group alone */
     char job[256];
@@ -73,7 +73,7 @@ static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
                                    .all_gather = gather};
 }
 
-static void read_place(struct place *out)
+static void read_place(struct bootstrap_place *out)
 {
     const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
     char machine[CDDPI_MACHINE_BYTES];
@@ -172,7 +172,7 @@ static cddp_status check_secrets(const struct arrival *all, int count)
 
 /* Rank 0's part. @p without: a rank that has no token; -1: none. */
 static cddp_status serve(struct cddpi_launch_env *env, bool is_local, int without,
-                         struct offer *offer)
+                         struct bootstrap_offer *offer)
 {
     struct cddpi_store_server_options options = {.reserved = OWN_FILES, .token = env->token};
     cddp_status status;
@@ -202,7 +202,8 @@ static cddp_status serve(struct cddpi_launch_env *env, bool is_local, int withou
 }
 
 /* Choose the address that this rank uses. @p by_loopback: it reaches rank 0. */
-static cddp_status take(const struct offer *offer, bool by_loopback, struct cddpi_launch_env *env)
+static cddp_status take(const struct bootstrap_offer *offer, bool by_loopback,
+                        struct cddpi_launch_env *env)
 {
     char host[TCP_HOST_TEXT_BYTES] = "127.0.0.1";
     cddp_status status = CDDP_OK;
@@ -235,7 +236,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
                                  struct cddpi_launch_env *env)
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
-    struct offer offer = {.at = {.port = 0}};
+    struct bootstrap_offer offer = {.at = {.port = 0}};
     cddp_status status = CDDP_OK;
     int code;
 

@@ -3,7 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 #include "group/join/bootstrap.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"

@@ -2,8 +2,8 @@
  * collectives. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/device/device.h"
-#include "group/join/agree.h"
+#include "group/device/group_device.h"
+#include "group/join/group_agree.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"
 

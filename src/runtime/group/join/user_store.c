@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/group.h"
-#include "group/join/agree.h"
 #include "group/join/bootstrap.h"
+#include "group/join/group_agree.h"
 #include "store/server.h"
 
 #include <cddp/exchange.h>

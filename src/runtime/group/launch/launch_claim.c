@@ -16,7 +16,7 @@
 enum { MAX_RANKS = 1 << 20, NAMES = 4, STARTERS = 10 };
 
 /* One launcher's names; of several for one thing the first that is set counts. */
-static const struct row {
+static const struct launch_claim_row {
     const char *name;
     const char *rank[NAMES], *size[NAMES], *local_rank[NAMES], *local_size[NAMES];
     const char *node[NAMES], *nodes[NAMES];
@@ -160,8 +160,8 @@ bool cddpi_claim_number(struct cddpi_claim *claim, const char *name, int64_t low
 }
 
 /* No launcher sets only one of a pair: the other was lost, and this process would train alone. */
-static void need_pair(struct cddpi_claim *claim, const struct row *row, const char *rank,
-                      const char *size)
+static void need_pair(struct cddpi_claim *claim, const struct launch_claim_row *row,
+                      const char *rank, const char *size)
 {
     const char *there = rank != NULL ? rank : size;
     const char *missing = rank != NULL ? row->size[0] : row->rank[0];
@@ -173,7 +173,7 @@ static void need_pair(struct cddpi_claim *claim, const struct row *row, const ch
 }
 
 /* Rank, sizes and nodes from @p row's variables. */
-static void read_numbers(const struct row *row, struct cddpi_claim *claim)
+static void read_numbers(const struct launch_claim_row *row, struct cddpi_claim *claim)
 {
     const char *rank = first_set(row->rank);
     const char *size = first_set(row->size);
@@ -309,7 +309,7 @@ static bool is_ours(const char *name)
 
 unsigned long long cddpi_launcher_digest(enum cddpi_launcher by)
 {
-    const struct row *row = &rows[by];
+    const struct launch_claim_row *row = &rows[by];
     const char *const *lists[] = {row->rank,       row->size, row->others, row->local_rank,
                                   row->local_size, row->node, row->nodes};
     uint64_t hash = cddpi_hash_start;

@@ -11,7 +11,7 @@
 #define CDDPI_GROUP_NET_CARRIER_H
 
 #include "base/error.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 
 #include <stdbool.h>
 #include <stddef.h>

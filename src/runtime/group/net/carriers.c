@@ -40,7 +40,7 @@ static const struct cddpi_carrier_ops *find_tcp(void)
 }
 
 /* Best first. */
-static const struct row {
+static const struct carriers_row {
     const char *name;
     const struct cddpi_carrier_ops *(*find)(void);
     bool encrypts; /* with CDDP_ENCRYPT=1 */
@@ -48,7 +48,7 @@ static const struct row {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static const struct cddpi_carrier_ops *probe(const struct row *row)
+static const struct cddpi_carrier_ops *probe(const struct carriers_row *row)
 {
     const struct cddpi_carrier_ops *carrier = row->find();
 
@@ -57,7 +57,7 @@ static const struct cddpi_carrier_ops *probe(const struct row *row)
 
 /* The same where no carrier was asked for by name: who wants data encrypted gets no carrier that
  * cannot do that. */
-static const struct cddpi_carrier_ops *probe_unnamed(const struct row *row)
+static const struct cddpi_carrier_ops *probe_unnamed(const struct carriers_row *row)
 {
     bool encrypts;
 
@@ -77,7 +77,7 @@ static const struct cddpi_carrier_ops *probe_unnamed(const struct row *row)
 
 void cddpi_carrier_warn(const struct cddpi_carrier_ops *carrier)
 {
-    const struct row *row = rows;
+    const struct carriers_row *row = rows;
     bool encrypts;
 
     while (strcmp(row->name, carrier->name) != 0) {

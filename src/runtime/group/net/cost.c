@@ -20,7 +20,7 @@
  *
  * Here a host may have many nodes (its ranks do not fill one), each a message, and a sum may be
  * wider than the data. */
-#include "group/net/schedule.h"
+#include "group/net/net_schedule.h"
 
 #include "base/alloc.h"
 

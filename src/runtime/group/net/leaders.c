@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "group/net/measure.h"
+#include "group/net/net_measure.h"
 
 #include <string.h>
 

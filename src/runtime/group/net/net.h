@@ -11,9 +11,9 @@
 #ifndef CDDPI_GROUP_NET_NET_H
 #define CDDPI_GROUP_NET_NET_H
 
-#include "group/engine/call.h"
+#include "group/engine/group_call.h"
 #include "group/net/carrier.h"
-#include "group/net/schedule.h"
+#include "group/net/net_schedule.h"
 #include "group/transports.h"
 #include "kernels/cpu/reduce.h"
 
@@ -40,7 +40,7 @@ struct net_head {
 
 /* A schedule, with what every piece that follows it needs to know. */
 struct net_plan {
-    struct cddpi_schedule schedule;
+    struct cddpi_net_schedule schedule;
     int *slot_begin, *slot_end; /* by slot: shares that are received or summed there */
     bool is_made;
 };
@@ -210,7 +210,7 @@ struct net_merging {
     bool finishes;                     /* how.root is the result */
 };
 
-/* transport.c */
+/* net_transport.c */
 extern const struct cddpi_backend_ops cddpi_net_ops;
 
 /* wake.c */
@@ -251,7 +251,7 @@ uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index)
 /** The round in a tag. */
 int cddpi_net_tag_round(uint32_t tag);
 
-/* open.c: see struct cddpi_transport */
+/* net_open.c: see struct cddpi_transport */
 cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_backend **out);
 cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *params, int first,
                             bool joins, struct cddpi_backend **out);
@@ -270,11 +270,11 @@ bool cddpi_net_interface(struct cddpi_backend *net, char *out, size_t bytes);
 /** Let other hosts fail as @p failure says, unless they have been told. Any thread. */
 void cddpi_net_abort_hosts(struct cddpi_backend *net, const struct cddpi_failure *failure);
 
-/* measure.c */
+/* net_measure.c */
 /** Measure the link between hosts. Collective among all ranks, which get the same numbers. */
 cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange);
 
-/* describe.c */
+/* net_describe.c */
 bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out);
 
 /* leaders.c */
@@ -284,7 +284,7 @@ bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddp
 cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
                                      const struct cddpi_exchange *exchange);
 
-/* exchange.c: small structs among all ranks, before there is a carrier */
+/* net_exchange.c: small structs among all ranks, before there is a carrier */
 struct net_exchange {
     struct cddpi_exchange base; /* context: this struct */
     struct cddpi_backend *net;
@@ -328,7 +328,7 @@ void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *coll
 cddp_status cddpi_net_pieces_advance(struct cddpi_backend *net, struct net_collective *collective,
                                      bool *out_done);
 
-/* collective.c */
+/* net_collective.c */
 cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done);
 void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op);
 /** The inner operation that @p op waits for, or NULL. */
@@ -337,7 +337,7 @@ const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op);
 void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_group_op *op,
                          void (*visit)(void *context, int rank), void *context);
 
-/* reduce.c: all_reduce and reduce between hosts */
+/* net_reduce.c: all_reduce and reduce between hosts */
 cddp_status cddpi_net_reduce_choose(struct cddpi_backend *net, struct net_collective *collective);
 cddp_status cddpi_net_reduce_begin(struct cddpi_backend *net, struct net_collective *collective,
                                    struct net_piece *piece);
@@ -349,14 +349,14 @@ cddp_status cddpi_net_own_parts(struct cddpi_backend *net, const struct net_coll
 /** Make factors of the weights, once all are known. */
 void cddpi_net_use_weights(struct cddpi_backend *net, struct net_collective *collective);
 
-/* merge.c */
+/* net_merge.c */
 /** The merges of the piece's present round of @p schedule, whose operands are the slots. Where the
  *  round ends with the result, the caller says where that goes. */
 cddp_status cddpi_net_merging(const struct cddpi_backend *net,
                               const struct net_collective *collective, struct net_piece *piece,
-                              const struct cddpi_schedule *schedule, struct net_merging *out);
+                              const struct cddpi_net_schedule *schedule, struct net_merging *out);
 
-/* plan.c */
+/* net_plan.c */
 /** Make @p plan by @p algorithm, or, where @p root is a host's number, to that host, unless it is
  *  made already. False: no memory. */
 bool cddpi_net_plan_make(struct cddpi_backend *net, enum cddpi_algorithm algorithm, int root,
@@ -367,15 +367,16 @@ const struct net_plan *cddpi_net_plan_of(const struct cddpi_backend *net,
                                          const struct net_collective *collective);
 /** Whether the weights of all ranks of the step's node are 0: then nothing is sent. */
 bool cddpi_net_adds_nothing(const struct cddpi_backend *net,
-                            const struct net_collective *collective, const struct cddpi_step *step);
+                            const struct net_collective *collective,
+                            const struct cddpi_net_step *step);
 
-/* move.c: the other collectives between hosts */
+/* net_move.c: the other collectives between hosts */
 cddp_status cddpi_net_move_begin(struct cddpi_backend *net, struct net_collective *collective,
                                  struct net_piece *piece);
 cddp_status cddpi_net_move_advance(struct cddpi_backend *net, struct net_collective *collective,
                                    struct net_piece *piece, bool *out_done);
 
-/* message.c */
+/* net_message.c */
 cddp_status cddpi_net_message(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done);
 void cddpi_net_message_drop(struct cddpi_backend *net, struct cddpi_group_op *op);
 /** The inner operation that carries the message, or NULL: it is between hosts. */

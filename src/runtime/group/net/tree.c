@@ -1,5 +1,5 @@
 /* tree.c - the tree of a sum over ranks, and which of its nodes each host can sum alone. */
-#include "group/net/schedule.h"
+#include "group/net/net_schedule.h"
 
 #include "base/alloc.h"
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 #include "group/shm/shm.h"
 
 #include <inttypes.h>
@@ -233,7 +233,7 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
 }
 
 /* What ranks tell each other when they split. */
-struct offer {
+struct handshake_offer {
     uint64_t nonce;
     uint64_t start_time;
     int32_t pid;
@@ -242,8 +242,8 @@ struct offer {
 
 /* Does not wait for the others: one of them may fail. That all have come is known once all agree.
  */
-static cddp_status attach(const struct cddpi_open_params *params, const struct offer *offer,
-                          struct cddpi_backend **out)
+static cddp_status attach(const struct cddpi_open_params *params,
+                          const struct handshake_offer *offer, struct cddpi_backend **out)
 {
     cddp_status status;
     int fd;
@@ -265,7 +265,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
                             bool joins, struct cddpi_backend **out)
 {
     void *offers = NULL;
-    struct offer mine = {0, 0, getpid(), -1};
+    struct handshake_offer mine = {0, 0, getpid(), -1};
     struct cddpi_backend *backend = NULL;
     cddp_status own = CDDP_OK;
     cddp_status status;
@@ -277,7 +277,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {
         if (own == CDDP_OK && joins) {
-            own = attach(params, (const struct offer *)offers + first, &backend);
+            own = attach(params, (const struct handshake_offer *)offers + first, &backend);
         }
         status = cddpi_agree(group, own);
     }

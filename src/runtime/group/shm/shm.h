@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
-#include "group/engine/call.h"
+#include "group/engine/group_call.h"
 #include "group/transports.h"
 #include "kernels/cpu/reduce.h"
 
@@ -208,7 +208,7 @@ void cddpi_shm_end_sleep(struct cddpi_backend *shm);
 void cddpi_shm_abort(struct cddpi_backend *shm, const struct cddpi_failure *failure);
 cddp_status cddpi_shm_broken(struct cddpi_backend *shm);
 
-/* health.c */
+/* shm_health.c */
 cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_op *op,
                             bool thorough);
 void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
@@ -217,7 +217,7 @@ cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_grou
 /** Whether @p op still waits for @p rank. */
 bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_op *op, int rank);
 
-/* collective.c, reduce.c, move.c, message.c */
+/* shm_collective.c, shm_reduce.c, shm_move.c, shm_message.c */
 cddp_status cddpi_shm_advance(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done);
 void cddpi_shm_reduce_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage);
 /** How the inputs of all ranks are reduced, weights included. */

@@ -1,6 +1,6 @@
 /* at_exit.c - owns the list of this process's groups, so that a program that ends by exit() without
  * destroying them is known to have left, and not to have died. */
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 #include "group/group.h"
 
 /* Held for moments only. A fork may find it held: then nobody waits for it. */

@@ -9,7 +9,7 @@
 #include "base/machine.h"
 #include "base/replace.h"
 #include "base/user_path.h"
-#include "group/engine/call.h"
+#include "group/engine/group_call.h"
 #include "group/transports.h"
 
 #include <errno.h>

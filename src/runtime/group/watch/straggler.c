@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "group/engine/call.h"
+#include "group/engine/group_call.h"
 #include "group/group.h"
 #include "group/watch/peer.h"
 

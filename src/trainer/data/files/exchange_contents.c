@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/machine.h"
-#include "data/files/exchange.h"
-#include "group/join/agree.h"
+#include "data/files/data_file_exchange.h"
+#include "group/join/group_agree.h"
 
 #include <errno.h>
 #include <fcntl.h>

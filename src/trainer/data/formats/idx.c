@@ -4,8 +4,8 @@
 #include "base/foreign.h"
 #include "base/log.h"
 #include "data/dataset_memory.h"
-#include "data/files/exchange.h"
-#include "group/join/agree.h"
+#include "data/files/data_file_exchange.h"
+#include "group/join/group_agree.h"
 
 #include <stdio.h>
 
@@ -20,7 +20,7 @@ struct idx {
     size_t header_bytes;
 };
 
-struct request {
+struct idx_request {
     const char *paths[CDDPI_EXCHANGED_FILES_MAX];
     int classes;
 };
@@ -158,7 +158,7 @@ static cddp_status check_labels(const struct idx *labels, const uint8_t *data, i
 }
 
 /* Make a dataset of two files in memory, which become its own. */
-static cddp_status describe(const struct request *request, struct cddpi_dataset_memory *memory,
+static cddp_status describe(const struct idx_request *request, struct cddpi_dataset_memory *memory,
                             struct cddpi_dataset *out)
 {
     const struct cddpi_data_file *files = memory->files;
@@ -226,7 +226,7 @@ static uint64_t size_of_labels(const uint8_t *head, size_t head_bytes)
     return size_said(head, head_bytes, 1, 1);
 }
 
-static cddp_status open_files(const struct request *request, bool shareable,
+static cddp_status open_files(const struct idx_request *request, bool shareable,
                               struct cddpi_dataset_memory *memory)
 {
     static const cddpi_size_of sizes[CDDPI_EXCHANGED_FILES_MAX] = {size_of_images, size_of_labels};
@@ -239,7 +239,7 @@ static cddp_status open_files(const struct request *request, bool shareable,
 }
 
 /* Map what another rank of this machine has read; where that cannot be, read it too. */
-static cddp_status map_files(const struct request *request, bool found,
+static cddp_status map_files(const struct idx_request *request, bool found,
                              const struct cddpi_data_file_address *addresses,
                              struct cddpi_dataset_memory *memory)
 {
@@ -259,7 +259,7 @@ static cddp_status map_files(const struct request *request, bool found,
 
 /* What ranks train on must be the same everywhere. A rank that has mapped a neighbour's should find
  * nothing else under that name either. */
-static cddp_status compare_files(const struct request *request, cddp_group *group,
+static cddp_status compare_files(const struct idx_request *request, cddp_group *group,
                                  const struct cddpi_dataset_memory *memory)
 {
     struct cddpi_content contents[CDDPI_EXCHANGED_FILES_MAX];
@@ -277,7 +277,7 @@ static cddp_status compare_files(const struct request *request, cddp_group *grou
 }
 
 /* All ranks leave each step together, with the same outcome. */
-static cddp_status open_together(const struct request *request, cddp_group *group,
+static cddp_status open_together(const struct idx_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     bool reads = cddp_group_local_rank(group) == 0;
@@ -329,7 +329,7 @@ static cddp_status open_together(const struct request *request, cddp_group *grou
 cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path, int classes,
                                    cddp_group *group, struct cddpi_dataset *out)
 {
-    const struct request request = {{images_path, labels_path}, classes};
+    const struct idx_request request = {{images_path, labels_path}, classes};
     struct cddpi_dataset_memory *memory;
     cddp_status status;
 

@@ -4,15 +4,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/dataset_memory.h"
-#include "data/files/exchange.h"
+#include "data/files/data_file_exchange.h"
 #include "data/formats/image_list.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 
 #include <string.h>
 
 enum { CHANNELS = 3, MOST_SIZE = 4096 };
 
-struct request {
+struct image_folder_request {
     const char *root;
     int size;
     const struct cddpi_dataset *like; /* whose classes these are; NULL: their own */
@@ -82,7 +82,7 @@ static cddp_status count_files(const struct cddpi_data_file *list, struct cddpi_
     return CDDP_OK;
 }
 
-static cddp_status number_files(const struct request *request, const char *end,
+static cddp_status number_files(const struct image_folder_request *request, const char *end,
                                 struct cddpi_image_files *files)
 {
     const char *before = NULL;
@@ -107,8 +107,8 @@ static cddp_status number_files(const struct request *request, const char *end,
     return CDDP_OK;
 }
 
-static cddp_status describe(const struct request *request, struct cddpi_dataset_memory *memory,
-                            struct cddpi_dataset *out)
+static cddp_status describe(const struct image_folder_request *request,
+                            struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     const struct cddpi_data_file *list = &memory->files[0];
     struct cddpi_image_files *files = cddpi_zalloc(sizeof *files);
@@ -145,7 +145,7 @@ static cddp_status describe(const struct request *request, struct cddpi_dataset_
 }
 
 /* Map what another rank of this machine has listed; where that cannot be, list it too. */
-static cddp_status map_list(const struct request *request, bool found,
+static cddp_status map_list(const struct image_folder_request *request, bool found,
                             const struct cddpi_data_file_address *address,
                             struct cddpi_data_file *out)
 {
@@ -158,7 +158,7 @@ static cddp_status map_list(const struct request *request, bool found,
 }
 
 /* All ranks leave each step together, with the same outcome. */
-static cddp_status open_together(const struct request *request, cddp_group *group,
+static cddp_status open_together(const struct image_folder_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     bool lists = cddp_group_local_rank(group) == 0;
@@ -198,7 +198,7 @@ cddp_status cddpi_dataset_open_image_folder(const char *root, int size,
                                             const struct cddpi_dataset *like, cddp_group *group,
                                             struct cddpi_dataset *out)
 {
-    const struct request request = {root, size, like};
+    const struct image_folder_request request = {root, size, like};
     struct cddpi_dataset_memory *memory;
     struct cddpi_dataset dataset;
     cddp_status status;

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "data/formats/folder_visits.h"
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,13 +25,13 @@ enum {
 };
 
 /* Names below the root, or in a folder. */
-struct names {
+struct image_list_names {
     char **values;
     size_t count, room;
 };
 
 /* The list so far. */
-struct list {
+struct image_list {
     const char *root;
     struct cddpi_growable_mapping mapping;
     size_t used;
@@ -46,7 +46,7 @@ static cddp_status no_memory(const char *root)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the names of its files", root);
 }
 
-static void free_names(struct names *names)
+static void free_names(struct image_list_names *names)
 {
     for (size_t i = 0; i < names->count; i++) {
         cddpi_free(names->values[i]);
@@ -55,7 +55,7 @@ static void free_names(struct names *names)
 }
 
 /* @p name is the list's from now on; NULL: there was no memory for it. */
-static cddp_status add_name(const char *root, struct names *names, char *name)
+static cddp_status add_name(const char *root, struct image_list_names *names, char *name)
 {
     if (name != NULL && names->count == names->room) {
         size_t room = names->room > 0 ? 2 * names->room : 64;
@@ -87,7 +87,8 @@ static bool ends_with(const char *name, const char *const *endings)
 }
 
 /* Whether the file @p path, named @p name, is an image; one that cannot be read is an error. */
-static cddp_status check_name(struct list *list, const char *path, const char *name, bool *out)
+static cddp_status check_name(struct image_list *list, const char *path, const char *name,
+                              bool *out)
 {
     static const char *const jpeg[] = {".jpg", ".jpeg", NULL};
     static const char *const png[] = {".png", NULL};
@@ -134,7 +135,7 @@ static bool is_left_over(const char *name, bool is_folder)
     return name[0] == '.';
 }
 
-static void leave_out(struct list *list, const char *path)
+static void leave_out(struct image_list *list, const char *path)
 {
     size_t used = strlen(list->left_out_names);
     char *shown = cddpi_utf8_clean(path, strlen(path));
@@ -148,10 +149,10 @@ static void leave_out(struct list *list, const char *path)
     cddpi_free(shown);
 }
 
-enum kind { FOLDER, REGULAR, OTHER };
+enum image_list_kind { FOLDER, REGULAR, OTHER };
 
 /* What @p entry of the folder @p dir is; behind a link, where it leads. */
-static enum kind kind_of(DIR *dir, const struct dirent *entry)
+static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
 {
     struct stat info;
 
@@ -170,8 +171,9 @@ static enum kind kind_of(DIR *dir, const struct dirent *entry)
 
 /* What @p entry of the folder @p dir is, as seen from the root @p name; @p out says whether it is
  * wanted. */
-static cddp_status look_at_entry(struct list *list, DIR *dir, const struct dirent *entry,
-                                 const char *name, bool with_images, enum kind *out_kind, bool *out)
+static cddp_status look_at_entry(struct image_list *list, DIR *dir, const struct dirent *entry,
+                                 const char *name, bool with_images, enum image_list_kind *out_kind,
+                                 bool *out)
 {
     *out_kind = kind_of(dir, entry);
     *out = *out_kind == FOLDER;
@@ -188,7 +190,7 @@ static cddp_status look_at_entry(struct list *list, DIR *dir, const struct diren
 
 /* A folder of a class that is come to again and again leads to others as often, and links from each
  * to the next double the ways with every one. */
-static cddp_status count_visit(struct list *list, DIR *dir, const char *path)
+static cddp_status count_visit(struct image_list *list, DIR *dir, const char *path)
 {
     struct stat info;
     unsigned times = 0;
@@ -213,8 +215,8 @@ static cddp_status count_visit(struct list *list, DIR *dir, const char *path)
 
 /* Names of the folders in @p below ("": the root itself), and of the images there, both as seen
  * from the root. */
-static cddp_status read_folder(struct list *list, const char *below, struct names *folders,
-                               struct names *images)
+static cddp_status read_folder(struct image_list *list, const char *below,
+                               struct image_list_names *folders, struct image_list_names *images)
 {
     const char *slash = below[0] != '\0' ? "/" : "";
     char *path = cddpi_format("%s%s%s", list->root, slash, below);
@@ -233,7 +235,7 @@ static cddp_status read_folder(struct list *list, const char *below, struct name
         status = count_visit(list, dir, path);
     }
     while (status == CDDP_OK && (errno = 0, entry = readdir(dir)) != NULL) {
-        enum kind kind = OTHER;
+        enum image_list_kind kind = OTHER;
         bool wanted = false;
         char *name = NULL;
 
@@ -260,9 +262,10 @@ static cddp_status read_folder(struct list *list, const char *below, struct name
 }
 
 /* All images below the folder @p below, in no order. */
-static cddp_status walk(struct list *list, const char *below, int depth, struct names *images)
+static cddp_status walk(struct image_list *list, const char *below, int depth,
+                        struct image_list_names *images)
 {
-    struct names folders = {NULL, 0, 0};
+    struct image_list_names folders = {NULL, 0, 0};
     cddp_status status;
 
     if (depth > MOST_DEPTH) {
@@ -299,7 +302,7 @@ static int compare_images(const void *a, const void *b)
     return order != 0 ? order : strcmp(one + folder, other + folder);
 }
 
-static cddp_status append(struct list *list, const char *name)
+static cddp_status append(struct image_list *list, const char *name)
 {
     size_t bytes = strlen(name) + 1;
     cddp_status status = CDDP_OK;
@@ -314,9 +317,9 @@ static cddp_status append(struct list *list, const char *name)
     return status;
 }
 
-static cddp_status append_class(struct list *list, const char *name)
+static cddp_status append_class(struct image_list *list, const char *name)
 {
-    struct names images = {NULL, 0, 0};
+    struct image_list_names images = {NULL, 0, 0};
     cddp_status status = walk(list, name, 1, &images);
 
     cddpi_folder_visits_clear(&list->visits);
@@ -336,9 +339,9 @@ static cddp_status append_class(struct list *list, const char *name)
     return status;
 }
 
-static cddp_status append_classes(struct list *list)
+static cddp_status append_classes(struct image_list *list)
 {
-    struct names classes = {NULL, 0, 0};
+    struct image_list_names classes = {NULL, 0, 0};
     cddp_status status = read_folder(list, "", &classes, NULL);
 
     cddpi_folder_visits_clear(&list->visits);
@@ -360,7 +363,7 @@ static cddp_status append_classes(struct list *list)
 
 cddp_status cddpi_image_list_make(const char *root, bool shareable, struct cddpi_data_file *out)
 {
-    struct list list = {.root = root};
+    struct image_list list = {.root = root};
     cddp_status status = cddpi_growable_mapping_create(root, FIRST_BYTES, shareable, &list.mapping);
 
     if (status != CDDP_OK) {

@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "base/foreign.h"
 #include "data/dataset_memory.h"
-#include "data/files/exchange.h"
+#include "data/files/data_file_exchange.h"
 #include "data/files/gzip.h"
 #include "data/formats/tokens.h"
-#include "group/join/agree.h"
+#include "group/join/group_agree.h"
 
 #include <inttypes.h>
 

@@ -11,25 +11,25 @@
 
 enum { BLOCK = 4096 };
 
-cddp_status cddpi_shards_init(struct cddpi_shards *shards, const char *name, int64_t shard_tokens,
-                              int vocabulary)
+cddp_status cddpi_shards_init(struct cddpi_token_shards *shards, const char *name,
+                              int64_t shard_tokens, int vocabulary)
 {
-    *shards = (struct cddpi_shards){.name = cddpi_strdup(name),
-                                    .is_numbered = shard_tokens > 0,
-                                    .shard_tokens = shard_tokens > 0 ? shard_tokens
-                                                                     : CDDPI_SHARD_TOKENS_MAX,
-                                    .is_wide = vocabulary > CDDPI_U16_VOCABULARY_MAX};
+    *shards = (struct cddpi_token_shards){.name = cddpi_strdup(name),
+                                          .is_numbered = shard_tokens > 0,
+                                          .shard_tokens = shard_tokens > 0 ? shard_tokens
+                                                                           : CDDPI_SHARD_TOKENS_MAX,
+                                          .is_wide = vocabulary > CDDPI_U16_VOCABULARY_MAX};
     return shards->name != NULL ? CDDP_OK
                                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", name);
 }
 
-static char *path_of(const struct cddpi_shards *shards, bool is_numbered, int index)
+static char *path_of(const struct cddpi_token_shards *shards, bool is_numbered, int index)
 {
     return is_numbered ? cddpi_format("%s_%06d.bin", shards->name, index)
                        : cddpi_format("%s.bin", shards->name);
 }
 
-static cddp_status begin_shard(struct cddpi_shards *shards)
+static cddp_status begin_shard(struct cddpi_token_shards *shards)
 {
     static const unsigned char header[CDDPI_SHARD_HEADER_BYTES];
     char *path = path_of(shards, shards->is_numbered, shards->files);
@@ -43,7 +43,7 @@ static cddp_status begin_shard(struct cddpi_shards *shards)
                              : status;
 }
 
-static cddp_status end_shard(struct cddpi_shards *shards)
+static cddp_status end_shard(struct cddpi_token_shards *shards)
 {
     uint32_t header[CDDPI_SHARD_HEADER_BYTES / 4] = {
         htole32(shards->is_wide ? CDDPI_SHARD_MAGIC_U32 : CDDPI_SHARD_MAGIC_U16),
@@ -62,7 +62,7 @@ static cddp_status end_shard(struct cddpi_shards *shards)
     return status;
 }
 
-static cddp_status put_block(struct cddpi_shards *shards, const int32_t *tokens, size_t count)
+static cddp_status put_block(struct cddpi_token_shards *shards, const int32_t *tokens, size_t count)
 {
     uint16_t narrow[BLOCK];
     uint32_t wide[BLOCK];
@@ -77,7 +77,7 @@ static cddp_status put_block(struct cddpi_shards *shards, const int32_t *tokens,
                            : cddpi_writer_put(&shards->file.writer, narrow, count * sizeof *narrow);
 }
 
-cddp_status cddpi_shards_put(struct cddpi_shards *shards, const int32_t *tokens, size_t count)
+cddp_status cddpi_shards_put(struct cddpi_token_shards *shards, const int32_t *tokens, size_t count)
 {
     cddp_status status = CDDP_OK;
 
@@ -102,19 +102,19 @@ cddp_status cddpi_shards_put(struct cddpi_shards *shards, const int32_t *tokens,
     return status;
 }
 
-cddp_status cddpi_shards_finish(struct cddpi_shards *shards)
+cddp_status cddpi_shards_finish(struct cddpi_token_shards *shards)
 {
     return shards->file.path != NULL ? end_shard(shards) : CDDP_OK;
 }
 
-void cddpi_shards_fini(struct cddpi_shards *shards)
+void cddpi_shards_fini(struct cddpi_token_shards *shards)
 {
     cddpi_replacement_discard(&shards->file);
     cddpi_free(shards->name);
     shards->name = NULL;
 }
 
-char *cddpi_shards_leftover(const struct cddpi_shards *shards)
+char *cddpi_shards_leftover(const struct cddpi_token_shards *shards)
 {
     bool has_single = shards->files > 0 && !shards->is_numbered;
     char *single = path_of(shards, false, 0);

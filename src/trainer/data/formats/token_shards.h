@@ -15,7 +15,7 @@ enum {
     CDDPI_U16_VOCABULARY_MAX = 65536
 };
 
-struct cddpi_shards {
+struct cddpi_token_shards {
     char *name;           /* files are NAME.bin, or NAME_000000.bin and so on */
     int64_t shard_tokens; /* most of a file */
     bool is_numbered;
@@ -29,19 +29,19 @@ struct cddpi_shards {
 /** Nothing is written before the first token.
  *  @param shard_tokens  Most tokens of a file; 0: one file as long as it can, else numbered ones.
  *  @param vocabulary    Decides the width. */
-CDDP_CHECKED cddp_status cddpi_shards_init(struct cddpi_shards *shards, const char *name,
+CDDP_CHECKED cddp_status cddpi_shards_init(struct cddpi_token_shards *shards, const char *name,
                                            int64_t shard_tokens, int vocabulary);
-CDDP_CHECKED cddp_status cddpi_shards_put(struct cddpi_shards *shards, const int32_t *tokens,
+CDDP_CHECKED cddp_status cddpi_shards_put(struct cddpi_token_shards *shards, const int32_t *tokens,
                                           size_t count);
 
 /** Give the last file its name. */
-CDDP_CHECKED cddp_status cddpi_shards_finish(struct cddpi_shards *shards);
+CDDP_CHECKED cddp_status cddpi_shards_finish(struct cddpi_token_shards *shards);
 
 /** What is not finished is removed; accepts a zeroed one. */
-void cddpi_shards_fini(struct cddpi_shards *shards);
+void cddpi_shards_fini(struct cddpi_token_shards *shards);
 
 /** A file that an earlier run has left and that a reader of all files of this name would read, too;
  * or NULL. To be asked after cddpi_shards_finish(). Release with cddpi_free(). */
-char *cddpi_shards_leftover(const struct cddpi_shards *shards);
+char *cddpi_shards_leftover(const struct cddpi_token_shards *shards);
 
 #endif

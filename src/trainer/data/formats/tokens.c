@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "data/files/exchange.h"
-#include "kernels/cpu/tokens.h"
+#include "data/files/data_file_exchange.h"
+#include "kernels/cpu/cpu_tokens.h"
 
 cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
                                  struct cddpi_dataset *out)

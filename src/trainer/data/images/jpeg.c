@@ -1,6 +1,6 @@
 /* jpeg.c - owns the decoding of JPEG files, by libjpeg-turbo. The library reports an error by a
  * jump out of its functions, from which none of our own has anything to undo. */
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 
 #include "base/error.h"
 
@@ -25,7 +25,7 @@ enum {
     CMYK = 4
 };
 
-struct decoder {
+struct jpeg_decoder {
     struct jpeg_decompress_struct library; /* the first: the library hands it back */
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
@@ -37,20 +37,20 @@ struct decoder {
     uint8_t *pixels;
 };
 
-static struct decoder *decoder_of(j_common_ptr library)
+static struct jpeg_decoder *decoder_of(j_common_ptr library)
 {
-    return (struct decoder *)(void *)library;
+    return (struct jpeg_decoder *)(void *)library;
 }
 
 /* With the status of the decoder, whose text is set. */
-static _Noreturn void give_up(struct decoder *decoder)
+static _Noreturn void give_up(struct jpeg_decoder *decoder)
 {
     longjmp(decoder->failed, 1);
 }
 
 static void on_error(j_common_ptr library)
 {
-    struct decoder *decoder = decoder_of(library);
+    struct jpeg_decoder *decoder = decoder_of(library);
     char text[JMSG_LENGTH_MAX];
 
     library->err->format_message(library, text);
@@ -84,7 +84,7 @@ static void nothing(j_decompress_ptr library)
 /* The whole file was there from the beginning. */
 static boolean on_end(j_decompress_ptr library)
 {
-    struct decoder *decoder = decoder_of((j_common_ptr)library);
+    struct jpeg_decoder *decoder = decoder_of((j_common_ptr)library);
 
     decoder->status = cddpi_fail(CDDP_ERR_FORMAT, "%s: the JPEG file is cut off", decoder->path);
     give_up(decoder);
@@ -113,7 +113,7 @@ static int most_scans(const struct jpeg_decompress_struct *library)
 
 static void on_progress(j_common_ptr library)
 {
-    struct decoder *decoder = decoder_of(library);
+    struct jpeg_decoder *decoder = decoder_of(library);
     int most = most_scans(&decoder->library);
 
     if (decoder->library.input_scan_number > most) {
@@ -126,7 +126,7 @@ static void on_progress(j_common_ptr library)
     }
 }
 
-static void open_decoder(struct decoder *decoder, const uint8_t *data, size_t bytes)
+static void open_decoder(struct jpeg_decoder *decoder, const uint8_t *data, size_t bytes)
 {
     struct jpeg_decompress_struct *library = &decoder->library;
 
@@ -160,7 +160,7 @@ static void convert_cmyk(const uint8_t *in, size_t width, uint8_t *out)
     }
 }
 
-static void read_rows(struct decoder *decoder, uint8_t *pixels, uint8_t *cmyk)
+static void read_rows(struct jpeg_decoder *decoder, uint8_t *pixels, uint8_t *cmyk)
 {
     struct jpeg_decompress_struct *library = &decoder->library;
     size_t width = library->output_width;
@@ -175,7 +175,7 @@ static void read_rows(struct decoder *decoder, uint8_t *pixels, uint8_t *cmyk)
     }
 }
 
-static void decode(struct decoder *decoder)
+static void decode(struct jpeg_decoder *decoder)
 {
     struct jpeg_decompress_struct *library = &decoder->library;
     size_t pixels, row_bytes;
@@ -201,7 +201,7 @@ static void decode(struct decoder *decoder)
 }
 
 /* A function of its own, so that no variable of the one that jumps back is lost. */
-static void run(struct decoder *decoder, const uint8_t *data, size_t bytes)
+static void run(struct jpeg_decoder *decoder, const uint8_t *data, size_t bytes)
 {
     if (setjmp(decoder->failed) == 0) {
         open_decoder(decoder, data, bytes);
@@ -212,7 +212,7 @@ static void run(struct decoder *decoder, const uint8_t *data, size_t bytes)
 cddp_status cddpi_image_decode_jpeg(const char *path, const uint8_t *data, size_t bytes,
                                     struct cddpi_image_memory *memory, struct cddpi_image *out)
 {
-    struct decoder decoder;
+    struct jpeg_decoder decoder;
 
     memset(&decoder, 0, sizeof decoder);
     decoder.path = path;

@@ -1,6 +1,6 @@
 /* png.c - owns the decoding of PNG files, by libpng. The library reports an error by a jump out of
  * its functions, from which none of our own has anything to undo. */
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 
 #include "base/error.h"
 
@@ -17,7 +17,7 @@ enum {
     MOST_KEPT_CHUNKS = 128
 };
 
-struct decoder {
+struct png_decoder {
     png_structp library;
     png_infop info;
     jmp_buf failed;
@@ -29,14 +29,14 @@ struct decoder {
     struct cddpi_image image;
 };
 
-static _Noreturn void give_up(struct decoder *decoder)
+static _Noreturn void give_up(struct png_decoder *decoder)
 {
     longjmp(decoder->failed, 1);
 }
 
 static void on_error(png_structp library, png_const_charp text)
 {
-    struct decoder *decoder = png_get_error_ptr(library);
+    struct png_decoder *decoder = png_get_error_ptr(library);
 
     decoder->status = cddpi_fail(CDDP_ERR_FORMAT, "%s: the PNG file is damaged: %s", decoder->path,
                                  text);
@@ -51,7 +51,7 @@ static void on_warning(png_structp library, png_const_charp text)
 
 static void on_read(png_structp library, png_bytep out, size_t bytes)
 {
-    struct decoder *decoder = png_get_io_ptr(library);
+    struct png_decoder *decoder = png_get_io_ptr(library);
 
     if (bytes > decoder->bytes) {
         decoder->status = cddpi_fail(CDDP_ERR_FORMAT, "%s: the PNG file is cut off", decoder->path);
@@ -62,7 +62,7 @@ static void on_read(png_structp library, png_bytep out, size_t bytes)
     decoder->bytes -= bytes;
 }
 
-static void open_decoder(struct decoder *decoder)
+static void open_decoder(struct png_decoder *decoder)
 {
     decoder->library = png_create_read_struct(PNG_LIBPNG_VER_STRING, decoder, on_error, on_warning);
     if (decoder->library != NULL) {
@@ -85,7 +85,7 @@ static void open_decoder(struct decoder *decoder)
 }
 
 /* Whatever the file has, to red, green and blue of 8 bits. Returns how often rows are gone over. */
-static int convert(struct decoder *decoder)
+static int convert(struct png_decoder *decoder)
 {
     png_structp library = decoder->library;
     int passes;
@@ -99,7 +99,7 @@ static int convert(struct decoder *decoder)
     return passes;
 }
 
-static void decode(struct decoder *decoder)
+static void decode(struct png_decoder *decoder)
 {
     png_structp library = decoder->library;
     uint32_t width, height;
@@ -133,7 +133,7 @@ static void decode(struct decoder *decoder)
 }
 
 /* A function of its own, so that no variable of the one that jumps back is lost. */
-static void run(struct decoder *decoder)
+static void run(struct png_decoder *decoder)
 {
     if (setjmp(decoder->failed) == 0) {
         open_decoder(decoder);
@@ -144,7 +144,7 @@ static void run(struct decoder *decoder)
 cddp_status cddpi_image_decode_png(const char *path, const uint8_t *data, size_t bytes,
                                    struct cddpi_image_memory *memory, struct cddpi_image *out)
 {
-    struct decoder decoder;
+    struct png_decoder decoder;
 
     memset(&decoder, 0, sizeof decoder);
     decoder.path = path;

@@ -3,7 +3,7 @@
 #define CDDPI_DATA_IMAGES_SAMPLE_H
 
 #include "data/dataset.h"
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 #include "data/images/view.h"
 
 /* What is asked of each sample. */

@@ -14,7 +14,7 @@ static const char *const end_names[] = {CDDPI_END_OF_TEXT, "<|end_of_text|>", "<
                                         "[EOS]"};
 
 /* A token as its file writes it. */
-struct entry {
+struct build_entry {
     const char *text; /* NULL: the id is not taken yet */
     bool raw;         /* written as it is, not by GPT-2's characters for bytes */
 };
@@ -44,7 +44,7 @@ static const char *shown(const char *text, char buffer[CDDPI_SHOWN_BYTES])
 }
 
 /* @p token gets the id @p value. */
-static cddp_status place(const struct cddpi_tokenizer_build *build, struct entry *entries,
+static cddp_status place(const struct cddpi_tokenizer_build *build, struct build_entry *entries,
                          const char *token, const json_t *value, bool raw)
 {
     char name[CDDPI_SHOWN_BYTES];
@@ -115,7 +115,7 @@ static cddp_status check_added(const struct cddpi_tokenizer_build *build, size_t
     return CDDP_OK;
 }
 
-static cddp_status place_all(struct cddpi_tokenizer_build *build, struct entry *entries)
+static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_entry *entries)
 {
     const char *token;
     json_t *value;
@@ -142,8 +142,8 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct entry *
 }
 
 /* Put the bytes of token @p id behind those of the others. */
-static cddp_status put_text(const struct cddpi_tokenizer_build *build, const struct entry *entry,
-                            int id, size_t *io_used)
+static cddp_status put_text(const struct cddpi_tokenizer_build *build,
+                            const struct build_entry *entry, int id, size_t *io_used)
 {
     struct cddpi_tokenizer *tokenizer = build->tokenizer;
     const char *at = entry->text;
@@ -171,7 +171,8 @@ static cddp_status put_text(const struct cddpi_tokenizer_build *build, const str
     return CDDP_OK;
 }
 
-static cddp_status put_texts(const struct cddpi_tokenizer_build *build, const struct entry *entries)
+static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
+                             const struct build_entry *entries)
 {
     struct cddpi_tokenizer *tokenizer = build->tokenizer;
     size_t bytes = 0;
@@ -256,7 +257,7 @@ static cddp_status find_end(const struct cddpi_tokenizer_build *build)
 
 cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
 {
-    struct entry *entries = NULL;
+    struct build_entry *entries = NULL;
     size_t listed = json_object_size(build->vocab) + json_array_size(build->added);
     int count = (int)json_object_size(build->vocab);
     cddp_status status = CDDP_OK;

@@ -2,7 +2,7 @@
 #ifndef CDDPI_DATA_TOKENIZER_BUILD_H
 #define CDDPI_DATA_TOKENIZER_BUILD_H
 
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include <jansson.h>
 

@@ -1,5 +1,5 @@
 /* bytes.c - the characters by which GPT-2's files write bytes. */
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 /* GPT-2's characters for bytes: printable ones are themselves, the others the ones from 256 on. */
 static bool is_itself(int byte)

@@ -1,5 +1,5 @@
 /* tokenizer.c - a vocabulary in memory: the bytes of its tokens, and the one without a file. */
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

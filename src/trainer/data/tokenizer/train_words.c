@@ -1,7 +1,7 @@
 /* train_words.c - learns a vocabulary of words: the most frequent ones of a text. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "data/tokenizer/train.h"
+#include "data/tokenizer/tokenizer_train.h"
 #include "data/tokenizer/word_counts.h"
 #include "data/tokenizer/word_level.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
 #include "data/tokenizer/words.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef CDDPI_DATA_TOKENIZER_WORD_COUNTS_H
 #define CDDPI_DATA_TOKENIZER_WORD_COUNTS_H
 
-#include "data/tokenizer/train.h"
+#include "data/tokenizer/tokenizer_train.h"
 
 struct cddpi_counted_word {
     uint64_t hash;

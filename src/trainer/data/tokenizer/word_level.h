@@ -3,7 +3,7 @@
 #ifndef CDDPI_DATA_TOKENIZER_WORD_LEVEL_H
 #define CDDPI_DATA_TOKENIZER_WORD_LEVEL_H
 
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include <jansson.h>
 

@@ -6,7 +6,7 @@
 
 #include <utf8proc.h>
 
-enum kind { LETTER = 'L', NUMBER = 'N', SPACE = 's', OTHER = '.' };
+enum words_kind { LETTER = 'L', NUMBER = 'N', SPACE = 's', OTHER = '.' };
 
 /* Of the characters below 128. */
 static const char ascii_kinds[] = ".........sssss.................."
@@ -22,7 +22,7 @@ static bool is_wide_space(utf8proc_int32_t point)
            point == 0x202f || point == 0x205f || point == 0x3000;
 }
 
-static enum kind wide_kind(utf8proc_int32_t point)
+static enum words_kind wide_kind(utf8proc_int32_t point)
 {
     switch (utf8proc_category(point)) {
     case UTF8PROC_CATEGORY_LU:
@@ -41,14 +41,14 @@ static enum kind wide_kind(utf8proc_int32_t point)
 }
 
 /* Of the character at @p text, and how many bytes it has. */
-static enum kind kind_at(const unsigned char *text, size_t bytes, size_t *out_length)
+static enum words_kind kind_at(const unsigned char *text, size_t bytes, size_t *out_length)
 {
     utf8proc_int32_t point;
     utf8proc_ssize_t length;
 
     if (*text < 0x80) {
         *out_length = 1;
-        return (enum kind)ascii_kinds[*text];
+        return (enum words_kind)ascii_kinds[*text];
     }
     length = utf8proc_iterate(text, bytes < 4 ? (utf8proc_ssize_t)bytes : 4, &point);
     if (length < 1) {
@@ -60,7 +60,7 @@ static enum kind kind_at(const unsigned char *text, size_t bytes, size_t *out_le
 }
 
 /* From @p at on, behind all characters of @p kind; @p out_last is where the last of them begins. */
-static size_t end_of_run(const unsigned char *text, size_t bytes, size_t at, enum kind kind,
+static size_t end_of_run(const unsigned char *text, size_t bytes, size_t at, enum words_kind kind,
                          size_t *out_last)
 {
     *out_last = at;
@@ -96,7 +96,7 @@ size_t cddpi_word_length(const char *text, size_t bytes)
     size_t length;
     size_t last;
     size_t end;
-    enum kind kind = kind_at(word, bytes, &length);
+    enum words_kind kind = kind_at(word, bytes, &length);
 
     if (*word == '\'') {
         end = contraction_length(word, bytes);
@@ -105,7 +105,7 @@ size_t cddpi_word_length(const char *text, size_t bytes)
         }
     }
     if (*word == ' ' && bytes > 1) {
-        enum kind next = kind_at(word + 1, bytes - 1, &length);
+        enum words_kind next = kind_at(word + 1, bytes - 1, &length);
 
         if (next != SPACE) {
             return end_of_run(word, bytes, 1, next, &last);

@@ -1,5 +1,5 @@
-/* attention_bf16.c - owns attention's products with bf16 factors. The walk is that of attention.c;
- * each block of queries has products of its own, since oneDNN fixes their shapes.
+/* attention_bf16.c - owns attention's products with bf16 factors. The walk is that of
+ * cpu_attention.c; each block of queries has products of its own, since oneDNN fixes their shapes.
  *
  * A head's keys are packed once: the packed form of all keys begins with that of the first ones, as
  * long as a head is not wider than a block of columns. */
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/transformer.h"
-#include "nn/cpu/bf16.h"
+#include "nn/cpu/nn_bf16.h"
 #include "nn/model_state.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ enum { BLOCK = 64 }; /* queries; a multiple of CDDPI_BF16_ROWS */
 /* Queries first ... first + rows - 1 against keys 0 ... keys - 1. All matrices are dense, since the
  * fast kernels take no others. Those of keys are filled up to a multiple of 16, by zeros of the
  * packed forms. */
-struct block {
+struct attention_bf16_block {
     size_t first, rows, keys, columns;
     struct cddpi_primitive scores, values;                 /* forward; scores in backward, too */
     struct cddpi_primitive grad_p, grad_v, grad_k, grad_q; /* backward */
@@ -27,13 +27,13 @@ struct block {
 
 struct cddpi_attention_bf16 {
     struct cddpi_attention shape;
-    struct block *blocks;
+    struct attention_bf16_block *blocks;
     size_t block_count;
     int forward_memory, backward_memory; /* buffers */
 };
 
 /* What a pass over a head works in. */
-struct memory {
+struct attention_bf16_memory {
     float *head, *scores, *grad_scores, *rows, *result, *grad_k, *grad_v;
     uint16_t *q, *q_packed, *k_turned, *k_packed, *v_turned, *v_packed, *grad, *grad_packed;
     uint16_t *p, *p_turned, *ds_turned;
@@ -51,7 +51,7 @@ static void *take(char *memory, size_t *at, size_t count, size_t element_bytes)
 
 /* Returns the bytes. */
 static size_t lay_out(const struct cddpi_attention *shape, bool backward, char *memory,
-                      struct memory *out)
+                      struct attention_bf16_memory *out)
 {
     size_t context = shape->context;
     size_t plain = context * shape->width;
@@ -61,7 +61,7 @@ static size_t lay_out(const struct cddpi_attention *shape, bool backward, char *
     size_t packed = cddpi_bf16_packed_count(context, shape->width);
     size_t at = 0;
 
-    *out = (struct memory){0};
+    *out = (struct attention_bf16_memory){0};
     out->head = take(memory, &at, plain, sizeof(float));
     out->scores = take(memory, &at, scores, sizeof(float));
     out->rows = take(memory, &at, BLOCK, sizeof(float));
@@ -87,7 +87,8 @@ static size_t lay_out(const struct cddpi_attention *shape, bool backward, char *
 }
 
 static cddp_status plan_block(struct cddpi_plan *plan, int index, struct cddpi_dnnl *dnnl,
-                              const struct cddpi_attention *shape, struct block *block)
+                              const struct cddpi_attention *shape,
+                              struct attention_bf16_block *block)
 {
     size_t rows = block->rows;
     size_t columns = block->columns;
@@ -130,7 +131,7 @@ static cddp_status plan_blocks(struct cddpi_plan *plan, int index,
                           state->block_count);
     }
     for (size_t i = 0; status == CDDP_OK && i < state->block_count; i++) {
-        struct block *block = &state->blocks[i];
+        struct attention_bf16_block *block = &state->blocks[i];
 
         block->first = i * BLOCK;
         block->rows = context - block->first < BLOCK ? context - block->first : BLOCK;
@@ -146,7 +147,7 @@ cddp_status cddpi_attention_bf16_plan(struct cddpi_plan *plan, int index,
                                       struct cddpi_attention_bf16 **out)
 {
     struct cddpi_attention_bf16 *state;
-    struct memory memory;
+    struct attention_bf16_memory memory;
     cddp_status status;
 
     *out = NULL;
@@ -211,23 +212,24 @@ static float scale_of(const struct cddpi_attention *shape)
 }
 
 /* One head of one sample: where its columns begin. */
-struct head {
+struct attention_bf16_head {
     size_t packed_at, plain_at, row_at; /* in qkv, out and kept */
     size_t packed, plain;               /* elements from row to row */
 };
 
-static struct head head_at(const struct cddpi_attention *shape, size_t i)
+static struct attention_bf16_head head_at(const struct cddpi_attention *shape, size_t i)
 {
     size_t plain = shape->heads * shape->width;
     size_t row = i / shape->heads * shape->context;
     size_t column = i % shape->heads * shape->width;
 
-    return (struct head){row * 3 * plain + column, row * plain + column, i * shape->context,
-                         3 * plain, plain};
+    return (struct attention_bf16_head){row * 3 * plain + column, row * plain + column,
+                                        i * shape->context, 3 * plain, plain};
 }
 
-static cddp_status forward_block(const struct cddpi_exec *exec, struct block *block, size_t width,
-                                 const struct head *head, const struct memory *memory, float *out,
+static cddp_status forward_block(const struct cddpi_exec *exec, struct attention_bf16_block *block,
+                                 size_t width, const struct attention_bf16_head *head,
+                                 const struct attention_bf16_memory *memory, float *out,
                                  float *kept)
 {
     const struct cddpi_attention_kernels *kernels = cddpi_transformer_kernels()->attention;
@@ -260,12 +262,12 @@ cddp_status cddpi_attention_bf16_forward(const struct cddpi_exec *exec,
     const struct cddpi_attention *shape = &state->shape;
     size_t context = shape->context;
     size_t width = shape->width;
-    struct memory memory;
+    struct attention_bf16_memory memory;
     cddp_status status = CDDP_OK;
 
     (void)lay_out(shape, false, cddpi_exec_buffer(exec, state->forward_memory), &memory);
     for (size_t i = 0; i < shape->samples * shape->heads; i++) {
-        struct head head = head_at(shape, i);
+        struct attention_bf16_head head = head_at(shape, i);
         const float *q = qkv + head.packed_at;
 
         copy_rows(q, head.packed, context, width, scale_of(shape), memory.head, width);
@@ -284,8 +286,9 @@ cddp_status cddpi_attention_bf16_forward(const struct cddpi_exec *exec,
 }
 
 /* The factors of a head's products. */
-static void take_head(const struct cddpi_attention *shape, const struct head *head,
-                      const float *qkv, const float *grad_out, const struct memory *memory)
+static void take_head(const struct cddpi_attention *shape, const struct attention_bf16_head *head,
+                      const float *qkv, const float *grad_out,
+                      const struct attention_bf16_memory *memory)
 {
     size_t context = shape->context;
     size_t width = shape->width;
@@ -306,8 +309,9 @@ static void take_head(const struct cddpi_attention *shape, const struct head *he
 }
 
 /* Probabilities and the gradient of the scores, as factors. */
-static cddp_status recompute(const struct cddpi_exec *exec, struct block *block, size_t width,
-                             const struct head *head, const struct memory *memory, const float *out,
+static cddp_status recompute(const struct cddpi_exec *exec, struct attention_bf16_block *block,
+                             size_t width, const struct attention_bf16_head *head,
+                             const struct attention_bf16_memory *memory, const float *out,
                              const float *grad_out, const float *log_sum)
 {
     const struct cddpi_attention_kernels *kernels = cddpi_transformer_kernels()->attention;
@@ -334,9 +338,10 @@ static cddp_status recompute(const struct cddpi_exec *exec, struct block *block,
     return CDDP_OK;
 }
 
-static cddp_status add_gradients(const struct cddpi_exec *exec, struct block *block,
-                                 const struct cddpi_attention *shape, const struct head *head,
-                                 const struct memory *memory, float *grad_qkv)
+static cddp_status add_gradients(const struct cddpi_exec *exec, struct attention_bf16_block *block,
+                                 const struct cddpi_attention *shape,
+                                 const struct attention_bf16_head *head,
+                                 const struct attention_bf16_memory *memory, float *grad_qkv)
 {
     size_t width = shape->width;
     size_t part = cddpi_bf16_packed_count(block->first, width);
@@ -367,16 +372,16 @@ cddp_status cddpi_attention_bf16_backward(const struct cddpi_exec *exec,
                                           const float *kept, float *grad_qkv)
 {
     const struct cddpi_attention *shape = &state->shape;
-    struct memory memory;
+    struct attention_bf16_memory memory;
     cddp_status status = CDDP_OK;
 
     (void)lay_out(shape, true, cddpi_exec_buffer(exec, state->backward_memory), &memory);
     for (size_t i = 0; i < shape->samples * shape->heads; i++) {
-        struct head head = head_at(shape, i);
+        struct attention_bf16_head head = head_at(shape, i);
 
         take_head(shape, &head, qkv, grad_out, &memory);
         for (size_t b = state->block_count; status == CDDP_OK && b-- > 0;) {
-            struct block *block = &state->blocks[b];
+            struct attention_bf16_block *block = &state->blocks[b];
 
             status = recompute(exec, block, shape->width, &head, &memory, out, grad_out,
                                kept + head.row_at);

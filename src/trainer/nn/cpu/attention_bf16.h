@@ -1,11 +1,11 @@
-/* attention_bf16.h - the attention of nn/cpu/attention.h with bf16 factors, for processors with
+/* attention_bf16.h - the attention of nn/cpu/cpu_attention.h with bf16 factors, for processors with
  * AMX: scores, probabilities and all sums are float32; queries, keys, values, probabilities and
  * their gradients are rounded where they are multiplied. */
 #ifndef CDDPI_NN_CPU_ATTENTION_BF16_H
 #define CDDPI_NN_CPU_ATTENTION_BF16_H
 
-#include "nn/cpu/attention.h"
-#include "nn/plan/plan.h"
+#include "nn/cpu/cpu_attention.h"
+#include "nn/plan/model_plan.h"
 
 struct cddpi_attention_bf16;
 

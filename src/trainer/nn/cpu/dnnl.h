@@ -5,7 +5,7 @@
 #ifndef CDDPI_NN_CPU_DNNL_H
 #define CDDPI_NN_CPU_DNNL_H
 
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 #include <oneapi/dnnl/dnnl.h>
 

@@ -5,8 +5,8 @@
 #ifndef CDDPI_NN_CPU_MATMUL_H
 #define CDDPI_NN_CPU_MATMUL_H
 
-#include "kernels/cpu/amx/gemm.h"
-#include "nn/plan/plan.h"
+#include "kernels/cpu/amx/amx_gemm.h"
+#include "nn/plan/model_plan.h"
 
 /** Whether this model's products may use AMX: train.products is "auto", the processor has it,
  *  and products have one thread ($CDDP_THREADS). */

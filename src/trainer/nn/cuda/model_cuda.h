@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms like such addresses best */
 

@@ -17,14 +17,14 @@ struct link {
     int value; /* that is its output */
 };
 
-struct builder {
+struct graph_builder {
     const struct cddpi_model_spec *spec;
     struct cddpi_layer_list *list;
     struct link *links;
     struct cddpi_graph *graph;
 };
 
-static cddp_status find_layer(const struct builder *builder, size_t before, const char *name,
+static cddp_status find_layer(const struct graph_builder *builder, size_t before, const char *name,
                               int *out)
 {
     if (strcmp(name, "input") == 0) {
@@ -43,7 +43,7 @@ static cddp_status find_layer(const struct builder *builder, size_t before, cons
     return cddpi_fail(CDDP_ERR_CONFIG, "no layer is called \"%s\"", name);
 }
 
-static cddp_status check_name(const struct builder *builder, size_t i)
+static cddp_status check_name(const struct graph_builder *builder, size_t i)
 {
     const char *name = builder->list->layers[i].name;
 
@@ -60,7 +60,7 @@ static cddp_status check_name(const struct builder *builder, size_t i)
     return CDDP_OK;
 }
 
-static cddp_status link_layer(struct builder *builder, size_t i)
+static cddp_status link_layer(struct graph_builder *builder, size_t i)
 {
     struct cddpi_layer *layer = &builder->list->layers[i];
     struct link *link = &builder->links[i];
@@ -89,7 +89,7 @@ static cddp_status link_layer(struct builder *builder, size_t i)
     return status;
 }
 
-static int value_of(const struct builder *builder, int layer)
+static int value_of(const struct graph_builder *builder, int layer)
 {
     return layer == LAYER_DATA ? CDDPI_VALUE_INPUT : builder->links[layer].value;
 }
@@ -140,19 +140,19 @@ static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
     return status;
 }
 
-static const struct cddpi_op_kernels *kernels_of(const struct builder *builder,
+static const struct cddpi_op_kernels *kernels_of(const struct graph_builder *builder,
                                                  const struct cddpi_op_ops *ops)
 {
     return ops->on[builder->spec->device->ops->kind];
 }
 
-static cddp_status add_op(struct builder *builder, size_t i)
+static cddp_status add_op(struct graph_builder *builder, size_t i)
 {
     struct cddpi_graph *graph = builder->graph;
     const struct cddpi_layer *layer = &builder->list->layers[i];
     struct link *link = &builder->links[i];
     struct cddpi_op *op = &graph->ops[graph->op_count];
-    struct cddpi_value *value = &graph->values[graph->value_count];
+    struct cddpi_graph_value *value = &graph->values[graph->value_count];
     cddp_status status;
 
     *op = (struct cddpi_op){.ops = cddpi_layer_rows[layer->type].ops,
@@ -173,7 +173,7 @@ static cddp_status add_op(struct builder *builder, size_t i)
     for (int k = 0; k < link->input_count; k++) {
         graph->values[op->inputs[k]].uses++;
     }
-    *value = (struct cddpi_value){.shape = op->out, .producer = graph->op_count};
+    *value = (struct cddpi_graph_value){.shape = op->out, .producer = graph->op_count};
     link->value = graph->value_count++;
     graph->op_count++;
     return CDDP_OK;
@@ -181,7 +181,7 @@ static cddp_status add_op(struct builder *builder, size_t i)
 
 /* The op that makes layer @p i's first input, if it is for that layer alone and does nothing more
  * behind it yet. */
-static struct cddpi_op *fusible_producer(const struct builder *builder, size_t i)
+static struct cddpi_op *fusible_producer(const struct graph_builder *builder, size_t i)
 {
     int input = builder->links[i].inputs[0];
     const struct cddpi_graph *graph = builder->graph;
@@ -196,7 +196,7 @@ static struct cddpi_op *fusible_producer(const struct builder *builder, size_t i
 
 /* Whether add @p i can be done by the batch_norm just before it, which makes one of the summands,
  * on this device. */
-static bool fuse_add(struct builder *builder, size_t i)
+static bool fuse_add(struct graph_builder *builder, size_t i)
 {
     struct link *link = &builder->links[i];
     struct cddpi_graph *graph = builder->graph;
@@ -221,7 +221,7 @@ static bool fuse_add(struct builder *builder, size_t i)
 }
 
 /* Whether layer @p i is one that the op before it does in the same pass. */
-static bool fuse(struct builder *builder, size_t i)
+static bool fuse(struct graph_builder *builder, size_t i)
 {
     const struct cddpi_layer *layer = &builder->list->layers[i];
     struct cddpi_op *op = fusible_producer(builder, i);
@@ -262,7 +262,7 @@ static cddp_status check_last(const struct cddpi_model_spec *spec, const char *n
     return CDDP_OK;
 }
 
-static cddp_status check_outputs(const struct builder *builder)
+static cddp_status check_outputs(const struct graph_builder *builder)
 {
     size_t count = builder->list->count;
     const struct cddpi_layer *last = &builder->list->layers[count - 1];
@@ -280,7 +280,7 @@ static cddp_status check_outputs(const struct builder *builder)
     return check_last(builder->spec, last->name, shape);
 }
 
-static void add_loss(struct builder *builder)
+static void add_loss(struct graph_builder *builder)
 {
     struct cddpi_graph *graph = builder->graph;
     int value = builder->links[builder->list->count - 1].value;
@@ -310,14 +310,14 @@ static struct cddpi_shape data_shape(const struct cddpi_model_spec *spec)
                                 .flat = spec->height == 1 && spec->width == 1};
 }
 
-static cddp_status build(struct builder *builder)
+static cddp_status build(struct graph_builder *builder)
 {
     struct cddpi_graph *graph = builder->graph;
     const struct cddpi_model_spec *spec = builder->spec;
     cddp_status status = CDDP_OK;
 
-    graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_value){.shape = data_shape(spec),
-                                                            .producer = -1};
+    graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_graph_value){.shape = data_shape(spec),
+                                                                  .producer = -1};
     graph->value_count = 1;
     for (size_t i = 0; i < builder->list->count; i++) {
         status = link_layer(builder, i);
@@ -379,7 +379,7 @@ cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec, struct cddpi_
                               struct cddpi_graph *out)
 {
     struct cddpi_graph graph = {0};
-    struct builder builder = {spec, list, NULL, &graph};
+    struct graph_builder builder = {spec, list, NULL, &graph};
     cddp_status status = spec->vocab != 0 ? check_tokens(spec) : check_images(spec);
 
     if (status != CDDP_OK) {

@@ -2,12 +2,12 @@
  * of functions (struct cddpi_op_ops) that each file of ops/ fills.
  *
  * A layer becomes one op, except a relu that its producer does in the same pass. The loss is the
- * last op. Nothing here depends on the batch: see plan.h for that. */
+ * last op. Nothing here depends on the batch: see model_plan.h for that. */
 #ifndef CDDPI_NN_GRAPH_GRAPH_H
 #define CDDPI_NN_GRAPH_GRAPH_H
 
 #include "device/device.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 4, CDDPI_VALUE_INPUT = 0 };
 
@@ -56,7 +56,7 @@ struct cddpi_op {
     struct cddpi_shape in, out;
 };
 
-struct cddpi_value {
+struct cddpi_graph_value {
     struct cddpi_shape shape;
     int producer; /* op; -1: the data */
     int uses;
@@ -66,7 +66,7 @@ struct cddpi_value {
 struct cddpi_graph {
     struct cddpi_op *ops;
     int op_count;
-    struct cddpi_value *values;
+    struct cddpi_graph_value *values;
     int value_count;
 };
 

@@ -1,6 +1,6 @@
 /* layer_list.c - owns lists of layers that own their strings. */
 #include "base/alloc.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * in the third convolution and in the linear layers alone. Or, with two towers, they are layers of
  * their own, so that each can be on a device: a layer that reads both is the sum of two. */
 #include "base/error.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 #include <stdio.h>
 

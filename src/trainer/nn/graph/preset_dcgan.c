@@ -5,7 +5,7 @@
  * One list of layers: those of the generator make an image of a latent vector, those of the
  * discriminator judge an image by one number, the logit of its being real. */
 #include "base/error.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 enum { USUAL_LATENT = 100, USUAL_UNITS = 64, MOST_UNITS = 1024, MOST_HALVINGS = 10 };
 

@@ -2,7 +2,7 @@
  * behind a layer_norm and beside the identity. Names are Hugging Face's without "transformer.";
  * first values are nanoGPT's and llm.c's. */
 #include "base/error.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -73,20 +73,21 @@ static cddp_status check(const struct cddpi_model_spec *spec)
     return CDDP_OK;
 }
 
-struct builder {
+struct preset_gpt2_builder {
     struct cddpi_layer_list *list;
     const struct cddpi_model_spec *spec;
     char block[32]; /* what names begin with */
     int segment;
 };
 
-static void append(const struct builder *builder, struct cddpi_layer layer, const char *name)
+static void append(const struct preset_gpt2_builder *builder, struct cddpi_layer layer,
+                   const char *name)
 {
     layer.segment = builder->segment;
     cddpi_layer_list_append(builder->list, layer, "%s%s", builder->block, name);
 }
 
-static void append_dropout(const struct builder *builder, const char *name)
+static void append_dropout(const struct preset_gpt2_builder *builder, const char *name)
 {
     if (builder->spec->dropout != 0) {
         append(builder,
@@ -97,12 +98,13 @@ static void append_dropout(const struct builder *builder, const char *name)
 }
 
 /* The last layer beside the identity; @p input named the layer before the branch. */
-static void append_add(const struct builder *builder, const char *input, const char *name)
+static void append_add(const struct preset_gpt2_builder *builder, const char *input,
+                       const char *name)
 {
     append(builder, (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input2 = input}, name);
 }
 
-static void append_linear(const struct builder *builder, int units, double deviation,
+static void append_linear(const struct preset_gpt2_builder *builder, int units, double deviation,
                           const char *name)
 {
     append(builder,
@@ -115,7 +117,7 @@ static const char *last_name(const struct cddpi_layer_list *list)
     return list->no_memory ? NULL : list->layers[list->count - 1].name;
 }
 
-static void append_block(const struct builder *builder)
+static void append_block(const struct preset_gpt2_builder *builder)
 {
     const struct cddpi_model_spec *spec = builder->spec;
     double last = 0.02 / sqrt(2.0 * spec->blocks); /* of what is added to the identity */
@@ -139,7 +141,7 @@ static void append_block(const struct builder *builder)
 
 cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
-    struct builder builder = {.list = list, .spec = spec};
+    struct preset_gpt2_builder builder = {.list = list, .spec = spec};
     cddp_status status = check(spec);
 
     if (status != CDDP_OK) {

@@ -3,7 +3,7 @@
  * share the embedding's table. Names of parameters are those of its RNNModel, so that its
  * load_state_dict() takes a checkpoint of this one. */
 #include "base/error.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 static void append_dropout(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list,
                            int number)

@@ -2,7 +2,7 @@
  * Large-Scale Image Recognition", configuration A, for images of 224 x 224; first weights and the
  * order of parameters are torchvision's. */
 #include "base/error.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 enum { USUAL_UNITS = 64 };
 

@@ -1,6 +1,6 @@
 /* presets.c - owns the models that have a name: each is a list of layers. */
 #include "base/error.h"
-#include "nn/graph/layers.h"
+#include "nn/graph/graph_layers.h"
 
 #include <string.h>
 

@@ -2,13 +2,13 @@
  * different layouts meet in the first one's. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/layout.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 /* Only where the layouts differ. */
-struct state {
+struct add_state {
     struct cddpi_nn_layout layouts[CDDPI_OP_INPUTS];
     int second; /* buffer: the second summand in the first one's layout */
 };
@@ -28,10 +28,10 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-static cddp_status plan_convert(struct cddpi_plan *plan, int index, struct state **out)
+static cddp_status plan_convert(struct cddpi_plan *plan, int index, struct add_state **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct add_state *state = cddpi_zalloc(sizeof *state);
     size_t bytes = cddpi_plan_input(plan, index, 0)->elements * sizeof(float);
 
     if (state == NULL) {
@@ -56,7 +56,7 @@ static cddp_status plan_add(struct cddpi_plan *plan, int index, void **state)
     cddpi_plan_output(plan, index, block);
     *flags = op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0;
     if (cddpi_plan_input(plan, index, 1)->block != block) {
-        return plan_convert(plan, index, (struct state **)state);
+        return plan_convert(plan, index, (struct add_state **)state);
     }
     *flags |= CDDPI_FORWARD_INPLACE | CDDPI_GRAD_VIEW;
     return CDDP_OK;
@@ -64,7 +64,7 @@ static cddp_status plan_add(struct cddpi_plan *plan, int index, void **state)
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    struct state *state = opaque;
+    struct add_state *state = opaque;
     const float *second = cddpi_exec_input(exec, 1);
     size_t count = cddpi_exec_output_elements(exec);
 
@@ -85,7 +85,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 /* Where the inputs' gradients are views, the mask is all there is to do. */
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    struct state *state = opaque;
+    struct add_state *state = opaque;
     const float *grad = cddpi_exec_mask_relu(exec);
 
     for (int k = 0; state != NULL && k < CDDPI_OP_INPUTS; k++) {

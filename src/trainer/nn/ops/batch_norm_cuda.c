@@ -4,15 +4,16 @@
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
-#include "nn/ops/batch_norm.h"
+#include "nn/ops/batch_norm_op.h"
 
-struct state {
+struct batch_norm_cuda_state {
     struct cddpi_cuda_sync_norm norm; /* without sync: of this rank's batch, and no rows */
     bool sync;
     int unwanted; /* buffer: for the input's gradient where nobody wants it */
 };
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state)
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct batch_norm_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t bytes = (size_t)op->in.channels * sizeof(float);
@@ -40,7 +41,7 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
 static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct batch_norm_cuda_state *state = cddpi_zalloc(sizeof *state);
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "batch_norm: no memory for %zu bytes", sizeof *state);
@@ -60,7 +61,7 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct batch_norm_cuda_state *state = opaque;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
     struct cddpi_cuda_norm shape = state->norm.shape;
@@ -85,7 +86,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct batch_norm_cuda_state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
     cddp_status status;
 

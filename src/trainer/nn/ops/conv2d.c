@@ -13,7 +13,7 @@
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/norm_passes.h"
-#include "nn/ops/window.h"
+#include "nn/ops/window_op.h"
 
 #include <math.h>
 

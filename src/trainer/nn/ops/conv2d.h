@@ -4,8 +4,8 @@
 #ifndef CDDPI_NN_OPS_CONV2D_H
 #define CDDPI_NN_OPS_CONV2D_H
 
-#include "kernels/cpu/layout.h"
-#include "kernels/cpu/window.h"
+#include "kernels/cpu/cpu_layout.h"
+#include "kernels/cpu/cpu_window.h"
 #include "nn/cpu/dnnl.h"
 #include "nn/cpu/filters.h"
 

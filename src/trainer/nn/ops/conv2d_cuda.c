@@ -5,12 +5,13 @@
 #include "base/error.h"
 #include "nn/model_state.h"
 
-struct state {
+struct conv2d_cuda_state {
     struct cddpi_cuda_groups groups;
     int bias_scratch; /* buffer */
 };
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state)
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct conv2d_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     cddp_status status = CDDP_OK;
@@ -29,7 +30,7 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
 static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct conv2d_cuda_state *state = cddpi_zalloc(sizeof *state);
     cddp_status status;
 
     if (state == NULL) {
@@ -43,7 +44,7 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct conv2d_cuda_state *state = opaque;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
     const float *bias = cddpi_exec_param(exec, 1);
@@ -61,7 +62,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return status;
 }
 
-static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *state,
+static cddp_status filter_gradient(struct cddpi_exec *exec, const struct conv2d_cuda_state *state,
                                    const void *grad)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
@@ -81,7 +82,7 @@ static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct conv2d_cuda_state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
     const void *grad = NULL;
     cddp_status status = cddpi_cuda_mask_relu(exec, &grad);

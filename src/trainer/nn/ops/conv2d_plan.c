@@ -5,7 +5,7 @@
 #include "nn/model_state.h"
 #include "nn/ops/conv2d.h"
 #include "nn/ops/norm_passes.h"
-#include "nn/ops/window.h"
+#include "nn/ops/window_op.h"
 
 static void fini_pass(struct cddpi_conv_pass *pass)
 {

@@ -6,9 +6,9 @@
  * outputs. Sums have one order for any number of samples that are computed together. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "kernels/cpu/cpu_layout.h"
+#include "kernels/cpu/cpu_window.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/layout.h"
-#include "kernels/cpu/window.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
@@ -17,7 +17,7 @@
 
 enum { COLUMN_BYTES = 1 << 19 }; /* of columns at a time: they stay in a core's cache */
 
-struct state {
+struct conv_transpose2d_state {
     struct cddpi_nn_layout in, rows; /* the input as it comes, and channels last */
     struct cddpi_nn_window window;   /* from the output to the input */
     size_t lines;                    /* of input pixels at a time */
@@ -73,18 +73,18 @@ static double work(const struct cddpi_op *op)
            op->layer.kernel;
 }
 
-static size_t row_length(const struct state *state)
+static size_t row_length(const struct conv_transpose2d_state *state)
 {
     return state->window.kernel * state->window.kernel * state->window.lanes;
 }
 
-static size_t line_count(const struct state *state)
+static size_t line_count(const struct conv_transpose2d_state *state)
 {
     return state->window.planes * state->window.out_height;
 }
 
-static void describe(struct state *state, const struct cddpi_plan *plan, const struct cddpi_op *op,
-                     int block)
+static void describe(struct conv_transpose2d_state *state, const struct cddpi_plan *plan,
+                     const struct cddpi_op *op, int block)
 {
     size_t bytes;
 
@@ -109,7 +109,8 @@ static void describe(struct state *state, const struct cddpi_plan *plan, const s
                                                       : state->lines;
 }
 
-static cddp_status plan_buffers(struct state *state, struct cddpi_plan *plan, int index)
+static cddp_status plan_buffers(struct conv_transpose2d_state *state, struct cddpi_plan *plan,
+                                int index)
 {
     enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
     size_t weights = state->in.channels * row_length(state) * sizeof(float);
@@ -142,7 +143,7 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
         .op = index, .what = "transposed convolution", .work = work(op) * plan->count};
     const struct cddpi_plan_part backward = {
         .op = index, .what = "gradients", .work = 2 * work(op) * plan->count};
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct conv_transpose2d_state *state = cddpi_zalloc(sizeof *state);
     cddp_status status;
 
     if (state == NULL) {
@@ -162,7 +163,7 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
 
 /* Between plain filters, inputs x outputs x height x width, and rows of an input's, which lie
  * height x width x outputs. @p adds: to what the plain ones hold. */
-static void pack(const struct state *state, const float *plain, float *rows)
+static void pack(const struct conv_transpose2d_state *state, const float *plain, float *rows)
 {
     size_t taps = state->window.kernel * state->window.kernel;
     size_t outputs = state->window.lanes;
@@ -176,7 +177,8 @@ static void pack(const struct state *state, const float *plain, float *rows)
     }
 }
 
-static void unpack(const struct state *state, const float *rows, bool adds, float *plain)
+static void unpack(const struct conv_transpose2d_state *state, const float *rows, bool adds,
+                   float *plain)
 {
     size_t taps = state->window.kernel * state->window.kernel;
     size_t outputs = state->window.lanes;
@@ -190,7 +192,8 @@ static void unpack(const struct state *state, const float *rows, bool adds, floa
     }
 }
 
-static const float *input_rows(const struct cddpi_exec *exec, const struct state *state)
+static const float *input_rows(const struct cddpi_exec *exec,
+                               const struct conv_transpose2d_state *state)
 {
     const float *input = cddpi_exec_input(exec, 0);
     float *rows;
@@ -203,7 +206,7 @@ static const float *input_rows(const struct cddpi_exec *exec, const struct state
     return rows;
 }
 
-static size_t lines_from(const struct state *state, size_t first)
+static size_t lines_from(const struct conv_transpose2d_state *state, size_t first)
 {
     size_t left = line_count(state) - first;
 
@@ -212,7 +215,7 @@ static size_t lines_from(const struct state *state, size_t first)
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct conv_transpose2d_state *state = opaque;
     size_t width = state->window.out_width;
     size_t pixels = state->window.planes * state->window.height * state->window.width;
     const float *x = input_rows(exec, state);
@@ -240,8 +243,9 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 }
 
 /* The gradient of the packed filters, and of the input's rows unless @p dx is NULL. */
-static cddp_status gradients(const struct cddpi_exec *exec, const struct state *state,
-                             const float *dy, float *weight_grad, float *dx)
+static cddp_status gradients(const struct cddpi_exec *exec,
+                             const struct conv_transpose2d_state *state, const float *dy,
+                             float *weight_grad, float *dx)
 {
     size_t width = state->window.out_width;
     size_t inputs = state->in.channels;
@@ -265,7 +269,8 @@ static cddp_status gradients(const struct cddpi_exec *exec, const struct state *
     return status;
 }
 
-static void bias_gradient(const struct cddpi_exec *exec, const struct state *state, const float *dy)
+static void bias_gradient(const struct cddpi_exec *exec, const struct conv_transpose2d_state *state,
+                          const float *dy)
 {
     float *grad = cddpi_exec_grad(exec, 1);
 
@@ -281,7 +286,7 @@ static void bias_gradient(const struct cddpi_exec *exec, const struct state *sta
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct conv_transpose2d_state *state = opaque;
     const float *dy = cddpi_exec_grad_output(exec, 0);
     float *weight_grad = cddpi_exec_buffer(exec, state->weight_grad);
     float *wanted = cddpi_exec_grad_input(exec, 0);

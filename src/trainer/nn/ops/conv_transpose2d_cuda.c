@@ -6,7 +6,7 @@
 #include "nn/model_state.h"
 #include "nn/ops/conv2d_cuda.h"
 
-struct state {
+struct conv_transpose2d_cuda_state {
     struct cddpi_cuda_conv shape; /* from the op's output to its input */
     size_t pixels;                /* of all outputs */
     int grad;                     /* buffer: the filters' gradient with channels last */
@@ -24,7 +24,8 @@ static bool is_plain(const struct cddpi_op *op)
     return op->layer.kernel == 1 || op->out.channels == 1;
 }
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state)
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct conv_transpose2d_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t filters = (size_t)op->in.channels * (size_t)op->out.channels * taps_of(op);
@@ -47,7 +48,7 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
 static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct conv_transpose2d_cuda_state *state = cddpi_zalloc(sizeof *state);
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv_transpose2d: no memory for %zu bytes",
@@ -71,7 +72,7 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct conv_transpose2d_cuda_state *state = opaque;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
     const float *bias = cddpi_exec_param(exec, 1);
@@ -85,8 +86,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                : status;
 }
 
-static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *state,
-                                   const void *dy)
+static cddp_status filter_gradient(struct cddpi_exec *exec,
+                                   const struct conv_transpose2d_cuda_state *state, const void *dy)
 {
     const struct cddpi_cuda_conv *shape = &state->shape;
     float *made = is_plain(exec->op) ? NULL : cddpi_exec_buffer(exec, state->grad);
@@ -105,7 +106,7 @@ static cddp_status filter_gradient(struct cddpi_exec *exec, const struct state *
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct conv_transpose2d_cuda_state *state = opaque;
     const void *dy = cddpi_exec_grad_output(exec, 0);
     void *dx = cddpi_exec_grad_input(exec, 0);
     cddp_status status = filter_gradient(exec, state, dy);

@@ -3,15 +3,15 @@
  * N x C x H x W, or rows of features. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/layout.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/graph/part.h"
+#include "nn/graph/graph_part.h"
 #include "nn/model_state.h"
 
 #include <string.h>
 
 /* Of the edge at whose end the running op is. */
-struct place {
+struct edge_place {
     struct cddpi_nn_layout layout; /* of the value inside */
     bool image;
     float *data, *grad; /* the caller's; NULL: nothing is bound */
@@ -22,7 +22,7 @@ static int value_of(const struct cddpi_op *op)
     return op->ops == &cddpi_op_receive ? op->output : op->inputs[0];
 }
 
-static struct place place_of(const struct cddpi_exec *exec)
+static struct edge_place place_of(const struct cddpi_exec *exec)
 {
     bool receives = exec->op->ops == &cddpi_op_receive;
     const struct cddpi_edges *edges = cddpi_part_edges(exec->model->part,
@@ -34,12 +34,12 @@ static struct place place_of(const struct cddpi_exec *exec)
     while (edges->values[k] != value) {
         k++;
     }
-    return (struct place){.layout = {(size_t)exec->plan->count, (size_t)shape->channels,
-                                     (size_t)shape->height * (size_t)shape->width,
-                                     (size_t)exec->plan->values[value].block},
-                          .image = !shape->sequence && !shape->flat,
-                          .data = edges->data[k],
-                          .grad = edges->grads[k]};
+    return (struct edge_place){.layout = {(size_t)exec->plan->count, (size_t)shape->channels,
+                                          (size_t)shape->height * (size_t)shape->width,
+                                          (size_t)exec->plan->values[value].block},
+                               .image = !shape->sequence && !shape->flat,
+                               .data = edges->data[k],
+                               .grad = edges->grads[k]};
 }
 
 static cddp_status check(const struct cddpi_exec *exec, const float *memory, const char *what)
@@ -52,7 +52,7 @@ static cddp_status check(const struct cddpi_exec *exec, const float *memory, con
 }
 
 /* Between the model's own layout and the caller's plain memory. */
-static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct place *place,
+static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
                                 const void *inside, float *plain)
 {
     if (place->image) {
@@ -66,7 +66,7 @@ static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct place *pla
     return CDDP_OK;
 }
 
-static cddp_status from_plain_cpu(struct cddpi_exec *exec, const struct place *place,
+static cddp_status from_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
                                   const float *plain, void *inside)
 {
     if (place->image) {
@@ -80,7 +80,7 @@ static cddp_status from_plain_cpu(struct cddpi_exec *exec, const struct place *p
     return CDDP_OK;
 }
 
-static cddp_status to_plain_cuda(struct cddpi_exec *exec, const struct place *place,
+static cddp_status to_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
                                  const void *inside, float *plain)
 {
     const struct cddpi_nn_layout *layout = &place->layout;
@@ -95,7 +95,7 @@ static cddp_status to_plain_cuda(struct cddpi_exec *exec, const struct place *pl
                                           layout->samples * layout->channels * layout->spatial);
 }
 
-static cddp_status from_plain_cuda(struct cddpi_exec *exec, const struct place *place,
+static cddp_status from_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
                                    const float *plain, void *inside)
 {
     const struct cddpi_nn_layout *layout = &place->layout;
@@ -110,9 +110,9 @@ static cddp_status from_plain_cuda(struct cddpi_exec *exec, const struct place *
                                           layout->samples * layout->channels * layout->spatial);
 }
 
-typedef cddp_status (*to_plain_fn)(struct cddpi_exec *exec, const struct place *place,
+typedef cddp_status (*to_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
                                    const void *inside, float *plain);
-typedef cddp_status (*from_plain_fn)(struct cddpi_exec *exec, const struct place *place,
+typedef cddp_status (*from_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
                                      const float *plain, void *inside);
 
 static to_plain_fn to_plain(const struct cddpi_exec *exec)
@@ -135,7 +135,7 @@ static cddp_status plan_receive(struct cddpi_plan *plan, int index, void **state
 
 static cddp_status receive(struct cddpi_exec *exec, void *state)
 {
-    struct place place = place_of(exec);
+    struct edge_place place = place_of(exec);
     cddp_status status = check(exec, place.data, "value");
 
     (void)state;
@@ -145,7 +145,7 @@ static cddp_status receive(struct cddpi_exec *exec, void *state)
 
 static cddp_status return_grad(struct cddpi_exec *exec, void *state)
 {
-    struct place place = place_of(exec);
+    struct edge_place place = place_of(exec);
     cddp_status status = check(exec, place.grad, "gradient");
 
     (void)state;
@@ -164,7 +164,7 @@ static cddp_status plan_send(struct cddpi_plan *plan, int index, void **state)
 
 static cddp_status send(struct cddpi_exec *exec, void *state)
 {
-    struct place place = place_of(exec);
+    struct edge_place place = place_of(exec);
     cddp_status status = check(exec, place.data, "value");
 
     (void)state;
@@ -174,7 +174,7 @@ static cddp_status send(struct cddpi_exec *exec, void *state)
 
 static cddp_status take_grad(struct cddpi_exec *exec, void *state)
 {
-    struct place place = place_of(exec);
+    struct edge_place place = place_of(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
     cddp_status status = CDDP_OK;
 

@@ -2,8 +2,8 @@
  * its position where there are positions. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "kernels/cpu/cpu_tokens.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/tokens.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
@@ -40,7 +40,7 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     return status;
 }
 
-struct state {
+struct embedding_state {
     int order; /* buffer: the rows of a batch, by token */
 };
 
@@ -58,7 +58,7 @@ static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **out
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t elements = rows_of(plan, op) + vocab_of(plan->model, op) + 1;
-    struct state *state;
+    struct embedding_state *state;
 
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_WEIGHTS_GRAD;
@@ -110,7 +110,7 @@ static float *sums(struct cddpi_exec *exec, int k)
 
 static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct embedding_state *state = opaque;
     size_t rows = rows_of(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = cddpi_exec_grad_output(exec, 0);
@@ -137,14 +137,14 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
     return cddpi_exec_defers(exec) ? CDDP_OK : weights(exec, state);
 }
 
-struct cuda_state {
+struct embedding_cuda_state {
     int scratch; /* buffer */
 };
 
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct embedding_cuda_state *state = cddpi_zalloc(sizeof *state);
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
@@ -171,7 +171,7 @@ static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
 
 static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
 {
-    const struct cuda_state *state = opaque;
+    const struct embedding_cuda_state *state = opaque;
     struct cddpi_device *device = cddpi_exec_device(exec);
     size_t columns = (size_t)exec->op->out.channels;
     size_t vocab = (size_t)exec->model->classes;

@@ -1,8 +1,8 @@
 /* flatten.c - owns the step from an image to one row of features, plain N x (C H W): a view of
  * plain images, else a copy out of the blocked layout. */
-#include "kernels/cpu/layout.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/elementwise.h"
-#include "nn/cpu/bf16.h"
+#include "nn/cpu/nn_bf16.h"
 #include "nn/model_state.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef CDDPI_NN_OPS_LINEAR_BF16_H
 #define CDDPI_NN_OPS_LINEAR_BF16_H
 
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 struct cddpi_linear_bf16;
 

@@ -14,7 +14,7 @@
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
-struct state {
+struct linear_cuda_state {
     struct cddpi_cuda_linear shape;
     int aux;     /* buffer: what went into the gelu; training only */
     int scratch; /* buffer: for a bias that is summed apart; -1: it is not */
@@ -51,10 +51,12 @@ const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec)
         !derived_by_reader(graph, &graph->ops[producer])) {
         return NULL;
     }
-    return cddpi_exec_buffer(exec, ((const struct state *)exec->plan->ops[producer].state)->aux);
+    return cddpi_exec_buffer(
+        exec, ((const struct linear_cuda_state *)exec->plan->ops[producer].state)->aux);
 }
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state)
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct linear_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     unsigned *flags = &plan->ops[index].flags;
@@ -87,7 +89,7 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct linear_cuda_state *state = cddpi_zalloc(sizeof *state);
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
@@ -113,7 +115,7 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct linear_cuda_state *state = opaque;
     bool keeps = exec->op->gelu && exec->plan->training;
 
     return cddpi_exec_kernels(exec)->linear(cddpi_exec_device(exec), &state->shape,
@@ -123,7 +125,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 }
 
 /* The gradient in front of the relu or gelu. */
-static cddp_status derive(const struct cddpi_exec *exec, const struct state *state,
+static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cuda_state *state,
                           const void **out)
 {
     cddp_status status;
@@ -140,8 +142,8 @@ static cddp_status derive(const struct cddpi_exec *exec, const struct state *sta
 }
 
 /* Made with more outputs than there are, which are then left out. */
-static cddp_status padded_gradient(const struct cddpi_exec *exec, const struct state *state,
-                                   const void *grad)
+static cddp_status padded_gradient(const struct cddpi_exec *exec,
+                                   const struct linear_cuda_state *state, const void *grad)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
@@ -161,7 +163,7 @@ static cddp_status padded_gradient(const struct cddpi_exec *exec, const struct s
 }
 
 /* The bias is summed along, unless just one of the two gradients is there already. */
-static cddp_status weight_gradient(struct cddpi_exec *exec, const struct state *state,
+static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_cuda_state *state,
                                    const void *grad)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
@@ -183,7 +185,7 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct state *
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct linear_cuda_state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
     const void *grad = NULL;
     cddp_status status = derive(exec, state, &grad);

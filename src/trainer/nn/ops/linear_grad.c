@@ -10,7 +10,7 @@
 
 enum { LEAST_OUTPUTS = 64, LEAST_INPUTS = 64, LEAST_ROWS = 32 }; /* below, sgemm is as good */
 
-struct state {
+struct linear_grad_state {
     struct cddpi_primitive replace, add, pack;
     int packed; /* buffer: x in oneDNN's layout */
 };
@@ -57,7 +57,7 @@ static cddp_status plan_matmul(struct cddpi_primitive *matmul, struct cddpi_dnnl
     return status;
 }
 
-static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
+static cddp_status plan_packing(struct linear_grad_state *state, struct cddpi_dnnl *dnnl,
                                 struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -77,7 +77,7 @@ static cddp_status plan_packing(struct state *state, struct cddpi_dnnl *dnnl,
                              : status;
 }
 
-static cddp_status plan_all(struct state *state, struct cddpi_plan *plan, int index)
+static cddp_status plan_all(struct linear_grad_state *state, struct cddpi_plan *plan, int index)
 {
     struct cddpi_dnnl_request request = describe(plan, index);
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -100,7 +100,7 @@ static cddp_status plan_all(struct state *state, struct cddpi_plan *plan, int in
 cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state;
+    struct linear_grad_state *state;
     struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status;
 
@@ -126,7 +126,7 @@ cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **ou
 
 void cddpi_linear_grad_unplan(void *opaque)
 {
-    struct state *state = opaque;
+    struct linear_grad_state *state = opaque;
 
     if (state != NULL) {
         cddpi_primitive_fini(&state->replace);
@@ -139,7 +139,7 @@ void cddpi_linear_grad_unplan(void *opaque)
 cddp_status cddpi_linear_grad_run(const struct cddpi_exec *exec, void *opaque, const float *grad,
                                   bool adds)
 {
-    struct state *state = opaque;
+    struct linear_grad_state *state = opaque;
     void *packed = cddpi_exec_buffer(exec, state->packed);
     cddp_status status = cddpi_primitive_run(exec, &state->pack,
                                              (const void *[]){cddpi_exec_input(exec, 0), packed});

@@ -2,7 +2,7 @@
 #ifndef CDDPI_NN_OPS_LINEAR_GRAD_H
 #define CDDPI_NN_OPS_LINEAR_GRAD_H
 
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 /** Plan it for op @p index, where oneDNN has a kernel that beats a plain product.
  *  @param out  Stays NULL where it has none. Released by cddpi_linear_grad_unplan(), also when this

@@ -1,4 +1,4 @@
-/* lstm_cuda.c - owns one layer of an LSTM on a device, as lstm.c has it on the processor: one
+/* lstm_cuda.c - owns one layer of an LSTM on a device, as lstm_op.c has it on the processor: one
  * product for what the inputs give to all gates, and for each step a product with the outputs of
  * the step before, and one pass that makes gates, cells and outputs.
  *
@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
-#include "nn/ops/lstm.h"
+#include "nn/ops/lstm_op.h"
 
-struct state {
+struct lstm_cuda_state {
     struct cddpi_cuda_lstm shape;
     /* products: of all inputs, of one step's outputs, and of all outputs for the gradient */
     struct cddpi_cuda_linear inputs, step, outputs;
@@ -22,7 +22,7 @@ struct state {
                                        cells, scratch of the biases */
 };
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, struct state *state,
+static cddp_status plan_training(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state,
                                  size_t element)
 {
     const struct cddpi_cuda_lstm *shape = &state->shape;
@@ -45,7 +45,7 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index, struct stat
     return status;
 }
 
-static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct state *state)
+static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state)
 {
     enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
     size_t element = cddp_type_bytes(plan->model->type);
@@ -71,7 +71,7 @@ static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct state
 static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct lstm_cuda_state *state = cddpi_zalloc(sizeof *state);
     struct cddpi_cuda_lstm *shape;
 
     if (state == NULL) {
@@ -99,7 +99,7 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct lstm_cuda_state *state = opaque;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
     void *gates = cddpi_exec_buffer(exec, state->gates);
@@ -126,7 +126,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 }
 
 /* The gradients of all gates, in their place: from the last step to the first. */
-static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct state *state)
+static cddp_status gate_gradients(const struct cddpi_exec *exec,
+                                  const struct lstm_cuda_state *state)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
@@ -150,7 +151,8 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct st
     return status;
 }
 
-static cddp_status bias_gradient(struct cddpi_exec *exec, const struct state *state, int k)
+static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
+                                 int k)
 {
     float *grad = cddpi_exec_grad(exec, k);
     cddp_status status;
@@ -166,7 +168,7 @@ static cddp_status bias_gradient(struct cddpi_exec *exec, const struct state *st
 }
 
 /* Of weight @p k, which @p from was multiplied with. */
-static cddp_status weight_gradient(struct cddpi_exec *exec, const struct state *state,
+static cddp_status weight_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
                                    const struct cddpi_cuda_linear *shape, const void *from, int k)
 {
     cddp_status status = cddpi_exec_kernels(exec)->linear_weight(
@@ -178,7 +180,7 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct state *
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct lstm_cuda_state *state = opaque;
     void *dx = cddpi_exec_grad_input(exec, 0);
     cddp_status status = gate_gradients(exec, state);
 

@@ -11,16 +11,16 @@
 enum { PARTS = 8 /* of the samples */, LANES = CDDPI_NORM_LANES };
 
 /* How the tiles lie in the memory of a layout. */
-struct grid {
+struct norm_passes_grid {
     struct cddpi_nn_layout layout;
     size_t width;  /* channels that a vector has; 16 / width positions at a time */
     size_t across; /* tiles beside each other in a block */
     size_t tiles, parts;
 };
 
-static struct grid grid_of(const struct cddpi_nn_layout *layout)
+static struct norm_passes_grid grid_of(const struct cddpi_nn_layout *layout)
 {
-    struct grid grid = {.layout = *layout};
+    struct norm_passes_grid grid = {.layout = *layout};
     size_t block;
 
     if (layout->spatial == 1 && (layout->block == 1 || layout->block == layout->channels)) {
@@ -37,33 +37,34 @@ static struct grid grid_of(const struct cddpi_nn_layout *layout)
 }
 
 /* One tile of one part of the samples. */
-struct place {
+struct norm_passes_place {
     struct cddpi_norm_tile tile;
     size_t channel; /* that of lane 0 */
     size_t used;    /* channels; lanes without one have coefficients of 0 */
     size_t first;   /* element of the tile in the first sample of all */
 };
 
-static size_t channels_left(const struct grid *grid, size_t channel)
+static size_t channels_left(const struct norm_passes_grid *grid, size_t channel)
 {
     return grid->layout.channels > channel ? grid->layout.channels - channel : 0;
 }
 
 /* The first sample of part @p part. */
-static size_t begin_of(const struct grid *grid, size_t part)
+static size_t begin_of(const struct norm_passes_grid *grid, size_t part)
 {
     return part * grid->layout.samples / grid->parts;
 }
 
-static struct place place_of(const struct grid *grid, size_t index, size_t begin, size_t end)
+static struct norm_passes_place place_of(const struct norm_passes_grid *grid, size_t index,
+                                         size_t begin, size_t end)
 {
     const struct cddpi_nn_layout *layout = &grid->layout;
     size_t block = layout->block;
     size_t group = index / grid->across;
     size_t inside = index % grid->across * grid->width;
     size_t lanes = block - inside < grid->width ? block - inside : grid->width;
-    struct place place = {.channel = group * block + inside,
-                          .first = group * layout->spatial * block + inside};
+    struct norm_passes_place place = {.channel = group * block + inside,
+                                      .first = group * layout->spatial * block + inside};
     struct cddpi_norm_tile *tile = &place.tile;
     size_t left = channels_left(grid, place.channel);
 
@@ -86,22 +87,22 @@ static struct place place_of(const struct grid *grid, size_t index, size_t begin
 }
 
 /* Of all samples. */
-static struct place whole_of(const struct grid *grid, size_t index)
+static struct norm_passes_place whole_of(const struct norm_passes_grid *grid, size_t index)
 {
     return place_of(grid, index, 0, grid->layout.samples);
 }
 
-struct pass;
+struct norm_passes_pass;
 
 /* The coefficients of a tile, which are not read where there are none. */
-typedef void (*place_fn)(const struct pass *pass, const struct place *place,
+typedef void (*place_fn)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                          const struct cddpi_norm_lanes *lanes, double *partial);
 
 /* What the threads share; a pass uses what it needs. */
-struct pass {
-    struct grid grid;
+struct norm_passes_pass {
+    struct norm_passes_grid grid;
     place_fn sum; /* of a part of a tile, into `partial`; NULL: none */
-    void (*sum_up)(const struct pass *pass, size_t tile); /* when its parts are done */
+    void (*sum_up)(const struct norm_passes_pass *pass, size_t tile); /* when its parts are done */
     place_fn transform; /* then, of a part or of all of the tile; NULL: none */
     const struct cddpi_norm_affine *affine;
     const float *x;
@@ -112,23 +113,25 @@ struct pass {
     float *out;
 };
 
-static struct cddpi_norm_lanes lanes_of(const struct pass *pass, size_t tile, bool slopes);
+static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, size_t tile,
+                                        bool slopes);
 
-static double *partial_of(const struct pass *pass, size_t tile, size_t part)
+static double *partial_of(const struct norm_passes_pass *pass, size_t tile, size_t part)
 {
     return pass->partial + (tile * pass->grid.parts + part) * 2 * LANES;
 }
 
-static void sum_part(const struct pass *pass, size_t tile, size_t part,
+static void sum_part(const struct norm_passes_pass *pass, size_t tile, size_t part,
                      const struct cddpi_norm_lanes *lanes)
 {
-    const struct grid *grid = &pass->grid;
-    struct place place = place_of(grid, tile, begin_of(grid, part), begin_of(grid, part + 1));
+    const struct norm_passes_grid *grid = &pass->grid;
+    struct norm_passes_place place = place_of(grid, tile, begin_of(grid, part),
+                                              begin_of(grid, part + 1));
 
     pass->sum(pass, &place, lanes, partial_of(pass, tile, part));
 }
 
-static struct cddpi_norm_lanes lanes_of_sum(const struct pass *pass, size_t tile)
+static struct cddpi_norm_lanes lanes_of_sum(const struct norm_passes_pass *pass, size_t tile)
 {
     return pass->grad != NULL ? lanes_of(pass, tile, false)
                               : (struct cddpi_norm_lanes){.relu = false};
@@ -136,7 +139,7 @@ static struct cddpi_norm_lanes lanes_of_sum(const struct pass *pass, size_t tile
 
 static void sum_item(void *context, size_t item)
 {
-    const struct pass *pass = context;
+    const struct norm_passes_pass *pass = context;
     size_t tile = item / pass->grid.parts;
     struct cddpi_norm_lanes lanes = lanes_of_sum(pass, tile);
 
@@ -145,11 +148,12 @@ static void sum_item(void *context, size_t item)
 
 static void transform_item(void *context, size_t item)
 {
-    const struct pass *pass = context;
-    const struct grid *grid = &pass->grid;
+    const struct norm_passes_pass *pass = context;
+    const struct norm_passes_grid *grid = &pass->grid;
     size_t tile = item / grid->parts;
     size_t part = item % grid->parts;
-    struct place place = place_of(grid, tile, begin_of(grid, part), begin_of(grid, part + 1));
+    struct norm_passes_place place = place_of(grid, tile, begin_of(grid, part),
+                                              begin_of(grid, part + 1));
     struct cddpi_norm_lanes lanes = lanes_of(pass, tile, pass->grad != NULL);
 
     pass->transform(pass, &place, &lanes, NULL);
@@ -158,7 +162,7 @@ static void transform_item(void *context, size_t item)
 /* All of a tile, which is still in the cache when it is read again. */
 static void run_tile(void *context, size_t tile)
 {
-    const struct pass *pass = context;
+    const struct norm_passes_pass *pass = context;
     struct cddpi_norm_lanes lanes;
 
     if (pass->sum != NULL) {
@@ -169,14 +173,14 @@ static void run_tile(void *context, size_t tile)
         pass->sum_up(pass, tile);
     }
     if (pass->transform != NULL) {
-        struct place place = whole_of(&pass->grid, tile);
+        struct norm_passes_place place = whole_of(&pass->grid, tile);
 
         lanes = lanes_of(pass, tile, pass->grad != NULL);
         pass->transform(pass, &place, &lanes, NULL);
     }
 }
 
-static void run(struct pass *pass)
+static void run(struct norm_passes_pass *pass)
 {
     size_t items = pass->grid.tiles * pass->grid.parts;
 
@@ -197,15 +201,16 @@ static void run(struct pass *pass)
 
 size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout)
 {
-    struct grid grid = grid_of(layout);
+    struct norm_passes_grid grid = grid_of(layout);
 
     return grid.tiles * grid.parts * 2 * LANES;
 }
 
-static struct cddpi_norm_lanes lanes_of(const struct pass *pass, size_t tile, bool slopes)
+static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, size_t tile,
+                                        bool slopes)
 {
     const struct cddpi_norm_affine *affine = pass->affine;
-    struct place place = whole_of(&pass->grid, tile);
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
     struct cddpi_norm_lanes lanes = {.relu = affine->relu};
 
     for (size_t i = 0; i < place.used; i++) {
@@ -239,10 +244,10 @@ static struct cddpi_norm_lanes lanes_of(const struct pass *pass, size_t tile, bo
 }
 
 /* Both sums of lane @p c of a tile's first vector, over all parts and all lanes of the channel. */
-static void bring_together(const struct pass *pass, size_t tile, size_t c, double *sum,
+static void bring_together(const struct norm_passes_pass *pass, size_t tile, size_t c, double *sum,
                            double *other)
 {
-    const struct grid *grid = &pass->grid;
+    const struct norm_passes_grid *grid = &pass->grid;
 
     *sum = 0;
     *other = 0;
@@ -259,12 +264,13 @@ static void bring_together(const struct pass *pass, size_t tile, size_t c, doubl
 /* The first value of the channel: it is never further from the mean than the deviations' sum of
  * squares tells, so what the two sums lose when they are subtracted is bounded by their rounding in
  * float64 times the count of values. */
-static float pivot_of(const struct pass *pass, const struct place *place, size_t c)
+static float pivot_of(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                      size_t c)
 {
     return c < place->used ? pass->x[place->first + c] : 0;
 }
 
-static void sum_moments(const struct pass *pass, const struct place *place,
+static void sum_moments(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                         const struct cddpi_norm_lanes *lanes, double *partial)
 {
     float pivot[LANES];
@@ -276,10 +282,10 @@ static void sum_moments(const struct pass *pass, const struct place *place,
     cddpi_norm_kernels()->moments(pass->x, &place->tile, pivot, partial, partial + LANES);
 }
 
-static void sum_up_moments(const struct pass *pass, size_t tile)
+static void sum_up_moments(const struct norm_passes_pass *pass, size_t tile)
 {
     const struct cddpi_nn_layout *layout = &pass->grid.layout;
-    struct place place = whole_of(&pass->grid, tile);
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
     double count = (double)layout->samples * (double)layout->spatial;
 
     for (size_t i = 0; i < place.used; i++) {
@@ -293,10 +299,10 @@ static void sum_up_moments(const struct pass *pass, size_t tile)
     }
 }
 
-static void sum_up_values(const struct pass *pass, size_t tile)
+static void sum_up_values(const struct norm_passes_pass *pass, size_t tile)
 {
     const struct cddpi_nn_layout *layout = &pass->grid.layout;
-    struct place place = whole_of(&pass->grid, tile);
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
     double count = (double)layout->samples * (double)layout->spatial;
 
     for (size_t i = 0; i < place.used; i++) {
@@ -310,17 +316,17 @@ static void sum_up_values(const struct pass *pass, size_t tile)
 void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, double *partial,
                      double *sums)
 {
-    struct pass pass = {.grid = grid_of(layout),
-                        .sum = sum_moments,
-                        .sum_up = sum_up_values,
-                        .x = x,
-                        .partial = partial,
-                        .mean = sums};
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sum_moments,
+                                    .sum_up = sum_up_values,
+                                    .x = x,
+                                    .partial = partial,
+                                    .mean = sums};
 
     run(&pass);
 }
 
-static void normalize(const struct pass *pass, const struct place *place,
+static void normalize(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                       const struct cddpi_norm_lanes *lanes, double *partial)
 {
     (void)partial;
@@ -330,13 +336,13 @@ static void normalize(const struct pass *pass, const struct place *place,
 void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, double *partial,
                         double *mean, double *squares)
 {
-    struct pass pass = {.grid = grid_of(layout),
-                        .sum = sum_moments,
-                        .sum_up = sum_up_moments,
-                        .x = x,
-                        .partial = partial,
-                        .mean = mean,
-                        .squares = squares};
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sum_moments,
+                                    .sum_up = sum_up_moments,
+                                    .x = x,
+                                    .partial = partial,
+                                    .mean = mean,
+                                    .squares = squares};
 
     run(&pass);
 }
@@ -344,7 +350,7 @@ void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, do
 void cddpi_norm_normalize(const float *x, const struct cddpi_nn_layout *layout,
                           const struct cddpi_norm_affine *affine, float *out)
 {
-    struct pass pass = {
+    struct norm_passes_pass pass = {
         .grid = grid_of(layout), .transform = normalize, .affine = affine, .x = x, .out = out};
 
     run(&pass);
@@ -354,31 +360,31 @@ void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
                         const struct cddpi_norm_affine *affine, double *partial, double *mean,
                         double *variance, float *out)
 {
-    struct pass pass = {.grid = grid_of(layout),
-                        .sum = sum_moments,
-                        .sum_up = sum_up_moments,
-                        .transform = normalize,
-                        .affine = affine,
-                        .x = x,
-                        .partial = partial,
-                        .mean = mean,
-                        .squares = variance,
-                        .divides = true,
-                        .out = out};
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sum_moments,
+                                    .sum_up = sum_up_moments,
+                                    .transform = normalize,
+                                    .affine = affine,
+                                    .x = x,
+                                    .partial = partial,
+                                    .mean = mean,
+                                    .squares = variance,
+                                    .divides = true,
+                                    .out = out};
 
     run(&pass);
 }
 
-static void sum_products(const struct pass *pass, const struct place *place,
+static void sum_products(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                          const struct cddpi_norm_lanes *lanes, double *partial)
 {
     cddpi_norm_kernels()->products(pass->grad->dy, pass->x, &place->tile, lanes, partial,
                                    partial + LANES);
 }
 
-static void sum_up_products(const struct pass *pass, size_t tile)
+static void sum_up_products(const struct norm_passes_pass *pass, size_t tile)
 {
-    struct place place = whole_of(&pass->grid, tile);
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
 
     for (size_t i = 0; i < place.used; i++) {
         size_t c = place.channel + i;
@@ -391,7 +397,7 @@ static void sum_up_products(const struct pass *pass, size_t tile)
     }
 }
 
-static void gradient(const struct pass *pass, const struct place *place,
+static void gradient(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                      const struct cddpi_norm_lanes *lanes, double *partial)
 {
     (void)partial;
@@ -402,15 +408,15 @@ static void run_gradient(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, const struct cddpi_norm_grad *grad,
                          bool sums, float *out)
 {
-    struct pass pass = {.grid = grid_of(layout),
-                        .sum = sums ? sum_products : NULL,
-                        .sum_up = sums ? sum_up_products : NULL,
-                        .transform = out != NULL ? gradient : NULL,
-                        .affine = affine,
-                        .x = x,
-                        .partial = grad->partial,
-                        .grad = grad,
-                        .out = out};
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sums ? sum_products : NULL,
+                                    .sum_up = sums ? sum_up_products : NULL,
+                                    .transform = out != NULL ? gradient : NULL,
+                                    .affine = affine,
+                                    .x = x,
+                                    .partial = grad->partial,
+                                    .grad = grad,
+                                    .out = out};
 
     run(&pass);
 }

@@ -6,7 +6,7 @@
 #ifndef CDDPI_NN_OPS_NORM_PASSES_H
 #define CDDPI_NN_OPS_NORM_PASSES_H
 
-#include "kernels/cpu/layout.h"
+#include "kernels/cpu/cpu_layout.h"
 
 /* y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, then the relu. */
 struct cddpi_norm_affine {

@@ -2,14 +2,14 @@
  * ends flat and plain whatever the layout of its input. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/layout.h"
-#include "kernels/cpu/window.h"
+#include "kernels/cpu/cpu_layout.h"
+#include "kernels/cpu/cpu_window.h"
 #include "nn/cpu/dnnl.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
-#include "nn/ops/window.h"
+#include "nn/ops/window_op.h"
 
-struct state {
+struct pool_state {
     bool own; /* oneDNN has nothing but a reference */
     struct cddpi_nn_window window;
     struct cddpi_primitive forward, backward; /* not own */
@@ -23,7 +23,7 @@ static cddp_status window_shape(const struct cddpi_op *op, const struct cddpi_sh
     return cddpi_window_shape(op, out);
 }
 
-static void fini_primitives(struct state *state)
+static void fini_primitives(struct pool_state *state)
 {
     cddpi_primitive_fini(&state->forward);
     cddpi_primitive_fini(&state->backward);
@@ -68,7 +68,7 @@ static struct cddpi_dnnl_request describe_window(struct cddpi_plan *plan, int in
     return request;
 }
 
-static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
+static cddp_status plan_forward(struct pool_state *state, struct cddpi_dnnl *dnnl,
                                 struct cddpi_plan *plan, int index,
                                 const struct cddpi_dnnl_request *request)
 {
@@ -92,7 +92,7 @@ static cddp_status plan_forward(struct state *state, struct cddpi_dnnl *dnnl,
                : status;
 }
 
-static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
+static cddp_status plan_backward(struct pool_state *state, struct cddpi_dnnl *dnnl,
                                  struct cddpi_plan *plan, int index,
                                  struct cddpi_dnnl_request request)
 {
@@ -123,7 +123,7 @@ static cddp_status plan_backward(struct state *state, struct cddpi_dnnl *dnnl,
     return status;
 }
 
-static cddp_status plan_dnnl(struct state *state, struct cddpi_plan *plan, int index)
+static cddp_status plan_dnnl(struct pool_state *state, struct cddpi_plan *plan, int index)
 {
     struct cddpi_dnnl_request request = describe_window(plan, index);
     struct cddpi_dnnl *dnnl = NULL;
@@ -139,7 +139,7 @@ static cddp_status plan_dnnl(struct state *state, struct cddpi_plan *plan, int i
     return status;
 }
 
-static cddp_status plan_own(struct state *state, struct cddpi_plan *plan, int index)
+static cddp_status plan_own(struct pool_state *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t block = (size_t)cddpi_plan_input(plan, index, 0)->block;
@@ -172,7 +172,7 @@ static cddp_status plan_own(struct state *state, struct cddpi_plan *plan, int in
 
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
 {
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct pool_state *state = cddpi_zalloc(sizeof *state);
     struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status;
 
@@ -191,12 +191,12 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
     return status;
 }
 
-static void *workspace(const struct cddpi_exec *exec, const struct state *state)
+static void *workspace(const struct cddpi_exec *exec, const struct pool_state *state)
 {
     return state->workspace >= 0 ? cddpi_exec_buffer(exec, state->workspace) : NULL;
 }
 
-static cddp_status own_forward(const struct cddpi_exec *exec, const struct state *state)
+static cddp_status own_forward(const struct cddpi_exec *exec, const struct pool_state *state)
 {
     const float *x = cddpi_exec_input(exec, 0);
 
@@ -208,7 +208,7 @@ static cddp_status own_forward(const struct cddpi_exec *exec, const struct state
     return CDDP_OK;
 }
 
-static cddp_status own_backward(const struct cddpi_exec *exec, const struct state *state)
+static cddp_status own_backward(const struct cddpi_exec *exec, const struct pool_state *state)
 {
     const float *grad = cddpi_exec_grad_output(exec, 0);
     float *out = cddpi_exec_grad_input(exec, 0);
@@ -223,7 +223,7 @@ static cddp_status own_backward(const struct cddpi_exec *exec, const struct stat
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    struct state *state = opaque;
+    struct pool_state *state = opaque;
 
     if (state->own) {
         return own_forward(exec, state);
@@ -235,7 +235,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    struct state *state = opaque;
+    struct pool_state *state = opaque;
 
     if (state->own) {
         return own_backward(exec, state);

@@ -4,7 +4,7 @@
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
-struct state {
+struct pool_cuda_state {
     struct cddpi_cuda_pool shape;
     int places; /* buffer: where in its window each maximum was; -1: nobody asks */
 };
@@ -12,7 +12,7 @@ struct state {
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct state *state = cddpi_zalloc(sizeof *state);
+    struct pool_cuda_state *state = cddpi_zalloc(sizeof *state);
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pool: no memory for %zu bytes", sizeof *state);
@@ -37,14 +37,14 @@ static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
                              CDDPI_IN_BOTH, &state->places);
 }
 
-static void *places(const struct cddpi_exec *exec, const struct state *state)
+static void *places(const struct cddpi_exec *exec, const struct pool_cuda_state *state)
 {
     return state->places >= 0 ? cddpi_exec_buffer(exec, state->places) : NULL;
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct pool_cuda_state *state = opaque;
 
     return cddpi_exec_kernels(exec)->pool(cddpi_exec_device(exec), &state->shape,
                                           cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
@@ -53,7 +53,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
-    const struct state *state = opaque;
+    const struct pool_cuda_state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
 
     return grad_input == NULL

@@ -1,7 +1,7 @@
 /* relu.c - owns the relu that no other op does in its own pass. */
 #include "kernels/cpu/elementwise.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/plan/plan.h"
+#include "nn/plan/model_plan.h"
 
 static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out)

@@ -7,7 +7,7 @@
 #include "group/on_device.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
-#include "nn/ops/batch_norm.h"
+#include "nn/ops/batch_norm_op.h"
 
 /* How many numbers a rank sends in forward about a batch of so many channels; in backward it is one
  * less. */

@@ -26,11 +26,11 @@ int cddpi_arena_add(struct cddpi_arena *arena, size_t bytes, int first, int last
         arena->buffers = grown;
         arena->capacity = capacity;
     }
-    arena->buffers[arena->count] = (struct cddpi_buffer){.bytes = align(arena, bytes),
-                                                         .first = first,
-                                                         .last = last,
-                                                         .recomputed = -1,
-                                                         .root = arena->count};
+    arena->buffers[arena->count] = (struct cddpi_arena_buffer){.bytes = align(arena, bytes),
+                                                               .first = first,
+                                                               .last = last,
+                                                               .recomputed = -1,
+                                                               .root = arena->count};
     return arena->count++;
 }
 
@@ -44,7 +44,7 @@ int cddpi_arena_recomputed(struct cddpi_arena *arena, int buffer, int first, int
     return recomputed;
 }
 
-static struct cddpi_buffer *root_of(const struct cddpi_arena *arena, int buffer)
+static struct cddpi_arena_buffer *root_of(const struct cddpi_arena *arena, int buffer)
 {
     while (arena->buffers[buffer].root != buffer) {
         buffer = arena->buffers[buffer].root;
@@ -52,22 +52,22 @@ static struct cddpi_buffer *root_of(const struct cddpi_arena *arena, int buffer)
     return &arena->buffers[buffer];
 }
 
-const struct cddpi_buffer *cddpi_arena_root(const struct cddpi_arena *arena, int buffer)
+const struct cddpi_arena_buffer *cddpi_arena_root(const struct cddpi_arena *arena, int buffer)
 {
     return root_of(arena, buffer);
 }
 
 void cddpi_arena_extend(struct cddpi_arena *arena, int buffer, int last)
 {
-    struct cddpi_buffer *root = root_of(arena, buffer);
+    struct cddpi_arena_buffer *root = root_of(arena, buffer);
 
     root->last = last > root->last ? last : root->last;
 }
 
 void cddpi_arena_view(struct cddpi_arena *arena, int buffer, int base)
 {
-    struct cddpi_buffer *from = root_of(arena, buffer);
-    struct cddpi_buffer *to = root_of(arena, base);
+    struct cddpi_arena_buffer *from = root_of(arena, buffer);
+    struct cddpi_arena_buffer *to = root_of(arena, base);
 
     if (from == to) {
         return;
@@ -79,7 +79,7 @@ void cddpi_arena_view(struct cddpi_arena *arena, int buffer, int base)
 
 bool cddpi_arena_replace(struct cddpi_arena *arena, int buffer, int base, int time)
 {
-    const struct cddpi_buffer *to = root_of(arena, base);
+    const struct cddpi_arena_buffer *to = root_of(arena, base);
 
     if (to->last > time || to->bytes < arena->buffers[buffer].bytes) {
         return false;
@@ -88,7 +88,7 @@ bool cddpi_arena_replace(struct cddpi_arena *arena, int buffer, int base, int ti
     return true;
 }
 
-static bool alive_together(const struct cddpi_buffer *a, const struct cddpi_buffer *b)
+static bool alive_together(const struct cddpi_arena_buffer *a, const struct cddpi_arena_buffer *b)
 {
     return a->region == b->region && a->first <= b->last && b->first <= a->last;
 }
@@ -113,7 +113,7 @@ static int larger_first(const void *left, const void *right)
 /* The lowest offset for @p buffer beside those already placed. Whenever one is in the way the
  * search goes on behind it, so it ends after as many rounds as there are buffers. */
 static size_t lowest_offset(const struct cddpi_arena *arena, const struct order *placed,
-                            size_t placed_count, const struct cddpi_buffer *buffer)
+                            size_t placed_count, const struct cddpi_arena_buffer *buffer)
 {
     size_t offset = 0;
     bool moved;
@@ -121,7 +121,7 @@ static size_t lowest_offset(const struct cddpi_arena *arena, const struct order 
     do {
         moved = false;
         for (size_t i = 0; i < placed_count; i++) {
-            const struct cddpi_buffer *other = &arena->buffers[placed[i].buffer];
+            const struct cddpi_arena_buffer *other = &arena->buffers[placed[i].buffer];
 
             if (alive_together(buffer, other) && offset < other->offset + other->bytes &&
                 other->offset < offset + buffer->bytes) {
@@ -149,7 +149,7 @@ cddp_status cddpi_arena_place(struct cddpi_arena *arena)
     qsort(order, roots, sizeof *order, larger_first);
     memset(arena->bytes, 0, sizeof arena->bytes);
     for (size_t i = 0; i < roots; i++) {
-        struct cddpi_buffer *buffer = &arena->buffers[order[i].buffer];
+        struct cddpi_arena_buffer *buffer = &arena->buffers[order[i].buffer];
         size_t *bytes = &arena->bytes[buffer->region];
         size_t end;
 
@@ -168,13 +168,13 @@ cddp_status cddpi_arena_place(struct cddpi_arena *arena)
 bool cddpi_arena_valid(const struct cddpi_arena *arena)
 {
     for (int i = 0; i < arena->count; i++) {
-        const struct cddpi_buffer *a = &arena->buffers[i];
+        const struct cddpi_arena_buffer *a = &arena->buffers[i];
 
         if (a->offset % CDDPI_ALIGNMENT != 0 || a->offset + a->bytes > arena->bytes[a->region]) {
             return false;
         }
         for (int j = 0; j < i; j++) {
-            const struct cddpi_buffer *b = &arena->buffers[j];
+            const struct cddpi_arena_buffer *b = &arena->buffers[j];
 
             if (a->root == i && b->root == j && alive_together(a, b) &&
                 a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes) {

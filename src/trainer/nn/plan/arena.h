@@ -1,8 +1,8 @@
 /* arena.h - places buffers of known lifetimes in one arena, or in several regions.
  *
- * Time counts what ops do in a step: op i runs at i, the rest see schedule.c. A buffer is alive
- * from `first` to `last`, both included. A buffer may be made an alias of another: a view of it, or
- * its successor in place; they then share memory and lifetime. */
+ * Time counts what ops do in a step: op i runs at i, the rest see plan_schedule.c. A buffer is
+ * alive from `first` to `last`, both included. A buffer may be made an alias of another: a view of
+ * it, or its successor in place; they then share memory and lifetime. */
 #ifndef CDDPI_NN_PLAN_ARENA_H
 #define CDDPI_NN_PLAN_ARENA_H
 
@@ -21,7 +21,7 @@ enum cddpi_region {
     CDDPI_REGIONS
 };
 
-struct cddpi_buffer {
+struct cddpi_arena_buffer {
     size_t bytes;
     enum cddpi_region region;
     size_t offset; /* in its region, once placed */
@@ -31,7 +31,7 @@ struct cddpi_buffer {
 };
 
 struct cddpi_arena {
-    struct cddpi_buffer *buffers;
+    struct cddpi_arena_buffer *buffers;
     int count, capacity;
     size_t alignment;            /* of buffers; 0: CDDPI_ALIGNMENT, of which it is a multiple */
     size_t bytes[CDDPI_REGIONS]; /* once placed */
@@ -43,7 +43,7 @@ int cddpi_arena_add(struct cddpi_arena *arena, size_t bytes, int first, int last
  *  memory. */
 int cddpi_arena_recomputed(struct cddpi_arena *arena, int buffer, int first, int last);
 /** The buffer whose memory @p buffer has: itself, or what it is an alias of. */
-const struct cddpi_buffer *cddpi_arena_root(const struct cddpi_arena *arena, int buffer);
+const struct cddpi_arena_buffer *cddpi_arena_root(const struct cddpi_arena *arena, int buffer);
 /** Keep @p buffer's memory alive until @p last at least. */
 void cddpi_arena_extend(struct cddpi_arena *arena, int buffer, int last);
 /** Let @p buffer be a view of @p base, no longer than it. */

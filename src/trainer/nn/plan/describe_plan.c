@@ -69,7 +69,7 @@ static double passed_bytes(const struct cddpi_plan *plan, const struct cddpi_op 
 }
 
 /* One row of the table. */
-struct row {
+struct describe_plan_row {
     const struct cddpi_op *op;
     const char *what, *name, *reason;
     double seconds;
@@ -79,11 +79,11 @@ struct row {
 struct table {
     FILE *file;
     double total;
-    struct row *rows;
+    struct describe_plan_row *rows;
     int count;
 };
 
-static void add(struct table *table, struct row row)
+static void add(struct table *table, struct describe_plan_row row)
 {
     table->total += row.seconds;
     table->rows[table->count++] = row;
@@ -96,20 +96,20 @@ static void add_part(struct table *table, const struct cddpi_plan *plan,
     double work = op->ops->work != NULL ? plan->count * op->ops->work(op) : 0;
     double bytes = passed_bytes(plan, op);
 
-    add(table,
-        (struct row){.op = op,
-                     .what = part->what,
-                     .name = part->name,
-                     .reason = part->reason,
-                     .seconds = part->work / speeds->work + (bytes + part->copied) / speeds->bytes,
-                     .ideal = work / speeds->work + bytes / speeds->bytes});
+    add(table, (struct describe_plan_row){.op = op,
+                                          .what = part->what,
+                                          .name = part->name,
+                                          .reason = part->reason,
+                                          .seconds = part->work / speeds->work +
+                                                     (bytes + part->copied) / speeds->bytes,
+                                          .ideal = work / speeds->work + bytes / speeds->bytes});
 }
 
 static void add_own(struct table *table, const struct cddpi_op *op, const char *what,
                     const char *name, double seconds)
 {
-    add(table,
-        (struct row){.op = op, .what = what, .name = name, .seconds = seconds, .ideal = seconds});
+    add(table, (struct describe_plan_row){
+                   .op = op, .what = what, .name = name, .seconds = seconds, .ideal = seconds});
 }
 
 /* What an op does whose implementations the plan does not choose: products and loops of ours. A
@@ -167,7 +167,7 @@ static void write_rows(const struct table *table, int count)
     fprintf(table->file, "%-24s  %-32s  %-20s  %s\n", "layer", "part", "implementation",
             "expected ms");
     for (int i = 0; i < table->count; i++) {
-        const struct row *row = &table->rows[i];
+        const struct describe_plan_row *row = &table->rows[i];
 
         fprintf(table->file, "%-24s  %-32s  %-20s  %.3f\n", row->op->layer.name, row->what,
                 row->name, 1e3 * row->seconds);
@@ -180,7 +180,7 @@ static void write_rows(const struct table *table, int count)
 static void write_warnings(const struct table *table)
 {
     for (int i = 0; i < table->count; i++) {
-        const struct row *row = &table->rows[i];
+        const struct describe_plan_row *row = &table->rows[i];
 
         if (row->seconds < 2 * row->ideal || row->seconds < table->total / 20) {
             continue;

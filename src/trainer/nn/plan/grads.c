@@ -96,7 +96,7 @@ static bool takes_other(const struct cddpi_plan *plan, int index)
 static bool is_alone(const struct cddpi_plan *plan, int index, const struct cddpi_contribution *one)
 {
     int producer = graph_of(plan)->values[one->value].producer;
-    const struct cddpi_buffer *root = cddpi_arena_root(&plan->arena, one->buffer);
+    const struct cddpi_arena_buffer *root = cddpi_arena_root(&plan->arena, one->buffer);
 
     for (int i = 0; i < plan->contribution_count; i++) {
         const struct cddpi_contribution *two = &plan->contributions[i];

@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/foreign.h"
 #include "base/json.h"
-#include "checkpoint/file.h"
-#include "nn/weights/file.h"
+#include "checkpoint/checkpoint_file.h"
+#include "nn/weights/weights_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

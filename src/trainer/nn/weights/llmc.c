@@ -6,7 +6,7 @@
 #include "base/foreign.h"
 #include "base/mapped_file.h"
 #include "base/replace.h"
-#include "nn/weights/file.h"
+#include "nn/weights/weights_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

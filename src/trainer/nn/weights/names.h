@@ -4,7 +4,7 @@
 #ifndef CDDPI_NN_WEIGHTS_NAMES_H
 #define CDDPI_NN_WEIGHTS_NAMES_H
 
-#include "nn/weights/file.h"
+#include "nn/weights/weights_file.h"
 
 /* A tensor of the files. */
 struct cddpi_named_tensor {

@@ -6,7 +6,7 @@
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 #include "kernels/cpu/reduce.h"
-#include "nn/weights/file.h"
+#include "nn/weights/weights_file.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
-#include "nn/weights/file.h"
+#include "nn/weights/weights_file.h"
 
 #include <string.h>
 

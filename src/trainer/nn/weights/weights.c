@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
-#include "nn/weights/file.h"
+#include "nn/weights/weights_file.h"
 
 #include <string.h>
 #include <sys/stat.h>

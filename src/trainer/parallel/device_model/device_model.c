@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "parallel/device_model/state.h"
+#include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
 

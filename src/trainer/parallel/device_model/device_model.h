@@ -10,7 +10,7 @@
 #define CDDPI_PARALLEL_DEVICE_MODEL_DEVICE_MODEL_H
 
 #include "device/device.h"
-#include "parallel/memory.h"
+#include "parallel/parallel_memory.h"
 
 struct cddpi_device_model;
 

@@ -1,7 +1,7 @@
 /* gpu_passes.c - owns forward and backward of a part on a GPU: what is copied when, and what waits
  * for it. */
 #include "base/shape.h"
-#include "parallel/device_model/state.h"
+#include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "parallel/device_model/state.h"
+#include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
 

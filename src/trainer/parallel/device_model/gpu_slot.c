@@ -1,6 +1,6 @@
 /* gpu_slot.c - owns where a batch lies on a GPU from forward to backward, and in the pinned memory
  * that mirrors it: the batch's items, then the edges, each a value and its gradient. */
-#include "parallel/device_model/state.h"
+#include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
 

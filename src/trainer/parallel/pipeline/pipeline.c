@@ -9,13 +9,13 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 #include "parallel/device_trace.h"
 #include "parallel/pipeline/edge_buffer.h"
 
 #include <string.h>
 
-struct slot {
+struct pipeline_slot {
     struct cddpi_edge_buffer *in, *out; /* one an edge */
     int samples;                        /* that the buffers have room for */
 };
@@ -24,7 +24,7 @@ struct chunk {
     struct cddpi_model *model;
     const struct cddpi_edge *in, *out;
     size_t in_count, out_count;
-    struct slot *slots;
+    struct pipeline_slot *slots;
 };
 
 struct cddpi_pipeline {
@@ -40,7 +40,7 @@ struct cddpi_pipeline {
 };
 
 /* What one step, or one evaluation, works on. */
-struct run {
+struct pipeline_run {
     struct cddpi_pipeline *pipeline;
     const struct cddpi_batch *batches;
     const double *scales;
@@ -115,11 +115,12 @@ static bool wants_input(const struct cddpi_pipeline *pipeline,
 }
 
 /* Start to receive what an action needs. */
-static cddp_status start_input(const struct run *run, const struct cddpi_pipeline_action *action)
+static cddp_status start_input(const struct pipeline_run *run,
+                               const struct cddpi_pipeline_action *action)
 {
     struct cddpi_pipeline *pipeline = run->pipeline;
     struct chunk *chunk = &pipeline->chunks[action->chunk];
-    struct slot *slot = &chunk->slots[action->slot];
+    struct pipeline_slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
     cddp_status status = CDDP_OK;
@@ -143,11 +144,11 @@ static cddp_status start_input(const struct run *run, const struct cddpi_pipelin
 
 /* Wait until an action's input is there and the memory for its output is free. Gradients of
  * parameters have neither. */
-static cddp_status finish_messages(const struct run *run,
+static cddp_status finish_messages(const struct pipeline_run *run,
                                    const struct cddpi_pipeline_action *action)
 {
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
-    struct slot *slot = &chunk->slots[action->slot];
+    struct pipeline_slot *slot = &chunk->slots[action->slot];
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
     cddp_status status = CDDP_OK;
 
@@ -163,11 +164,12 @@ static cddp_status finish_messages(const struct run *run,
     return status;
 }
 
-static cddp_status start_output(const struct run *run, const struct cddpi_pipeline_action *action)
+static cddp_status start_output(const struct pipeline_run *run,
+                                const struct cddpi_pipeline_action *action)
 {
     struct cddpi_pipeline *pipeline = run->pipeline;
     struct chunk *chunk = &pipeline->chunks[action->chunk];
-    struct slot *slot = &chunk->slots[action->slot];
+    struct pipeline_slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
     bool forward = action->pass == CDDPI_PASS_FORWARD;
     cddp_status status = CDDP_OK;
@@ -214,7 +216,7 @@ static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 
 /* Room for @p samples. */
 static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chunk,
-                             struct slot *slot, int samples)
+                             struct pipeline_slot *slot, int samples)
 {
     cddp_status status;
 
@@ -275,12 +277,12 @@ static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi
 
 static cddp_status on_ready(void *context, size_t index)
 {
-    const struct run *run = context;
+    const struct pipeline_run *run = context;
 
     return run->ready(run->context, run->chunk, index);
 }
 
-static void bind_edges(struct chunk *chunk, const struct slot *slot)
+static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
 {
     for (size_t k = 0; k < chunk->in_count; k++) {
         cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_IN, k, slot->in[k].data, slot->in[k].grad);
@@ -291,7 +293,7 @@ static void bind_edges(struct chunk *chunk, const struct slot *slot)
     }
 }
 
-static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *action)
+static cddp_status compute(struct pipeline_run *run, const struct cddpi_pipeline_action *action)
 {
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     const struct cddpi_batch *batch = &run->batches[action->micro_batch];
@@ -322,7 +324,7 @@ static cddp_status compute(struct run *run, const struct cddpi_pipeline_action *
 }
 
 /* Its input is on its way already; that of the next one begins to come meanwhile. */
-static cddp_status act(struct run *run, const struct cddpi_pipeline_action *action,
+static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_action *action,
                        const struct cddpi_pipeline_action *next)
 {
     int64_t begun = cddpi_now_ns();
@@ -343,7 +345,7 @@ static cddp_status act(struct run *run, const struct cddpi_pipeline_action *acti
     return status;
 }
 
-static cddp_status act_all(struct run *run, const struct cddpi_pipeline_action *actions,
+static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline_action *actions,
                            size_t count)
 {
     cddp_status status = start_input(run, &actions[0]);
@@ -365,13 +367,13 @@ cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cd
                                 const double *scales, int count, cddpi_pipeline_ready_fn ready,
                                 void *context, struct cddpi_loss_result *out)
 {
-    struct run run = {.pipeline = pipeline,
-                      .batches = batches,
-                      .scales = scales,
-                      .training = true,
-                      .ready = ready,
-                      .context = context,
-                      .last = count - 1};
+    struct pipeline_run run = {.pipeline = pipeline,
+                               .batches = batches,
+                               .scales = scales,
+                               .training = true,
+                               .ready = ready,
+                               .context = context,
+                               .last = count - 1};
     struct cddpi_pipeline_shape shape = pipeline->shape;
     struct cddpi_pipeline_action *actions = NULL;
     size_t action_count = 0;
@@ -400,7 +402,7 @@ cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cd
 cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
                                     const struct cddpi_batch *batch, struct cddpi_loss_result *out)
 {
-    struct run run = {.pipeline = pipeline, .batches = batch, .training = false};
+    struct pipeline_run run = {.pipeline = pipeline, .batches = batch, .training = false};
     cddp_status status = make_room(pipeline, batch, 1);
 
     for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {

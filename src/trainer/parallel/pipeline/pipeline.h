@@ -7,7 +7,7 @@
 #define CDDPI_PARALLEL_PIPELINE_PIPELINE_H
 
 #include "nn/model.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 
 struct cddpi_pipeline;
 

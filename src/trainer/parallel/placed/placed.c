@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "parallel/placed/state.h"
+#include "parallel/placed/placed_state.h"
 
 #include <string.h>
 
@@ -310,7 +310,7 @@ int cddpi_placed_count(const struct cddpi_placed *placed)
 }
 
 /* What the thread of a segment's device is to make. */
-struct making {
+struct placed_making {
     struct cddpi_placed *placed;
     const struct cddpi_model_spec *spec;
     uint64_t seed;
@@ -321,7 +321,7 @@ struct making {
 /* The device's thread makes it, so that memory comes to lie near its processor. */
 static cddp_status make_part(int device, void *arg)
 {
-    const struct making *making = arg;
+    const struct placed_making *making = arg;
     struct cddpi_placed_part *part = &making->placed->parts[making->segment];
     struct cddpi_model_spec spec = *making->spec;
 
@@ -342,7 +342,7 @@ static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_mo
 
     for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
         struct cddpi_placed_part *part = &placed->parts[s];
-        struct making making = {placed, spec, seed, group, s};
+        struct placed_making making = {placed, spec, seed, group, s};
         const struct cddpi_model *inside;
 
         part->placed = placed;

@@ -10,8 +10,8 @@
 #define CDDPI_PARALLEL_PLACED_PLACED_H
 
 #include "device/parallel.h"
-#include "parallel/memory.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/parallel_memory.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 #include "parallel/placed/placement.h"
 
 struct cddpi_placed;

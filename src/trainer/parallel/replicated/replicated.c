@@ -2,7 +2,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "parallel/replicated/state.h"
+#include "parallel/replicated/replicated_state.h"
 
 #include <string.h>
 
@@ -73,7 +73,7 @@ void cddpi_replicated_add_memory(const struct cddpi_replicated *replicated,
 /* --- life --- */
 
 /* What a device's thread is to make. */
-struct making {
+struct replicated_making {
     struct cddpi_replicated *replicated;
     struct cddpi_model_spec spec;
     uint64_t seed;
@@ -83,7 +83,7 @@ struct making {
 
 static cddp_status make_on(int device, void *arg)
 {
-    const struct making *making = arg;
+    const struct replicated_making *making = arg;
     struct cddpi_model_spec spec = making->spec;
 
     spec.device = making->replicated->devices->cores[device].device;
@@ -113,8 +113,9 @@ static cddp_status make_grads(struct cddpi_replica *replica)
     return CDDP_OK;
 }
 
-static cddp_status make_one(struct cddpi_replicated *replicated, struct making *making, int device,
-                            struct cddpi_layer_range part, struct cddpi_device_model **out)
+static cddp_status make_one(struct cddpi_replicated *replicated, struct replicated_making *making,
+                            int device, struct cddpi_layer_range part,
+                            struct cddpi_device_model **out)
 {
     making->device = device;
     making->spec.part = part;
@@ -123,7 +124,7 @@ static cddp_status make_one(struct cddpi_replicated *replicated, struct making *
 }
 
 /* The layers before @p copied and those behind; behind the last one there is the loss alone. */
-static cddp_status make_rest(struct cddpi_replicated *replicated, struct making *making,
+static cddp_status make_rest(struct cddpi_replicated *replicated, struct replicated_making *making,
                              struct cddpi_layer_range copied, int layers)
 {
     struct cddpi_layer_range before = {0, copied.first};
@@ -147,7 +148,7 @@ static cddp_status make_models(struct cddpi_replicated *replicated,
                                const struct cddpi_model_spec *spec, uint64_t seed,
                                struct cddpi_layer_range copied)
 {
-    struct making making = {.replicated = replicated, .spec = *spec, .seed = seed};
+    struct replicated_making making = {.replicated = replicated, .spec = *spec, .seed = seed};
     bool has_params;
     int layers = 0;
     cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &layers);

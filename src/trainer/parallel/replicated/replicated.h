@@ -10,7 +10,7 @@
 #define CDDPI_PARALLEL_REPLICATED_REPLICATED_H
 
 #include "device/parallel.h"
-#include "parallel/memory.h"
+#include "parallel/parallel_memory.h"
 
 struct cddpi_replicated;
 

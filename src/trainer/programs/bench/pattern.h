@@ -4,7 +4,7 @@
 #ifndef CDDPI_PROGRAMS_BENCH_PATTERN_H
 #define CDDPI_PROGRAMS_BENCH_PATTERN_H
 
-#include "programs/bench/collectives.h"
+#include "programs/bench/bench_collectives.h"
 
 enum { CDDPI_BENCH_CHUNK = 4096 }; /* elements that are made at a time */
 

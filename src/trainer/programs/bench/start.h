@@ -2,7 +2,7 @@
 #ifndef CDDPI_PROGRAMS_BENCH_START_H
 #define CDDPI_PROGRAMS_BENCH_START_H
 
-#include "programs/bench/options.h"
+#include "programs/bench/bench_options.h"
 
 /** Become cddp-run, which starts this program with options->words on options->nproc ranks, or on
  *  those of options->hosts or options->hostfile. Returns only on failure: CDDP_ERR_NOT_FOUND (there

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/streams.h"
-#include "data/tokenizer/train.h"
+#include "data/tokenizer/tokenizer_train.h"
 #include "programs/tokenize/documents.h"
 
 static cddp_status count_words(struct cddpi_tokenize *run, struct cddpi_documents *documents,

@@ -2,8 +2,8 @@
 #ifndef CDDPI_PROGRAMS_TOKENIZE_RUN_H
 #define CDDPI_PROGRAMS_TOKENIZE_RUN_H
 
-#include "programs/tokenize/options.h"
-#include "programs/tokenize/progress.h"
+#include "programs/tokenize/tokenize_options.h"
+#include "programs/tokenize/tokenize_progress.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #include "train/config/syntax.h"
 
 #include "base/utf8.h"
-#include "train/config/file.h"
+#include "train/config/config_file.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/config/file.h"
+#include "train/config/config_file.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -21,17 +21,18 @@ enum {
 };
 
 /* What has been looked into. */
-struct walk {
+struct include_walk {
     const char *folder; /* of the file that the user named, to which libconfig has names relative */
     int folder_bytes;
     int files;
     size_t bytes;
 };
 
-static cddp_status check_text(struct walk *walk, const char *from, const char *text, int depth);
+static cddp_status check_text(struct include_walk *walk, const char *from, const char *text,
+                              int depth);
 
 /* A few files that include each other can stand for billions of includes. */
-static cddp_status count(struct walk *walk, const char *from, int line, size_t bytes)
+static cddp_status count(struct include_walk *walk, const char *from, int line, size_t bytes)
 {
     walk->files++;
     walk->bytes += bytes;
@@ -44,8 +45,8 @@ static cddp_status count(struct walk *walk, const char *from, int line, size_t b
     return CDDP_OK;
 }
 
-static cddp_status check_file(struct walk *walk, const char *from, int line, const char *name,
-                              int name_bytes, int depth)
+static cddp_status check_file(struct include_walk *walk, const char *from, int line,
+                              const char *name, int name_bytes, int depth)
 {
     const char *folder = walk->folder;
     int folder_bytes = walk->folder_bytes;
@@ -100,7 +101,8 @@ static const char *included_name(const char *text, int *out_bytes)
     return end != NULL ? name + 1 : NULL;
 }
 
-static cddp_status check_text(struct walk *walk, const char *from, const char *text, int depth)
+static cddp_status check_text(struct include_walk *walk, const char *from, const char *text,
+                              int depth)
 {
     int line = 1;
     cddp_status status = CDDP_OK;
@@ -123,8 +125,8 @@ static cddp_status check_text(struct walk *walk, const char *from, const char *t
 cddp_status cddpi_config_check_includes(const char *path, const char *text)
 {
     const char *slash = strrchr(path, '/');
-    struct walk walk = {.folder = path,
-                        .folder_bytes = slash != NULL ? (int)(slash - path) + 1 : 0};
+    struct include_walk walk = {.folder = path,
+                                .folder_bytes = slash != NULL ? (int)(slash - path) + 1 : 0};
 
     return check_text(&walk, path, text, 1);
 }

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "train/config/file.h"
+#include "train/config/config_file.h"
 
 #include <ctype.h>
 #include <stdbool.h>

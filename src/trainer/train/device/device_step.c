@@ -22,7 +22,7 @@ struct step_scalars {
 };
 
 /* When the parts of a step began in the compute stream. */
-struct times {
+struct device_step_times {
     struct cddpi_event **begun; /* two a micro-batch: forward, backward */
     int marks;
     struct cddpi_event *updating, *ended;
@@ -37,12 +37,12 @@ struct cddpi_device_step {
     struct step_scalars *host_scalars; /* pinned: copies of SLOTS updates */
     struct cddpi_event *copied[SLOTS];
     bool has_norm[SLOTS];
-    struct times times[SLOTS];
+    struct device_step_times times[SLOTS];
     int max_marks;
     uint64_t put, got; /* updates */
 };
 
-static cddp_status make_times(struct cddpi_device_step *step, struct times *times)
+static cddp_status make_times(struct cddpi_device_step *step, struct device_step_times *times)
 {
     const struct cddpi_device_ops *ops = step->device->ops;
     cddp_status status = CDDP_OK;
@@ -60,7 +60,7 @@ static cddp_status make_times(struct cddpi_device_step *step, struct times *time
     return status == CDDP_OK ? ops->event_create(step->device, true, &times->ended) : status;
 }
 
-static void drop_times(struct cddpi_device_step *step, struct times *times)
+static void drop_times(struct cddpi_device_step *step, struct device_step_times *times)
 {
     const struct cddpi_device_ops *ops = step->device->ops;
 
@@ -227,7 +227,7 @@ static cddp_status send_back(struct cddpi_device_step *step, bool has_norm)
 
 cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_mark mark)
 {
-    struct times *times;
+    struct device_step_times *times;
 
     if (step == NULL) {
         return CDDP_OK;
@@ -242,7 +242,7 @@ cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_ma
 
 cddp_status cddpi_device_step_begin_replay(struct cddpi_device_step *step)
 {
-    struct times *times = &step->times[step->put % SLOTS];
+    struct device_step_times *times = &step->times[step->put % SLOTS];
 
     times->marks = 1;
     return step->device->ops->record(step->device, times->begun[0], CDDPI_STREAM_COMPUTE);
@@ -278,7 +278,7 @@ cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_nor
                                   struct cddpi_step_mode mode)
 {
     struct cddpi_trainer *trainer = step->trainer;
-    struct times *times = &step->times[step->put % SLOTS];
+    struct device_step_times *times = &step->times[step->put % SLOTS];
     cddp_status status = step->device->ops->record(step->device, times->ended,
                                                    CDDPI_STREAM_COMPUTE);
 
@@ -296,7 +296,7 @@ cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_nor
 cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr, bool wants_norm,
                                      bool timed)
 {
-    struct times *times = &step->times[step->put % SLOTS];
+    struct device_step_times *times = &step->times[step->put % SLOTS];
     cddp_status status = step->device->ops->record(step->device, times->updating,
                                                    CDDPI_STREAM_COMPUTE);
 
@@ -322,7 +322,7 @@ static cddp_status add_time(const struct cddpi_device_step *step, struct cddpi_e
     return status;
 }
 
-static cddp_status take_times(const struct cddpi_device_step *step, struct times *times,
+static cddp_status take_times(const struct cddpi_device_step *step, struct device_step_times *times,
                               struct cddpi_step_result *out)
 {
     int parts = times->mode.replays ? 0 : times->marks;

@@ -10,7 +10,7 @@
 enum { SLOTS = 2 };
 
 /* Memory for one batch. */
-struct slot {
+struct prefetcher_slot {
     void *input; /* or tokens */
     int32_t *label;
     uint32_t *draws;            /* NULL: the model draws none */
@@ -28,7 +28,7 @@ struct cddpi_prefetcher {
     uint32_t timeout_ms;
     size_t input_bytes, labels; /* of a sample */
     uint64_t step;              /* of the next batch of the loader */
-    struct slot slots[SLOTS];
+    struct prefetcher_slot slots[SLOTS];
     unsigned fetched, taken; /* batches: copies begun, and given out */
     bool ended;              /* the loader had no more */
 };
@@ -39,7 +39,8 @@ static cddp_status allocate(struct cddpi_prefetcher *prefetcher, size_t bytes, c
     return prefetcher->device->ops->alloc(prefetcher->device, bytes, what, out);
 }
 
-static cddp_status make_draws(struct cddpi_prefetcher *prefetcher, int max_count, struct slot *slot)
+static cddp_status make_draws(struct cddpi_prefetcher *prefetcher, int max_count,
+                              struct prefetcher_slot *slot)
 {
     size_t bytes = cddpi_model_draw_words(prefetcher->model, max_count) * sizeof *slot->draws;
     void *memory = NULL;
@@ -59,7 +60,8 @@ static cddp_status make_draws(struct cddpi_prefetcher *prefetcher, int max_count
     return status;
 }
 
-static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count, struct slot *slot)
+static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
+                             struct prefetcher_slot *slot)
 {
     const struct cddpi_device_ops *ops = prefetcher->device->ops;
     size_t count = (size_t)max_count;
@@ -132,7 +134,7 @@ void cddpi_prefetcher_destroy(struct cddpi_prefetcher *prefetcher)
     }
     for (int i = 0; cddpi_device_is_async(prefetcher->device) && i < SLOTS; i++) {
         const struct cddpi_device_ops *ops = prefetcher->device->ops;
-        struct slot *slot = &prefetcher->slots[i];
+        struct prefetcher_slot *slot = &prefetcher->slots[i];
 
         if (slot->copied != NULL) { /* memory is released in the order of the compute stream */
             (void)ops->order(prefetcher->device, CDDPI_STREAM_COMPUTE, slot->copied);
@@ -170,7 +172,7 @@ static cddp_status copy(struct cddpi_prefetcher *prefetcher, void *to, const voi
 }
 
 /* Begin to copy what slot->batch has, and let slot->batch point at the copy. */
-static cddp_status send(struct cddpi_prefetcher *prefetcher, struct slot *slot)
+static cddp_status send(struct cddpi_prefetcher *prefetcher, struct prefetcher_slot *slot)
 {
     const struct cddpi_device_ops *ops = prefetcher->device->ops;
     struct cddpi_micro_batch *batch = &slot->batch;
@@ -225,8 +227,8 @@ static cddp_status load(struct cddpi_prefetcher *prefetcher, struct cddpi_micro_
  * free again from here on, so that copy must have ended: it has had a step's time. */
 static cddp_status fetch(struct cddpi_prefetcher *prefetcher)
 {
-    struct slot *slot = &prefetcher->slots[prefetcher->fetched % SLOTS];
-    struct slot *before = &prefetcher->slots[(prefetcher->fetched + 1) % SLOTS];
+    struct prefetcher_slot *slot = &prefetcher->slots[prefetcher->fetched % SLOTS];
+    struct prefetcher_slot *before = &prefetcher->slots[(prefetcher->fetched + 1) % SLOTS];
     struct cddpi_batch batch;
     cddp_status status = prefetcher->device->ops->wait(prefetcher->device, before->copied,
                                                        prefetcher->timeout_ms);
@@ -261,7 +263,7 @@ void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step)
 cddp_status cddpi_prefetcher_next(struct cddpi_prefetcher *prefetcher,
                                   struct cddpi_micro_batch *out)
 {
-    const struct slot *slot;
+    const struct prefetcher_slot *slot;
     cddp_status status = CDDP_OK;
 
     if (!cddpi_device_is_async(prefetcher->device)) {

@@ -8,7 +8,7 @@
 #ifndef CDDPI_TRAIN_DEVICE_PREFETCHER_H
 #define CDDPI_TRAIN_DEVICE_PREFETCHER_H
 
-#include "data/loader.h"
+#include "data/data_loader.h"
 #include "nn/model.h"
 
 struct cddpi_prefetcher;

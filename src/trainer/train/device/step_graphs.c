@@ -4,8 +4,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ddp/capture.h"
-#include "group/join/agree.h"
+#include "ddp/ddp_capture.h"
+#include "group/join/group_agree.h"
 #include "train/device/device_step.h"
 #include "train/device/graph_choice.h"
 #include "train/micro_batch.h"
@@ -16,7 +16,7 @@
 enum { MAX_KINDS = 16 };
 
 /* Micro-batches that put the same work into the streams. */
-struct kind {
+struct step_graphs_kind {
     int slot; /* of the prefetcher */
     bool first, last;
     bool even; /* gradients may be added up, not weighed */
@@ -26,7 +26,7 @@ struct kind {
 };
 
 struct captured {
-    struct kind kind;
+    struct step_graphs_kind kind;
     struct cddpi_group_capture graph;
 };
 
@@ -170,13 +170,13 @@ void cddpi_step_graphs_drop(struct cddpi_step_graphs *graphs)
     }
 }
 
-static bool same_kind(const struct kind *a, const struct kind *b)
+static bool same_kind(const struct step_graphs_kind *a, const struct step_graphs_kind *b)
 {
     return a->slot == b->slot && a->first == b->first && a->last == b->last && a->even == b->even &&
            a->norm == b->norm && a->count == b->count && a->share == b->share;
 }
 
-static struct captured *find(struct cddpi_step_graphs *graphs, const struct kind *kind)
+static struct captured *find(struct cddpi_step_graphs *graphs, const struct step_graphs_kind *kind)
 {
     for (int i = 0; i < graphs->count; i++) {
         if (same_kind(&graphs->captured[i].kind, kind)) {
@@ -186,7 +186,7 @@ static struct captured *find(struct cddpi_step_graphs *graphs, const struct kind
     return NULL;
 }
 
-static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_step *step,
+static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                             const struct cddpi_micro_batch *batch, uint64_t done)
 {
     cddp_status status = cddpi_trainer_run_micro_batch(trainer, step, batch, done);
@@ -198,7 +198,7 @@ static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_st
 
 /* The first micro-batch makes the copies of parameters that updates do not write. It must do so
  * even where an evaluation has made them since the last update, and again if the capture fails. */
-static void want_copies(struct cddpi_trainer *trainer, const struct kind *kind)
+static void want_copies(struct cddpi_trainer *trainer, const struct step_graphs_kind *kind)
 {
     if (kind->first) {
         cddpi_model_params_changed(trainer->model, true);
@@ -215,9 +215,10 @@ static cddp_status begin(struct cddpi_trainer *trainer)
 }
 
 /* On this rank alone. */
-static cddp_status capture(struct cddpi_step_graphs *graphs, const struct cddpi_step *step,
-                           const struct kind *kind, const struct cddpi_micro_batch *batch,
-                           uint64_t done, struct cddpi_group_capture *out)
+static cddp_status capture(struct cddpi_step_graphs *graphs, const struct cddpi_train_step *step,
+                           const struct step_graphs_kind *kind,
+                           const struct cddpi_micro_batch *batch, uint64_t done,
+                           struct cddpi_group_capture *out)
 {
     struct cddpi_trainer *trainer = graphs->trainer;
     struct cddpi_device *device = trainer->device;
@@ -296,8 +297,8 @@ static cddp_status fail_as_before(const struct cddpi_step_graphs *graphs)
 
 /* Only a step's last micro-batch has operations of the group: those before it are each rank's own
  * matter, and what they cannot capture is told with the last. */
-static cddp_status add(struct cddpi_step_graphs *graphs, const struct cddpi_step *step,
-                       const struct kind *kind, const struct cddpi_micro_batch *batch,
+static cddp_status add(struct cddpi_step_graphs *graphs, const struct cddpi_train_step *step,
+                       const struct step_graphs_kind *kind, const struct cddpi_micro_batch *batch,
                        uint64_t done, struct captured **out)
 {
     struct cddpi_trainer *trainer = graphs->trainer;
@@ -328,13 +329,13 @@ static cddp_status add(struct cddpi_step_graphs *graphs, const struct cddpi_step
 }
 
 cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
-                                          const struct cddpi_step *step,
+                                          const struct cddpi_train_step *step,
                                           const struct cddpi_micro_batch *batch, uint64_t done,
                                           enum cddpi_replay *out)
 {
     struct cddpi_trainer *trainer = graphs->trainer;
-    struct kind kind = {batch->slot, done == 0,    batch->last, batch->even,
-                        false,       batch->count, batch->share};
+    struct step_graphs_kind kind = {batch->slot, done == 0,    batch->last, batch->even,
+                                    false,       batch->count, batch->share};
     struct captured *captured;
     cddp_status status = CDDP_OK;
 

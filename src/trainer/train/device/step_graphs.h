@@ -46,7 +46,7 @@ enum cddpi_replay { CDDPI_REPLAYED, CDDPI_CAPTURED, CDDPI_NOT_REPLAYED };
  *  agreed. What has no capture yet gets one, which is then replayed. What cannot be captured on
  *  some rank is done at once, and so are all steps from then on. */
 CDDP_CHECKED cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
-                                                       const struct cddpi_step *step,
+                                                       const struct cddpi_train_step *step,
                                                        const struct cddpi_micro_batch *batch,
                                                        uint64_t done, enum cddpi_replay *out);
 

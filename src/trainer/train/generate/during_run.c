@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/watch/stop.h"
-#include "train/generate/model.h"
+#include "train/generate/generate_model.h"
 
 cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
 {

@@ -5,11 +5,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/device/host_copy.h"
-#include "train/generate/model.h"
+#include "train/generate/generate_model.h"
 #include "train/resume.h"
-#include "train/setup.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
+#include "train/train_setup.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/engines/placed/placed.h"
+#include "train/engines/placed/placed_engine.h"
 #include "train/engines/stages/stages.h"
 
 enum { PARTS = 6 }; /* of struct cddpi_held_memory, as they are named in the line */

@@ -2,7 +2,7 @@
 #ifndef CDDPI_TRAIN_REPORT_DEVICE_MEMORY_H
 #define CDDPI_TRAIN_REPORT_DEVICE_MEMORY_H
 
-#include "parallel/memory.h"
+#include "parallel/parallel_memory.h"
 #include "train/trainer.h"
 
 /** What each of this rank's devices holds now.

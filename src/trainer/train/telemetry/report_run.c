@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 /* What a rank tells of its device. */
-struct place {
+struct report_run_place {
     char unique[sizeof((struct cddpi_device *)NULL)->unique];
     double flops;
 };
 
-static bool is_first_there(const struct place *places, int rank)
+static bool is_first_there(const struct report_run_place *places, int rank)
 {
     for (int before = 0; before < rank; before++) {
         if (strcmp(places[before].unique, places[rank].unique) == 0) {
@@ -32,8 +32,8 @@ static bool is_first_there(const struct place *places, int rank)
 
 cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
 {
-    struct place own = {.flops = 0};
-    struct place *all;
+    struct report_run_place own = {.flops = 0};
+    struct report_run_place *all;
     double sum = 0;
     bool known = true;
     cddp_status status;

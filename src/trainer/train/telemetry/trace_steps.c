@@ -3,7 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "group/watch/trace.h"
+#include "group/watch/group_trace.h"
 
 /* Barriers in a row: whoever merges the traces knows from each that no rank left it before all had
  * come, so clocks are known to the time of the quickest. */

@@ -6,7 +6,7 @@
 #include "group/cuda/ipc/ipc.h"
 
 /* How an operation is cut. */
-struct run {
+struct chunked_run {
     const struct cddpi_group_op *op;
     size_t element;
     size_t blocks; /* that a piece brings: 1, or one for each rank */
@@ -19,18 +19,18 @@ struct run {
 };
 
 /* A piece: elements [at, at + count) of each block. */
-struct piece {
+struct chunked_piece {
     uint64_t number;
     size_t at, count;
 };
 
-static struct run cut(const struct cddpi_device_transport *transport,
-                      const struct cddpi_group_op *op)
+static struct chunked_run cut(const struct cddpi_device_transport *transport,
+                              const struct cddpi_group_op *op)
 {
     bool scatters = op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
                     op->kind == CDDPI_REDUCE_SCATTER;
     bool rooted = op->kind == CDDPI_REDUCE || op->kind == CDDPI_GATHER;
-    struct run run = {.op = op, .element = cddp_type_bytes(op->type)};
+    struct chunked_run run = {.op = op, .element = cddp_type_bytes(op->type)};
 
     run.blocks = scatters ? (size_t)transport->size : 1;
     run.stride = transport->window / run.blocks / IPC_GRAIN * IPC_GRAIN;
@@ -42,14 +42,14 @@ static struct run cut(const struct cddpi_device_transport *transport,
     return run;
 }
 
-static struct piece piece_of(const struct cddpi_device_transport *transport, const struct run *run,
-                             size_t t)
+static struct chunked_piece piece_of(const struct cddpi_device_transport *transport,
+                                     const struct chunked_run *run, size_t t)
 {
     size_t at = t * run->chunk;
     size_t left = run->op->count - at;
 
-    return (struct piece){atomic_load(&transport->pieces) + 1 + t, at,
-                          left < run->chunk ? left : run->chunk};
+    return (struct chunked_piece){atomic_load(&transport->pieces) + 1 + t, at,
+                                  left < run->chunk ? left : run->chunk};
 }
 
 static bool has_input(const struct cddpi_device_transport *transport,
@@ -61,7 +61,7 @@ static bool has_input(const struct cddpi_device_transport *transport,
 
 /* Bring all of a piece but the part, or the block, that only this rank needs. */
 static cddp_status bring_all(struct cddpi_device_transport *transport, cudaStream_t stream,
-                             const struct run *run, const struct piece *piece)
+                             const struct chunked_run *run, const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
     const char *in = (const char *)op->in + piece->at * run->element;
@@ -88,9 +88,10 @@ static cddp_status bring_all(struct cddpi_device_transport *transport, cudaStrea
 }
 
 /* Stage A. */
-static cddp_status bring(struct cddpi_device_transport *transport, const struct run *run, size_t t)
+static cddp_status bring(struct cddpi_device_transport *transport, const struct chunked_run *run,
+                         size_t t)
 {
-    struct piece piece = piece_of(transport, run, t);
+    struct chunked_piece piece = piece_of(transport, run, t);
     cudaStream_t stream = transport->staged ? transport->side_stream : transport->comm;
     cddp_status status = CDDP_OK;
 
@@ -121,8 +122,9 @@ static cddp_status bring(struct cddpi_device_transport *transport, const struct 
 }
 
 /* Where all ranks' input is: from byte @p offset of their windows; this rank's is at @p own. */
-static void inputs_of(const struct cddpi_device_transport *transport, const struct piece *piece,
-                      size_t offset, const char *own, const char **out)
+static void inputs_of(const struct cddpi_device_transport *transport,
+                      const struct chunked_piece *piece, size_t offset, const char *own,
+                      const char **out)
 {
     for (int r = 0; r < transport->size; r++) {
         out[r] = ipc_window(transport, r, piece->number) + offset;
@@ -132,8 +134,8 @@ static void inputs_of(const struct cddpi_device_transport *transport, const stru
 
 /* Reduce this rank's part of the piece into out, or into scratch if this rank wants no result; put
  * it into the window, in place of the input, for the peers. */
-static cddp_status reduce_part(struct cddpi_device_transport *transport, const struct run *run,
-                               const struct piece *piece)
+static cddp_status reduce_part(struct cddpi_device_transport *transport,
+                               const struct chunked_run *run, const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
     size_t start = run->small ? 0 : cddpi_ipc_part(transport, op, piece->count, transport->rank);
@@ -159,8 +161,8 @@ static cddp_status reduce_part(struct cddpi_device_transport *transport, const s
                           (end - start) * run->element);
 }
 
-static cddp_status reduce_block(struct cddpi_device_transport *transport, const struct run *run,
-                                const struct piece *piece)
+static cddp_status reduce_block(struct cddpi_device_transport *transport,
+                                const struct chunked_run *run, const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
     size_t at = ((size_t)transport->rank * op->count + piece->at) * run->element;
@@ -173,8 +175,8 @@ static cddp_status reduce_block(struct cddpi_device_transport *transport, const 
 }
 
 /* Copy the data for this rank from the window of rank @p from. */
-static cddp_status take(struct cddpi_device_transport *transport, const struct run *run,
-                        const struct piece *piece, int from)
+static cddp_status take(struct cddpi_device_transport *transport, const struct chunked_run *run,
+                        const struct chunked_piece *piece, int from)
 {
     const struct cddpi_group_op *op = run->op;
     bool gathers = op->kind == CDDPI_ALL_GATHER || op->kind == CDDPI_GATHER ||
@@ -197,8 +199,8 @@ static cddp_status take(struct cddpi_device_transport *transport, const struct r
 }
 
 /* Stage B, once all have arrived. */
-static cddp_status use(struct cddpi_device_transport *transport, const struct run *run,
-                       const struct piece *piece)
+static cddp_status use(struct cddpi_device_transport *transport, const struct chunked_run *run,
+                       const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
     cddp_status status = CDDP_OK;
@@ -222,8 +224,8 @@ static cddp_status use(struct cddpi_device_transport *transport, const struct ru
 }
 
 /* Stage C: copy the parts that peers have reduced. */
-static cddp_status collect(struct cddpi_device_transport *transport, const struct run *run,
-                           const struct piece *piece)
+static cddp_status collect(struct cddpi_device_transport *transport, const struct chunked_run *run,
+                           const struct chunked_piece *piece)
 {
     cddp_status status = cddpi_ipc_await(transport, transport->comm, IPC_DONE, piece->number);
 
@@ -241,9 +243,10 @@ static cddp_status collect(struct cddpi_device_transport *transport, const struc
 }
 
 /* Stages B and C. */
-static cddp_status finish(struct cddpi_device_transport *transport, const struct run *run, size_t t)
+static cddp_status finish(struct cddpi_device_transport *transport, const struct chunked_run *run,
+                          size_t t)
 {
-    struct piece piece = piece_of(transport, run, t);
+    struct chunked_piece piece = piece_of(transport, run, t);
     size_t slot = piece.number % IPC_SLOTS;
     cddp_status status = CDDP_OK;
 
@@ -276,7 +279,7 @@ static cddp_status finish(struct cddpi_device_transport *transport, const struct
 cddp_status cddpi_ipc_chunked(struct cddpi_device_transport *transport,
                               const struct cddpi_group_op *op)
 {
-    struct run run = cut(transport, op);
+    struct chunked_run run = cut(transport, op);
     cddp_status status = CDDP_OK;
 
     if (transport->staged) {

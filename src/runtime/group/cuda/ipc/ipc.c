@@ -15,7 +15,7 @@ enum { GRACE_MS = 1000 };
 /* How long close waits for streams that nothing of the transport holds up any more. */
 enum { DRAIN_MS = 10000 };
 
-struct intro {
+struct ipc_intro {
     int32_t pid;
 };
 
@@ -41,8 +41,8 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 /* Learn which processes the peers are; watch them from here on. */
 static cddp_status introduce(struct cddpi_device_transport *transport)
 {
-    struct intro own = {.pid = (int32_t)getpid()};
-    struct intro all[IPC_RANKS];
+    struct ipc_intro own = {.pid = (int32_t)getpid()};
+    struct ipc_intro all[IPC_RANKS];
     int pids[IPC_RANKS];
     cddp_status status = transport->params.exchange(transport->params.context, &own, sizeof own,
                                                     all);

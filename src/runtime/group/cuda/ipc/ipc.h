@@ -16,12 +16,12 @@
  * nothing and stage B writes results into the peers' memory.
  *
  * Flags are released when a peer is lost: see stream_flags.h. Messages (send and recv) go another
- * way, through p2p.h. */
+ * way, through group_cuda_p2p.h. */
 #ifndef CDDPI_GROUP_CUDA_IPC_H
 #define CDDPI_GROUP_CUDA_IPC_H
 
 #include "group/cuda/common.h"
-#include "group/cuda/p2p.h"
+#include "group/cuda/group_cuda_p2p.h"
 #include "group/cuda/stream_flags.h"
 
 #include <cuda.h>
@@ -140,7 +140,7 @@ void cddpi_ipc_release(struct cddpi_device_transport *transport);
 uint64_t cddpi_ipc_read(const struct cddpi_device_transport *transport, int rank,
                         enum ipc_flag flag);
 
-/* health.c: see struct cddpi_device_transport_ops */
+/* ipc_health.c: see struct cddpi_device_transport_ops */
 /** From here on, look whether the processes live. */
 void cddpi_ipc_watch(struct cddpi_device_transport *transport, const int *pids);
 cddp_status cddpi_ipc_poll(struct cddpi_device_transport *transport);
@@ -155,7 +155,7 @@ void cddpi_ipc_note_place(struct cddpi_device_transport *transport,
                           const struct ipc_segment *in_block, const void *in,
                           const struct ipc_segment *out_block, const void *out);
 
-/* memory.c */
+/* ipc_memory.c */
 /** Share device memory of @p bytes with all ranks. Collective; they succeed or fail together. */
 cddp_status cddpi_ipc_share(struct cddpi_device_transport *transport, size_t bytes, char **out_at);
 /** Close the peers' memory in @p at. */
@@ -170,7 +170,7 @@ const struct ipc_segment *cddpi_ipc_find(const struct cddpi_device_transport *tr
 void cddpi_ipc_close_retired(struct cddpi_device_transport *transport, bool all);
 void cddpi_ipc_free_retired(struct cddpi_device_transport *transport, bool all);
 
-/* reduce.c */
+/* ipc_reduce.c */
 /** The elements before rank @p rank's part of @p count. */
 size_t cddpi_ipc_part(const struct cddpi_device_transport *transport,
                       const struct cddpi_group_op *op, size_t count, int rank);

@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 
 /* A piece of an operation: every rank's part of it, in elements from the start of the input. */
-struct cut {
+struct deterministic_cut {
     const struct cddpi_group_op *op;
     size_t element;
     size_t starts[NCCL_MOST_RANKS];
@@ -24,10 +24,10 @@ static size_t least(size_t a, size_t b)
 
 /* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
  * block, which is its rank's. */
-static struct cut cut(const struct cddpi_device_transport *transport,
-                      const struct cddpi_group_op *op, size_t at, size_t count)
+static struct deterministic_cut cut(const struct cddpi_device_transport *transport,
+                                    const struct cddpi_group_op *op, size_t at, size_t count)
 {
-    struct cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
+    struct deterministic_cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
     size_t grains = (count * cut.element + NCCL_GRAIN - 1) / NCCL_GRAIN;
 
     for (int r = 0; r < transport->size; r++) {
@@ -47,7 +47,8 @@ static struct cut cut(const struct cddpi_device_transport *transport,
 }
 
 /* Receive all ranks' input of this rank's part into the rows of scratch. */
-static cddp_status collect(struct cddpi_device_transport *transport, const struct cut *cut)
+static cddp_status collect(struct cddpi_device_transport *transport,
+                           const struct deterministic_cut *cut)
 {
     struct nccl_transfer transfers[NCCL_MOST_RANKS];
 
@@ -63,8 +64,8 @@ static cddp_status collect(struct cddpi_device_transport *transport, const struc
     return cddpi_nccl_exchange(transport, transfers);
 }
 
-static cddp_status reduce(struct cddpi_device_transport *transport, const struct cut *cut,
-                          char *out)
+static cddp_status reduce(struct cddpi_device_transport *transport,
+                          const struct deterministic_cut *cut, char *out)
 {
     const struct cddpi_group_op *op = cut->op;
     const char *own = (const char *)op->in + cut->starts[transport->rank] * cut->element;
@@ -91,8 +92,8 @@ static cddp_status reduce(struct cddpi_device_transport *transport, const struct
 }
 
 /* Send the results to all ranks, or to root. */
-static cddp_status spread(struct cddpi_device_transport *transport, const struct cut *cut,
-                          const char *own)
+static cddp_status spread(struct cddpi_device_transport *transport,
+                          const struct deterministic_cut *cut, const char *own)
 {
     const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
@@ -114,7 +115,7 @@ static cddp_status spread(struct cddpi_device_transport *transport, const struct
 static cddp_status one_piece(struct cddpi_device_transport *transport,
                              const struct cddpi_group_op *op, size_t at, size_t count)
 {
-    struct cut piece = cut(transport, op, at, count);
+    struct deterministic_cut piece = cut(transport, op, at, count);
     bool wants = op->kind != CDDPI_REDUCE || transport->rank == op->root;
     size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[transport->rank];
     char *result = wants ? (char *)op->out + start * piece.element

@@ -8,7 +8,7 @@
 #define CDDPI_GROUP_CUDA_NCCL_NCCL_TRANSPORT_H
 
 #include "group/cuda/common.h"
-#include "group/cuda/p2p.h"
+#include "group/cuda/group_cuda_p2p.h"
 
 #include <cuda.h>
 #include <nccl.h>
@@ -116,13 +116,13 @@ struct cddpi_device_transport {
     struct cddpi_p2p *p2p; /* NULL with one rank: messages, which go past NCCL */
 };
 
-/* library.c */
+/* nccl_library.c */
 /** CDDP_ERR_UNAVAILABLE: the library is not there, is too old, or lacks a function. */
 cddp_status cddpi_nccl_load(const struct cddpi_device *device, struct nccl_library *out);
 /** "2.28.9" */
 void cddpi_nccl_version_text(int version, char *out, size_t bytes);
 
-/* call.c: NCCL, one thread at a time */
+/* nccl_call.c: NCCL, one thread at a time */
 /** Take the mutex; CDDP_ERR_CLOSED (and no mutex) after an abort. */
 cddp_status cddpi_nccl_enter(struct cddpi_device_transport *transport);
 void cddpi_nccl_leave(struct cddpi_device_transport *transport);
@@ -139,7 +139,7 @@ void cddpi_nccl_release_comm(struct cddpi_device_transport *transport,
 #define NCCL_CALL(transport, member, ...)                                                          \
     cddpi_nccl_await((transport), (transport)->nccl.member(__VA_ARGS__), #member)
 
-/* collective.c: with the mutex */
+/* nccl_collective.c: with the mutex */
 cddp_status cddpi_nccl_collective(struct cddpi_device_transport *transport,
                                   const struct cddpi_group_op *op);
 ncclDataType_t cddpi_nccl_type(cddp_type type);
@@ -147,11 +147,11 @@ ncclDataType_t cddpi_nccl_type(cddp_type type);
 cddp_status cddpi_nccl_gather_weights(struct cddpi_device_transport *transport,
                                       const struct cddpi_group_op *op);
 
-/* hosts.c */
+/* nccl_hosts.c */
 /** Before NCCL's first call for a communicator. */
 void cddpi_nccl_tell_hosts(const struct cddpi_device_open_params *params);
 
-/* exchange.c: with the mutex */
+/* nccl_exchange.c: with the mutex */
 /* What goes to and comes from each rank in one exchange; 0 bytes: nothing. */
 struct nccl_transfer {
     const char *out;
@@ -177,7 +177,7 @@ cddp_status cddpi_nccl_connect(struct cddpi_device_transport *transport);
 /** A new communicator, if any rank's is suspect. Collective; there is no capture. */
 cddp_status cddpi_nccl_recover(struct cddpi_device_transport *transport);
 
-/* memory.c */
+/* nccl_memory.c */
 cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *transport, size_t bytes, void **out);
 void cddpi_nccl_free(struct cddpi_device_transport *transport, void *memory);
 

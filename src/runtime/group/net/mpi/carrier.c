@@ -1,7 +1,7 @@
 /* carrier.c - the carrier `mpi`: a transfer is an MPI_Isend() or MPI_Irecv(), or several, where it
  * is to be cut, or an int cannot count its bytes. Those of one transfer have one tag, and MPI takes
  * them in the order in which they were posted. */
-#include "group/net/mpi/internal.h"
+#include "group/net/mpi/mpi_internal.h"
 
 #include "base/clock.h"
 

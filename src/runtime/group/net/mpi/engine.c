@@ -3,7 +3,7 @@
  *
  * MPI_Init_thread() and MPI_Finalize() are called by one thread, which does nothing else: both wait
  * for other processes, and the first of them may wait in vain, for one that lacks this module. */
-#include "group/net/mpi/internal.h"
+#include "group/net/mpi/mpi_internal.h"
 
 #include "base/clock.h"
 
@@ -17,15 +17,16 @@
 
 const struct cddpi_mpi_host *cddpi_mpi_host;
 
-enum phase { UNTOUCHED, STARTING, UP, FAILED, ENDING, ENDED };
+enum engine_phase { UNTOUCHED, STARTING, UP, FAILED, ENDING, ENDED };
 
 static struct {
     pthread_mutex_t calls; /* held around MPI's functions */
     bool is_over;          /* with `calls` held: MPI is being ended, here */
     pthread_mutex_t lock;  /* of what follows */
     pthread_cond_t changed;
-    enum phase phase; /* of what this file does: UNTOUCHED where the program has started MPI */
-    int provided;     /* by MPI_Init_thread(), or its error in phase FAILED */
+    enum engine_phase
+        phase;    /* of what this file does: UNTOUCHED where the program has started MPI */
+    int provided; /* by MPI_Init_thread(), or its error in phase FAILED */
     pid_t pid;
     atomic_bool is_given_up;
 } engine = {.calls = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -157,7 +158,7 @@ cddp_status cddpi_mpi_probe(void)
     return CDDP_OK;
 }
 
-static void set_phase(enum phase phase)
+static void set_phase(enum engine_phase phase)
 {
     engine.phase = phase;
     pthread_cond_broadcast(&engine.changed);

@@ -1,5 +1,5 @@
 /* requests.c - the arrays of requests that are under way: they grow, and never shrink. */
-#include "group/net/mpi/internal.h"
+#include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"
 

@@ -1,6 +1,6 @@
 /* world.c - what all processes that mpirun has started can do together by MPI, before they have a
  * group: enough to meet in a store. Nobody waits beyond the deadline. */
-#include "group/net/mpi/internal.h"
+#include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

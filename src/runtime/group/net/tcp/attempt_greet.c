@@ -38,7 +38,7 @@ static void describe_way(const struct tcp_attempt *attempt, struct tcp_pair *pai
 /* The connection is open: it is the pair's from now on. */
 static void use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 {
-    struct cddpi_stream stream = {attempt->fd, attempt->cipher};
+    struct cddpi_store_stream stream = {attempt->fd, attempt->cipher};
 
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, attempt->fd, NULL);
     attempt->fd = -1;

@@ -2,7 +2,7 @@
 #include "group/net/tcp/frame.h"
 
 #include "group/net/carrier.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <errno.h>
 #include <sodium.h>

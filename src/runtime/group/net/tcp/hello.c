@@ -1,7 +1,7 @@
 /* hello.c - writes and reads the greeting of a connection between hosts; no I/O. */
 #include "group/net/tcp/hello.h"
 
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <sodium.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@ void cddpi_tcp_prepare_sleep(struct cddpi_carrier *tcp);
 /** Close the data connections, when the thread has ended. */
 void cddpi_tcp_data_close(struct cddpi_carrier *tcp);
 
-/* health.c */
+/* tcp_health.c */
 cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp);
 void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes);
 void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure);

@@ -123,7 +123,7 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
 }
 
 static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
-                         struct cddpi_stream *stream)
+                         struct cddpi_store_stream *stream)
 {
     struct tcp_control *control = cddpi_zalloc(sizeof *control);
 
@@ -140,7 +140,7 @@ static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
 
 /* Hand a data connection to the caller's thread. */
 static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                      struct cddpi_stream *stream, const struct cddpi_session *session)
+                      struct cddpi_store_stream *stream, const struct cddpi_session *session)
 {
     struct tcp_socket *socket = cddpi_zalloc(sizeof *socket);
 
@@ -163,7 +163,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
 }
 
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct cddpi_stream *stream, const struct cddpi_session *session)
+                         struct cddpi_store_stream *stream, const struct cddpi_session *session)
 {
     bool is_first = pair->filled == 0;
     bool filled = slot == TCP_CONTROL_SLOT ? fill_control(tcp, pair, stream)

@@ -12,31 +12,31 @@
 #include <unistd.h>
 
 /* One attempt; fd is -1 once it has failed, with the reason. */
-struct attempt {
+struct reach_attempt {
     int fd;
     int error;
 };
 
-static struct attempt begin(const struct tcp_address *to, uint16_t port)
+static struct reach_attempt begin(const struct tcp_address *to, uint16_t port)
 {
     struct sockaddr_storage address;
     socklen_t bytes = cddpi_tcp_sockaddr(to, port, &address);
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0) {
-        return (struct attempt){-1, errno};
+        return (struct reach_attempt){-1, errno};
     }
     if (connect(fd, (const void *)&address, bytes) != 0 && errno != EINPROGRESS) {
-        struct attempt failed = {-1, errno};
+        struct reach_attempt failed = {-1, errno};
 
         close(fd);
         return failed;
     }
-    return (struct attempt){fd, 0};
+    return (struct reach_attempt){fd, 0};
 }
 
 /* Whether an attempt has succeeded. One that failed is closed. */
-static bool look(struct attempt *attempt)
+static bool look(struct reach_attempt *attempt)
 {
     socklen_t bytes = sizeof attempt->error;
 
@@ -50,7 +50,7 @@ static bool look(struct attempt *attempt)
 }
 
 /* Which attempt succeeds first; -1: none until the deadline. */
-static int await_first(struct attempt *attempts, int count, int64_t deadline_ns)
+static int await_first(struct reach_attempt *attempts, int count, int64_t deadline_ns)
 {
     for (;;) {
         struct pollfd polled[TCP_MAX_ADDRESSES];
@@ -81,7 +81,7 @@ static void write_host(const struct tcp_address *address, char out[TCP_HOST_TEXT
 }
 
 static cddp_status fail_unreachable(const struct tcp_offer *peer, const int *order, int count,
-                                    const struct attempt *attempts, uint32_t timeout_ms)
+                                    const struct reach_attempt *attempts, uint32_t timeout_ms)
 {
     char tried[1200] = "";
     size_t used = 0;
@@ -102,7 +102,7 @@ static cddp_status fail_unreachable(const struct tcp_offer *peer, const int *ord
 cddp_status cddpi_tcp_reachable(const struct tcp_offer *peer, uint32_t timeout_ms,
                                 char out[TCP_HOST_TEXT_BYTES])
 {
-    struct attempt attempts[TCP_MAX_ADDRESSES];
+    struct reach_attempt attempts[TCP_MAX_ADDRESSES];
     struct tcp_offer own = {0};
     int order[TCP_MAX_ADDRESSES];
     int count;

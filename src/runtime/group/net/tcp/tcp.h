@@ -19,7 +19,7 @@
 #include "group/net/tcp/buffer.h"
 #include "group/net/tcp/frame.h"
 #include "group/net/tcp/hello.h"
-#include "store/stream.h"
+#include "store/store_stream.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -57,7 +57,7 @@ struct tcp_list {
 
 /* A data connection. The caller's thread's, once it has arrived. */
 struct tcp_socket {
-    struct cddpi_stream stream;
+    struct cddpi_store_stream stream;
     struct tcp_pair *pair;
     unsigned slot;
     struct tcp_link *link;
@@ -114,7 +114,7 @@ enum tcp_watched {
 struct tcp_control {
     enum tcp_watched watched;
     struct tcp_pair *pair;
-    struct cddpi_stream stream;
+    struct cddpi_store_stream stream;
     bool is_open;
     size_t in_bytes, out_begin, out_end;
     struct cddpi_silence silence;
@@ -229,7 +229,7 @@ void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bo
                             const char *why);
 /** Use an open connection for @p slot: this takes over @p stream. @p session: its greeting. */
 void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
-                         struct cddpi_stream *stream, const struct cddpi_session *session);
+                         struct cddpi_store_stream *stream, const struct cddpi_session *session);
 
 /** Let the thread look at what has changed. Any thread, also without the lock. */
 void cddpi_tcp_wake(struct cddpi_carrier *tcp);

@@ -36,7 +36,7 @@ CDDP_CHECKED cddp_status cddpi_gan_discriminate(struct cddpi_trainer *trainer,
  *  @param out_norm  On a device of the discriminator's gradients, if the step is reported; else
  *                   left as it is: its update has told. */
 CDDP_CHECKED cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer,
-                                            const struct cddpi_step *step, double *out_norm);
+                                            const struct cddpi_train_step *step, double *out_norm);
 /** Take what the passes of step @p step (from 1) found, the oldest one whose passes were not taken,
  *  into the interval and the means; on a device with what the generator's update took. The
  *  discriminator's update is the caller's. */

@@ -1,6 +1,6 @@
 /* means.c - owns what the passes of a step found, which a device tells a step later, and the
  * means of it. */
-#include "train/engines/gan/state.h"
+#include "train/engines/gan/gan_state.h"
 #include "train/micro_batch.h"
 
 #include <math.h>

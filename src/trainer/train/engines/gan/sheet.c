@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/replace.h"
-#include "train/engines/gan/state.h"
+#include "train/engines/gan/gan_state.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define CDDPI_TRAIN_STAGES_DIVISION_H
 
 #include "nn/model.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 #include "train/config/config.h"
 
 /** The shape of the pipeline; its micro-batches are those of a full step. */

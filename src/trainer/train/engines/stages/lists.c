@@ -2,12 +2,12 @@
  * a checkpoint of the whole model has them. Their data stay where they are. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/engines/stages/state.h"
+#include "train/engines/stages/stages_state.h"
 
 #include <string.h>
 
 /* A tensor's line in a message; its name comes behind all of them. */
-struct line {
+struct lists_line {
     int64_t shape[CDDP_MAX_DIMS];
     int32_t type, dims;
     int32_t chunk; /* of the model's, -1: of the optimizer's */
@@ -114,7 +114,7 @@ void cddpi_stages_release_list(struct cddpi_stage_list *list)
 
 static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *list)
 {
-    struct line *lines = cddpi_zalloc_array(list->count + 1, sizeof *lines);
+    struct lists_line *lines = cddpi_zalloc_array(list->count + 1, sizeof *lines);
     int64_t head[2] = {(int64_t)list->count, 0};
     char *names;
     size_t used = 0;
@@ -133,10 +133,10 @@ static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *l
     for (size_t i = 0; i < list->count; i++) {
         const cddp_tensor *tensor = &list->tensors[i];
 
-        lines[i] = (struct line){.type = (int32_t)tensor->type,
-                                 .dims = tensor->dims,
-                                 .chunk = list->chunks[i],
-                                 .is_buffer = list->is_buffer[i]};
+        lines[i] = (struct lists_line){.type = (int32_t)tensor->type,
+                                       .dims = tensor->dims,
+                                       .chunk = list->chunks[i],
+                                       .is_buffer = list->is_buffer[i]};
         memcpy(lines[i].shape, tensor->shape, sizeof lines[i].shape);
         memcpy(names + used, tensor->name, strlen(tensor->name) + 1);
         used += strlen(tensor->name) + 1;
@@ -157,7 +157,7 @@ static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage
 {
     int64_t head[2] = {0, 0};
     cddp_status status = cddp_recv(group, head, 2, CDDP_I64, stage, NULL);
-    struct line *lines = cddpi_zalloc_array((size_t)head[0] + 1, sizeof *lines);
+    struct lists_line *lines = cddpi_zalloc_array((size_t)head[0] + 1, sizeof *lines);
     const char *name;
 
     if (status == CDDP_OK) {

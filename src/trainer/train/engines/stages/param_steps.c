@@ -3,7 +3,7 @@
  * all, in the order of the whole model's layers, tied parameters once. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/engines/stages/state.h"
+#include "train/engines/stages/stages_state.h"
 
 #include <string.h>
 

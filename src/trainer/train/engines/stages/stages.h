@@ -31,7 +31,7 @@ void cddpi_stages_params_moved(struct cddpi_trainer *trainer);
 
 /** Forward and backward of all micro-batches of a step, and the mean over replicas. Collective. */
 CDDP_CHECKED cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer,
-                                              struct cddpi_step *step);
+                                              struct cddpi_train_step *step);
 /** Bytes of values and gradients that this rank holds for messages; 0 with a whole model. */
 size_t cddpi_stages_edge_bytes(const struct cddpi_trainer *trainer);
 /** One batch of test data; @p out is zero where the losses are not. */

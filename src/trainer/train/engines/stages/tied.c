@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/shape.h"
-#include "train/engines/stages/state.h"
+#include "train/engines/stages/stages_state.h"
 
 #include <string.h>
 
