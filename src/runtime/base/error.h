@@ -26,6 +26,25 @@ struct cddpi_failure {
 /** This thread's last failure; valid, and the same, until its next one. */
 const struct cddpi_failure *cddpi_last_failure(void);
 
+/** Leave this function with the status of @p call unless it is CDDP_OK. The call has worded its
+ * failure. */
+#define CDDPI_TRY(call)                                                                            \
+    do {                                                                                           \
+        const cddp_status tried_ = (call);                                                         \
+        if (tried_ != CDDP_OK) {                                                                   \
+            return tried_;                                                                         \
+        }                                                                                          \
+    } while (0)
+
+/** The same where something is to be undone: keep the status in @p status and go to @p label. */
+#define CDDPI_TRY_GOTO(label, status, call)                                                        \
+    do {                                                                                           \
+        (status) = (call);                                                                         \
+        if ((status) != CDDP_OK) {                                                                 \
+            goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
 /** Store the text of a failure and return @p status, so that a caller can `return cddpi_fail(...)`.
  */
 cddp_status cddpi_fail(cddp_status status, const char *format, ...)
