@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A manual page's text with the environment variables that src/base/env.h lists, at @ENVIRONMENT@.
+"""A manual page's text with the environment variables that src/runtime/base/env.h lists, at @ENVIRONMENT@.
 Usage: environment_page.py PAGE ENV_H > FILLED_PAGE"""
 import re, sys
 

@@ -1,7 +1,7 @@
 /* check_machine.c - owns what --check says of processors, memory, limits and processes. */
-#include "info.h"
+#include "launcher/info.h"
 
-#include "cores.h"
+#include "launcher/supervise/rank_cores.h"
 
 #include "base/child.h"
 #include "base/interface.h"
@@ -83,7 +83,7 @@ static void print_simd(void)
 
 void cddpi_check_processors(void)
 {
-    struct cddpi_cores cores;
+    struct cddpi_rank_cores cores;
     struct cddpi_core_share all;
     char text[512];
     char usable[640];

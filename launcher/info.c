@@ -1,5 +1,5 @@
 /* info.c - owns the table of --env, and the libraries and GPUs that --check looks for. */
-#include "info.h"
+#include "launcher/info.h"
 
 #include "cddp_config.h"
 
@@ -8,7 +8,7 @@
 #include "base/module_loader.h"
 #include "base/streams.h"
 #include "device/device.h"
-#include "group/launch_node.h"
+#include "group/launch/launch_node.h"
 #include "store/cipher.h"
 #include "store/encryption.h"
 

@@ -1,7 +1,7 @@
 /* main.c - the program cddp-run. */
-#include "info.h"
-#include "launch.h"
-#include "options.h"
+#include "launcher/info.h"
+#include "launcher/run_options.h"
+#include "launcher/supervise/launch.h"
 
 #include "base/stack.h"
 #include "base/streams.h"

@@ -30,7 +30,7 @@ BUCKET_MB = {"mlp": {"none": 25, "10gbit": 25, "1gbit": 1, "100mbit": 1},  # PyT
 VARIANTS = {"f32": [], "whole": ["ddp.shard_optimizer=false"], "bf16": ["ddp.shard_optimizer=false", "ddp.wire=bf16"]}
 PORT = 29600
 TARGETS = ("src/cddp-bench", "src/cddp-train", "launcher/cddp-run", "tests/bench_carrier", "tests/bench_footprint")
-MPI_MODULE = "src/group/net/mpi/libcddp-mpi.so"
+MPI_MODULE = "src/runtime/group/net/mpi/libcddp-mpi.so"
 
 
 class Hosts:

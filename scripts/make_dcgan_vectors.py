@@ -4,7 +4,7 @@
 
     make_dcgan_vectors.py > tests/vectors/dcgan_vectors.txt      (needs numpy and torch; the test needs neither)
 
-First weights and latent vectors are what cddp draws (src/nn/params.c, src/train/gan/passes.c), images those of
+First weights and latent vectors are what cddp draws (src/trainer/nn/model_params.c, src/trainer/train/engines/gan/gan_passes.c), images those of
 tests/train/test_gan.c. Several ranks are pieces of a batch that normalise alone, and whose losses are weighted by their
 samples, as DistributedDataParallel does it. It is checked that float32 follows float64: the numbers are no matter of
 rounding.

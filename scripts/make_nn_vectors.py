@@ -3,7 +3,7 @@
 
     make_nn_vectors.py > tests/vectors/nn_vectors.txt        (needs numpy and torch; tests need neither)
 
-Initial parameters and data come from the same Philox streams as in src/nn/params.c and
+Initial parameters and data come from the same Philox streams as in src/trainer/nn/model_params.c and
 tests/support/nn.h, written down here a second time.
 """
 import numpy as np

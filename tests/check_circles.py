@@ -3,7 +3,7 @@
 
 Usage: check_circles.py BUILD_DIR FOLDER MAX
 
-FOLDER is one of the source ("src/train"), whose objects BUILD_DIR has; files in folders below it
+FOLDER is one of the source ("src/trainer/train"), whose objects BUILD_DIR has; files in folders below it
 count, too. A circle is a strongly connected component: files each of which leads to each other one
 by calls, or by use of data. Fails where one has more than MAX files. Prints all circles, with the
 symbols that make them."""

@@ -3,7 +3,7 @@
 # truly differs is a row of operations, a table of an op's kernels, or cddpi_device_is_async(). This finds the old ways
 # to ask whether there is a GPU. Usage: check_devices.sh SOURCE_ROOT
 cd "$1" || exit 1
-folders='src/checkpoint src/data src/ddp src/group src/nn src/optim src/train'
+folders='src/runtime/checkpoint src/trainer/data src/runtime/ddp src/runtime/group src/trainer/nn src/trainer/optim src/trainer/train'
 pointer='\b(cuda|device|device_step)'
 bad=0
 
@@ -19,9 +19,9 @@ refuse() {
 
 # What a model has on a CUDA device only is that file's; group.h has the group's one question; create.c reads options.
 refuse "$pointer *[!=]= *NULL|NULL *[!=]= *[a-z_>.-]*$pointer\b" \
-    'asks whether a device is NULL' 'src/nn/cuda/model_cuda\.c|src/group/(group\.h|create\.c)'
+    'asks whether a device is NULL' 'src/trainer/nn/cuda/model_cuda\.c|src/runtime/group/(group\.h|join/create\.c)'
 refuse "(->|\.)$pointer *(\?|&&|\|\||\)\s*\{)|!([a-z_]+(->|\.))*$pointer\b *(\)|&&|\|\|)" \
     'asks whether a device is NULL'
 # Options in which NULL means the processor say so by cddpi_device_or_cpu().
-refuse 'cddpi_device_cpu\(\)' 'asks for the processor by name' 'src/group/device/device\.c'
+refuse 'cddpi_device_cpu\(\)' 'asks for the processor by name' 'src/runtime/group/device/group_device\.c'
 exit $bad

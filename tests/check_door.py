@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One door: files are opened, made, renamed and removed, and foreign text is printed, by the functions of src/base, which look first: at
+"""One door: files are opened, made, renamed and removed, and foreign text is printed, by the functions of src/runtime/base, which look first: at
 devices and named pipes, at links that somebody has put there, at escapes that a terminal would obey. Who goes round them is in a list here,
 with the reason. Usage: check_door.py SOURCE_ROOT"""
 import glob
@@ -17,37 +17,37 @@ KERNEL = "a file that the kernel makes"
 PIPES = "the user may well name a pipe, as <(command)"
 ROUND = {
     "launcher/check_machine.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
-    "launcher/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
-    "launcher/cores.c": ({"open"}, KERNEL),
-    "launcher/hosts.c": ({"fopen"}, PIPES),
-    "launcher/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
-    "launcher/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
-    "launcher/parcel.c": ({"open"}, "/dev/null"),
-    "launcher/reaper.c": ({"open", "opendir"}, KERNEL),
-    "launcher/worker.c": ({"open"}, "/dev/null"),
-    "src/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
-    "src/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
-    "src/device/cuda/profile.c": ({"fopen"}, "a module without src/base, which writes where CDDP_PROFILE says"),
-    "src/group/adopt.c": ({"fopen"}, KERNEL),
-    "src/group/cuda/nccl/transport.c": ({"fopen"}, KERNEL),
-    "src/group/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
-    "src/group/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
-    "src/group/launch_hydra.c": ({"fopen"}, KERNEL),
-    "src/group/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
-    "src/group/net/tcp/address.c": ({"fopen"}, KERNEL),
-    "src/group/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
-    "src/programs/tokenize/documents.c": ({"open"}, PIPES),
-    "src/store/file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
-    "src/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
-    "src/train/config/file.c": ({"open"}, PIPES),
+    "launcher/supervise/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
+    "launcher/supervise/rank_cores.c": ({"open"}, KERNEL),
+    "launcher/hosts/host_list.c": ({"fopen"}, PIPES),
+    "launcher/supervise/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
+    "launcher/output/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
+    "launcher/hosts/parcel.c": ({"open"}, "/dev/null"),
+    "launcher/supervise/reaper.c": ({"open", "opendir"}, KERNEL),
+    "launcher/supervise/worker.c": ({"open"}, "/dev/null"),
+    "src/runtime/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
+    "src/trainer/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
+    "src/runtime/device/cuda/profile.c": ({"fopen"}, "a module without src/runtime/base, which writes where CDDP_PROFILE says"),
+    "src/runtime/group/join/adopt.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/cuda/nccl/nccl_transport.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/launch/local_token.c": ({"open", "rename", "rmdir", "unlink"}, "0600 in a 0700 folder of this user's, O_EXCL, O_NOFOLLOW"),
+    "src/runtime/group/launch/own_folder.c": ({"mkdir"}, "0700, and looked at afterwards"),
+    "src/runtime/group/launch/launch_hydra.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/launch/launch_token.c": ({"mkdir", "open", "unlink"}, "0600 and 0700, O_EXCL, O_NOFOLLOW, its owner looked at"),
+    "src/runtime/group/net/tcp/address.c": ({"fopen"}, KERNEL),
+    "src/runtime/group/join/rendezvous.c": ({"rmdir", "unlink"}, "what was made for the rendezvous, in a folder of its own"),
+    "src/trainer/programs/tokenize/documents.c": ({"open"}, PIPES),
+    "src/runtime/store/store_file.c": ({"unlink"}, "its own file, which cddpi_file_open_own() has opened"),
+    "src/runtime/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
+    "src/trainer/train/config/config_file.c": ({"open"}, PIPES),
 }
 # Files that print words with plain printf(), and why nobody else can have chosen these.
 PLAIN = {
     "launcher/check_machine.c": "what kernel and machine are called",
     "launcher/info.c": "what kernel, machine and libraries are called",
-    "src/group/spawn_rank.c": "names of cddp's own variables",
-    "src/programs/bench/report.c": "words of cddp's own",
-    "src/programs/tokenize/decode.c": "the text itself, which is data",
+    "src/runtime/group/launch/spawn_rank.c": "names of cddp's own variables",
+    "src/trainer/programs/bench/bench_report.c": "words of cddp's own",
+    "src/trainer/programs/tokenize/tokenize_decode.c": "the text itself, which is data",
 }
 CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are
 
@@ -122,14 +122,14 @@ def main():
     check_itself()
     bad = []
     found = {}
-    for path in sorted(glob.glob("src/**/*.c", recursive=True) + glob.glob("launcher/*.c")):
-        if path.startswith("src/base/"):
+    for path in sorted(glob.glob("src/**/*.c", recursive=True) + glob.glob("launcher/**/*.c", recursive=True)):
+        if path.startswith("src/runtime/base/"):
             continue
         text = source(path)
         calls = {match.group(1) for match in CALLS.finditer(text)}
         allowed = ROUND.get(path, (set(), ""))[0]
         found[path] = calls
-        bad += [f"{path}: {call}() goes round src/base (base/file.h, replace.h, folder.h)" for call in sorted(calls - allowed)]
+        bad += [f"{path}: {call}() goes round src/runtime/base (base/file.h, replace.h, folder.h)" for call in sorted(calls - allowed)]
         if path not in PLAIN:
             bad += [f"{path}: {match.group(1)}: words of others are printed by cddpi_say() (base/streams.h): "
                     f"{' '.join(text[match.start():match.start() + 90].split())}"

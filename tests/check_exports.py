@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What libcddp.so shows is what src/cddp.symbols keeps, with its versions, and what the public headers declare.
+"""What libcddp.so shows is what src/runtime/cddp.symbols keeps, with its versions, and what the public headers declare.
 A symbol that is gone or has another version breaks programs that were linked before.
 Usage: check_exports.py SOURCE_ROOT LIBRARY [--write]; with the latter new symbols are added to the list."""
 import glob, os, re, subprocess, sys
 
 source, library = sys.argv[1:3]
-listed = os.path.join(source, "src", "cddp.symbols")
+listed = os.path.join(source, "src/runtime/cddp.symbols")
 said = subprocess.run([os.environ.get("NM", "nm"), "-D", "--defined-only", "--with-symbol-versions", library], check=True,
                       capture_output=True, text=True).stdout
 shown = {}
@@ -35,7 +35,7 @@ if "--write" in sys.argv:
 problems = [f"{name} is gone from {library}" for name in kept.keys() - shown.keys()]
 problems += [f"{name} has version {shown[name] or 'none'}, and had {kept[name]}"
              for name in kept.keys() & shown.keys() if kept[name] != shown[name]]
-problems += [f"{name} is not in src/cddp.symbols: add it with {sys.argv[0]} {source} {library} --write"
+problems += [f"{name} is not in src/runtime/cddp.symbols: add it with {sys.argv[0]} {source} {library} --write"
              for name in shown.keys() - kept.keys()]
 problems += [f"{name} is shown by {library}, but no header in include/cddp declares it"
              for name in shown.keys() - declared]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Failures are data: no code of src/ or launcher/ decides by the text of one, and a rank's name is put before a text by
-# the functions that also keep it (src/base/error.h). Usage: check_failures.sh SOURCE_ROOT
+# the functions that also keep it (src/runtime/base/error.h). Usage: check_failures.sh SOURCE_ROOT
 cd "$1" || exit 1
 readers='(mem|str)(str|chr|rchr|mem|n?cmp|n?casecmp|casestr|c?spn|pbrk|tok|tok_r)|v?sscanf|fnmatch|regexec|ato[il]+|strto[a-z]+'
 texts='(last_error|last_failure|transport_reason) *\(|[a-z_]*failure(->|\.)text'
@@ -34,7 +34,7 @@ catches "$names" 'return cddpi_fail(CDDP_ERR_PEER, "rank %d: gone", rank);'
 found=$(
     find_in "$reads" $(grep -rlE 'last_error|last_failure|transport_reason|failure(->|\.)text' src launcher)
     find_in "$names" $(grep -rl '"rank %d: ' src launcher)
-    grep -Hn "$prints" launcher/*.[ch]
+    grep -Hn "$prints" launcher/*.[ch] launcher/*/*.[ch]
 )
 if [ -n "$found" ]; then
     echo "these decide by a failure's text, or name a rank in it by hand:"

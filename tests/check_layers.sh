@@ -4,7 +4,7 @@
 cd "$1" || exit 1
 bad=0
 layers= # a line a folder, for check_symbols.py
-ours=' base store device group ddp loader checkpoint nn optim data parallel train programs kernels samplers launcher tests src include '
+ours=' base store device group ddp loader checkpoint nn optim data parallel report train programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
 owner_of() {
@@ -47,8 +47,7 @@ check() {
             *)
                 [ -e "$(dirname "$file")/$include" ] || continue # the system's
                 grep -q "include *\"$include\"" "$file" || continue # in <>, whatever lies beside
-                # what others may include says its folder; the launcher is included by nobody
-                [ "$folder" = launcher ] || refuse "$file" "$include" "name its folder, too"
+                refuse "$file" "$include" "name its folder, too"
                 continue
                 ;;
             esac
@@ -64,36 +63,37 @@ check() {
     done
 }
 
-check src/base
-check src/store base
+check src/runtime/base
+check src/runtime/store base
 check kernels/cpu base kernels
 check kernels/cuda base kernels
 check samplers base
-check src/device base kernels
-check src/group base store kernels device
-check src/ddp base store kernels device group
-check src/loader base samplers device group
-check src/checkpoint base store kernels device group ddp
-check src/nn base kernels device group ddp checkpoint
-check src/optim base device group ddp checkpoint kernels
-check src/data base kernels samplers device group
-check src/parallel base store kernels device group ddp checkpoint nn optim data
-check src/train base store kernels samplers device group ddp checkpoint nn optim data parallel
-check src/programs base store kernels samplers device group ddp checkpoint nn optim data parallel train
+check src/runtime/device base kernels
+check src/runtime/group base store kernels device
+check src/runtime/ddp base store kernels device group
+check src/runtime/loader base samplers device group
+check src/runtime/checkpoint base store kernels device group ddp
+check src/trainer/nn base kernels device group ddp checkpoint
+check src/trainer/optim base device group ddp checkpoint kernels
+check src/trainer/data base kernels samplers device group
+check src/trainer/parallel base store kernels device group ddp checkpoint nn optim data
+check src/trainer/report base store device group ddp
+check src/trainer/train base store kernels samplers device group ddp checkpoint nn optim data parallel report
+check src/trainer/programs base store kernels samplers device group ddp checkpoint nn optim data parallel report train
 check launcher base store device group
 # Of groups cddp-run uses only what reads launchers' variables, as ranks do.
-for file in launcher/*.[ch]; do
+for file in launcher/*.[ch] launcher/*/*.[ch]; do
     for include in $(includes "$file"); do
         case $include in
-        group/launch_*.h) ;;
+        group/launch/*.h) ;;
         group/* | cddp/group.h | cddp/exchange.h | cddp/spawn.h | cddp/mpi.h)
-            refuse "$file" "$include" "of groups only launch_*.h"
+            refuse "$file" "$include" "of groups only group/launch/"
             ;;
         esac
     done
 done
 # A folder that the list above forgot would not be checked at all.
-for folder in src/*/; do
+for folder in src/*/*/; do
     grep -q "^check ${folder%/}\( \|$\)" tests/check_layers.sh || {
         echo "$folder is not in tests/check_layers.sh"
         bad=1

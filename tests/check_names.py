@@ -3,7 +3,7 @@
 and option of our programs in doc/*.md and README.md. Usage: check_names.py SOURCE_ROOT
 
 A name is what ends like a source file or lies in one of our folders. It may be said from the root, from the
-folder of the file that says it, or by its last parts (group/queue.c). MADE lists what programs make, and
+folder of the file that says it, or by its last parts (group/engine/queue.c). MADE lists what programs make, and
 names of other projects'."""
 import os, re, subprocess, sys
 
@@ -58,9 +58,9 @@ source = read("include/", "src/", "launcher/", "samplers/", "kernels/")
 words = set(re.findall(r"\w+", source)) | {"CDDP_" + word for word in re.findall(r"(?<=X\()\w+", read("include/"))}
 words |= {"CDDP_OP_" + word for word in re.findall(r"(?<=X\()\w+", read("include/cddp/types.h"))}
 words |= set(re.findall(r"\b[cC][dD]{2}[pP]_\w+", read("scripts/", "tests/", "examples/", ends="") + read("meson", ends="")))
-keys = set(re.findall(r"KEY\((\w+(?:\.\w+)+)\)", read("src/train/config/schema.c")))
+keys = set(re.findall(r"KEY\((\w+(?:\.\w+)+)\)", read("src/trainer/train/config/schema.c")))
 sections = "|".join(sorted({key.split(".")[0] for key in keys}))
-options = set(re.findall(r'"([a-z][a-z-]+)"', read("launcher/options.c", "src/programs/")))
+options = set(re.findall(r'"([a-z][a-z-]+)"', read("launcher/run_options.c", "src/trainer/programs/")))
 NAME = re.compile(r"\b(?:cddpi?|CDDPI?)_\w*\w(?!\w*[*])")
 KEY = re.compile(rf"(?<![\w./-])(?:{sections})(?:\.[a-z][a-z0-9_]*)+(?![\w/(-])")
 OURS = re.compile(r"\bcddp-(?:run|train|bench|trace|report|convert|tokenize)\b(?!\.)([^`|\n]*)")

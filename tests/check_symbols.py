@@ -7,12 +7,12 @@ are not looked at."""
 import collections, glob, json, os, subprocess, sys
 
 build, root = (os.path.realpath(folder) for folder in sys.argv[1:3])
-MODULE = ("src/device/cuda/libcddp-cuda.so.p/", "tests/fake_cuda/libcddp-cuda-emulated.so.p/",
+MODULE = ("src/runtime/device/cuda/libcddp-cuda.so.p/", "tests/fake_cuda/libcddp-cuda-emulated.so.p/",
           "tests/fake_cuda/libemulated_kernels.a.p/", "kernels/cuda/",  # this one: what nvcc makes
-          "src/group/net/mpi/libcddp-mpi.so.p/")
+          "src/runtime/group/net/mpi/libcddp-mpi.so.p/")
 # The modules, and all that each may show; the emulated one also shows what tests ask it.
-FILES = {"src/device/cuda/libcddp-cuda.so": "cddpi_cuda_module", "tests/fake_cuda/libcddp-cuda-emulated.so": None,
-         "src/group/net/mpi/libcddp-mpi.so": "cddpi_mpi_module"}
+FILES = {"src/runtime/device/cuda/libcddp-cuda.so": "cddpi_cuda_module", "tests/fake_cuda/libcddp-cuda-emulated.so": None,
+         "src/runtime/group/net/mpi/libcddp-mpi.so": "cddpi_mpi_module"}
 FOLDERS = {"cuda", "mpi"}
 CORE = "src/libcddp.a.p/"
 problems = []
@@ -104,7 +104,7 @@ for path, entry in FILES.items():
         continue
     for symbol, kind in symbols([path], "-D")[path]:
         if is_undefined(kind) and (symbol.startswith("cddp") or symbol in ours):
-            problems.append(f"{path} needs {symbol} of libcddp: the module calls it by a table (src/base/module.h)")
+            problems.append(f"{path} needs {symbol} of libcddp: the module calls it by a table (src/runtime/base/module.h)")
         elif entry is not None and not is_undefined(kind) and symbol != entry:
             problems.append(f"{path} shows {symbol}, and should show {entry} alone")
 

@@ -38,11 +38,11 @@ static void zero_packed(uint16_t *out, size_t rows, size_t columns)
 }
 
 /* Rows [row, row_end) and columns [column, column_end) of the matrix. */
-struct part {
+struct bf16_part {
     size_t row, row_end, column, column_end;
 };
 
-static void split_part(const float *x, size_t rows, size_t columns, const struct part *part,
+static void split_part(const float *x, size_t rows, size_t columns, const struct bf16_part *part,
                        const struct cddpi_bf16_forms *out)
 {
     for (size_t r = part->row; r < part->row_end; r++) {
@@ -65,7 +65,7 @@ static void split_part(const float *x, size_t rows, size_t columns, const struct
     }
 }
 
-static void pack_part(const float *x, size_t columns, const struct part *part, uint16_t *out)
+static void pack_part(const float *x, size_t columns, const struct bf16_part *part, uint16_t *out)
 {
     for (size_t r = part->row; r < part->row_end; r++) {
         for (size_t c = part->column; c < part->column_end; c++) {
@@ -80,13 +80,13 @@ void cddpi_bf16_split_generic(const float *x, size_t rows, size_t columns,
     if (out->packed != NULL) {
         zero_packed(out->packed, rows, columns);
     }
-    split_part(x, rows, columns, &(struct part){0, rows, 0, columns}, out);
+    split_part(x, rows, columns, &(struct bf16_part){0, rows, 0, columns}, out);
 }
 
 void cddpi_bf16_pack_transposed_generic(const float *x, size_t rows, size_t columns, uint16_t *out)
 {
     zero_packed(out, columns, rows);
-    pack_part(x, columns, &(struct part){0, rows, 0, columns}, out);
+    pack_part(x, columns, &(struct bf16_part){0, rows, 0, columns}, out);
 }
 
 CDDPI_BODY void body_round_bf16(const float *x, float *out, size_t count)
@@ -251,8 +251,8 @@ AVX512_BODY void split_tile(struct tile tile, const struct cddpi_bf16_forms *out
 }
 
 /* Tiles of a part, all of it whole. */
-AVX512_BODY void split_tiles(const float *x, size_t rows, size_t columns, const struct part *part,
-                             const struct cddpi_bf16_forms *out)
+AVX512_BODY void split_tiles(const float *x, size_t rows, size_t columns,
+                             const struct bf16_part *part, const struct cddpi_bf16_forms *out)
 {
     for (size_t row = part->row; row < part->row_end; row += CDDPI_BF16_ROWS) {
         for (size_t column = part->column; column < part->column_end; column += 2 * LANES) {
@@ -277,14 +277,14 @@ AVX512 static void split_avx512(const float *x, size_t rows, size_t columns,
 
     for (size_t row = 0; row < down; row += PART_ROWS) {
         for (size_t column = 0; column < across; column += PART_COLUMNS) {
-            const struct part part = {row, least(row + PART_ROWS, down), column,
-                                      least(column + PART_COLUMNS, across)};
+            const struct bf16_part part = {row, least(row + PART_ROWS, down), column,
+                                           least(column + PART_COLUMNS, across)};
 
             split_tiles(x, rows, columns, &part, out);
         }
     }
-    split_part(x, rows, columns, &(struct part){0, down, across, columns}, out);
-    split_part(x, rows, columns, &(struct part){down, rows, 0, columns}, out);
+    split_part(x, rows, columns, &(struct bf16_part){0, down, across, columns}, out);
+    split_part(x, rows, columns, &(struct bf16_part){down, rows, 0, columns}, out);
 }
 
 /* 16 rows x 32 columns: the pairs lie in the rows already. */
@@ -319,8 +319,8 @@ AVX512 static void pack_avx512(const float *x, size_t rows, size_t columns, uint
             pack_tile(x + row * columns + column, columns, out + packed_at(columns, column, row));
         }
     }
-    pack_part(x, columns, &(struct part){0, row, whole, columns}, out);
-    pack_part(x, columns, &(struct part){row, rows, 0, columns}, out);
+    pack_part(x, columns, &(struct bf16_part){0, row, whole, columns}, out);
+    pack_part(x, columns, &(struct bf16_part){row, rows, 0, columns}, out);
 }
 #endif
 

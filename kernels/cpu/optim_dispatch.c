@@ -1,6 +1,6 @@
-/* optim_dispatch.c - picks the build of per_isa/optim.c that fits this processor. */
+/* optim_dispatch.c - picks the build of per_isa/optim_loops.c that fits this processor. */
+#include "kernels/cpu/cpu_optim.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/optim.h"
 
 extern const struct cddpi_optim_kernels cddpi_optim_kernels_generic;
 #if defined(__x86_64__)

@@ -49,11 +49,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float
 }
 
 /* A thread's share of a channel's pieces; then all shares, in turn. */
-struct moments {
+struct batch_norm_moments {
     double count, mean, squares; /* squares: of the distance from the mean */
 };
 
-__device__ __forceinline__ moments joined(const moments &a, const moments &b)
+__device__ __forceinline__ batch_norm_moments joined(const batch_norm_moments &a, const batch_norm_moments &b)
 {
     double count = a.count + b.count;
     double away = b.mean - a.mean;
@@ -74,7 +74,7 @@ struct statistics {
     int channels;
 };
 
-__device__ __forceinline__ void keep(const statistics &to, int channel, const moments &all)
+__device__ __forceinline__ void keep(const statistics &to, int channel, const batch_norm_moments &all)
 {
     if (to.rank_moments != nullptr) {
         to.rank_moments[1 + channel] = all.mean;
@@ -105,11 +105,11 @@ template <class T>
 __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
     norm_join(const T *x, const float *parts, grid grid, statistics to)
 {
-    __shared__ moments shared[JOIN_ROWS][JOIN_CHANNELS];
+    __shared__ batch_norm_moments shared[JOIN_ROWS][JOIN_CHANNELS];
     int column = (int)(threadIdx.x % JOIN_CHANNELS);
     int lane = (int)(threadIdx.x / JOIN_CHANNELS);
     int channel = (int)blockIdx.x * JOIN_CHANNELS + column;
-    moments all = {0, 0, 0};
+    batch_norm_moments all = {0, 0, 0};
 
     if (channel < grid.channels) {
         for (unsigned piece = (unsigned)lane; piece < grid.pieces; piece += JOIN_ROWS) {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
 __global__ void norm_merge(const double *all_moments, int ranks, double *rows, statistics to)
 {
     int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    moments all = {0, 0, 0};
+    batch_norm_moments all = {0, 0, 0};
 
     if (channel >= to.channels) {
         return;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 }
 
 /* Everything that the two entries are given. */
-struct arguments {
+struct batch_norm_arguments {
     const struct cddpi_cuda_norm *shape;
     const void *x, *sum;
     factors by;
@@ -218,7 +218,7 @@ struct arguments {
     float *parts; /* NULL: statistics are there */
 };
 
-template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const arguments &a)
+template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const batch_norm_arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
     const T *x = static_cast<const T *>(a.x);
@@ -240,7 +240,7 @@ template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const arg
     return error;
 }
 
-template <class T, int W> cudaError_t run_eval(cudaStream_t stream, const arguments &a)
+template <class T, int W> cudaError_t run_eval(cudaStream_t stream, const batch_norm_arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
 
@@ -249,7 +249,7 @@ template <class T, int W> cudaError_t run_eval(cudaStream_t stream, const argume
                         a.shape->relu, static_cast<T *>(a.out), grid);
 }
 
-template <class T> cddp_status forward(struct cddpi_device *device, const arguments &a)
+template <class T> cddp_status forward(struct cddpi_device *device, const batch_norm_arguments &a)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
 
@@ -258,7 +258,7 @@ template <class T> cddp_status forward(struct cddpi_device *device, const argume
                                                         : (run_forward<T, 1>(stream, a)));
 }
 
-template <class T> cddp_status evaluate(struct cddpi_device *device, const arguments &a)
+template <class T> cddp_status evaluate(struct cddpi_device *device, const batch_norm_arguments &a)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
 
@@ -274,7 +274,7 @@ cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
                                       float *running_mean, float *running_variance, float *mean,
                                       float *inverse, void *y, float *scratch)
 {
-    arguments a = {};
+    batch_norm_arguments a = {};
 
     a.shape = shape;
     a.x = x;
@@ -293,7 +293,7 @@ cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
                                            const float *running_mean, const float *running_variance,
                                            void *y)
 {
-    arguments a = {};
+    batch_norm_arguments a = {};
 
     a.shape = shape;
     a.x = x;
@@ -307,7 +307,7 @@ cddp_status cddpi_cuda_own_batch_norm_moments(struct cddpi_device *device,
                                               const struct cddpi_cuda_norm *shape, const void *x,
                                               double *rank_moments, float *scratch)
 {
-    arguments a = {};
+    batch_norm_arguments a = {};
 
     a.shape = shape;
     a.x = x;
@@ -337,7 +337,7 @@ cddp_status cddpi_cuda_own_batch_norm_apply(struct cddpi_device *device,
                                             const void *sum, const float *weight, const float *bias,
                                             const float *mean, const float *inverse, void *y)
 {
-    arguments a = {};
+    batch_norm_arguments a = {};
 
     a.shape = shape;
     a.x = x;

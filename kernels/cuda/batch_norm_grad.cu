@@ -5,7 +5,7 @@
 namespace
 {
 /* Where a gradient comes from. */
-template <class T> struct sources {
+template <class T> struct norm_grad_sources {
     const T *dy, *other; /* other: nullptr, or a second part of it */
     const T *y;          /* the relu's outputs, for its mask; nullptr: none, or masks */
     bool masks;          /* the relu's outputs are made of x again: nothing was added before it */
@@ -54,7 +54,7 @@ __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
 /* x, and the gradient behind the relu. All that is read is asked for before any of it is used. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void
-load_both(const sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
+load_both(const norm_grad_sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
           const place &at, size_t row, float (&values)[ROWS][W], float (&gradient)[ROWS][W])
 {
     typename wide<T, W>::raw words[ROWS], dy[ROWS], other[ROWS], outputs[ROWS];
@@ -95,7 +95,7 @@ load_both(const sources<T> &from, const T *x, const channel_factors<W> &by, cons
  * dsum, from where the second pass reads it. */
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
-    norm_grad_sums(sources<T> from, const T *x, factors by, T *dsum, float *parts, grid grid)
+    norm_grad_sums(norm_grad_sources<T> from, const T *x, factors by, T *dsum, float *parts, grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
@@ -199,7 +199,7 @@ __global__ void norm_grad_merge(const double *sums, int ranks, int channels, con
 
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
-    norm_grad_inputs(sources<T> from, const T *x, factors by, const float *means, T *dx, T *dsum,
+    norm_grad_inputs(norm_grad_sources<T> from, const T *x, factors by, const float *means, T *dx, T *dsum,
                      grid grid)
 {
     place at = place_of<W>(grid);
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
 }
 
 /* Everything that the entry is given. */
-struct arguments {
+struct norm_grad_arguments {
     const struct cddpi_cuda_norm *shape;
     const void *dy, *other, *x, *y;
     factors by;
@@ -242,13 +242,13 @@ struct arguments {
     float *parts;     /* NULL: means are there */
 };
 
-template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const arguments &a)
+template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const norm_grad_arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
     bool relu = a.shape->relu;
     const T *x = static_cast<const T *>(a.x);
     T *dsum = static_cast<T *>(a.dsum);
-    sources<T> from = {static_cast<const T *>(a.dy), static_cast<const T *>(a.other),
+    norm_grad_sources<T> from = {static_cast<const T *>(a.dy), static_cast<const T *>(a.other),
                        static_cast<const T *>(relu ? a.y : nullptr), relu && a.y == nullptr};
     cudaError_t error = cudaSuccess;
 
@@ -262,7 +262,7 @@ template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const argume
     }
     if (error == cudaSuccess && a.out != nullptr) {
         bool written = a.parts != nullptr && dsum != nullptr;
-        sources<T> again = written ? sources<T>{dsum, nullptr, nullptr, false} : from;
+        norm_grad_sources<T> again = written ? norm_grad_sources<T>{dsum, nullptr, nullptr, false} : from;
 
         error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, again,
                              x, a.by, static_cast<const float *>(a.made.means),
@@ -271,7 +271,7 @@ template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const argume
     return error;
 }
 
-template <class T> cddp_status backward(struct cddpi_device *device, const arguments &a)
+template <class T> cddp_status backward(struct cddpi_device *device, const norm_grad_arguments &a)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
 
@@ -294,7 +294,7 @@ cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
                                            void *dx, void *dsum, float *dweight, float *dbias,
                                            float *scratch)
 {
-    arguments a = {};
+    norm_grad_arguments a = {};
 
     a.shape = shape;
     a.dy = dy;
@@ -317,7 +317,7 @@ cddp_status cddpi_cuda_own_batch_norm_grad_moments(struct cddpi_device *device,
                                                    bool add, double scale, float *dweight,
                                                    float *dbias, double *sums, float *scratch)
 {
-    arguments a = {};
+    norm_grad_arguments a = {};
 
     a.shape = shape;
     a.dy = dy;
@@ -334,7 +334,7 @@ cddp_status cddpi_cuda_own_batch_norm_grad_apply(
     const void *y, const float *weight, const float *mean, const float *inverse, const double *sums,
     int ranks, const double *rows, double scale, void *dx, void *dsum, float *scratch)
 {
-    arguments a = {};
+    norm_grad_arguments a = {};
     cddp_status status = CDDPI_STARTED(
         device, "gradient of batch norm over ranks",
         CDDPI_LAUNCH(norm_grad_merge, (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,

@@ -5,7 +5,7 @@
 #include "kernels/cuda/scratch.h"
 
 /* One convolution as products: so many images at once, of so many bytes each. */
-struct pieces {
+struct conv_dispatch_pieces {
     struct cddpi_cuda_conv part;     /* of `part.count` images */
     struct cddpi_cuda_linear linear; /* of as many */
     size_t x_bytes, y_bytes;         /* of an image */
@@ -42,11 +42,11 @@ static struct cddpi_cuda_linear matmul_of(const struct cddpi_cuda_conv *shape, b
 }
 
 static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
-                         bool back, struct pieces *out)
+                         bool back, struct conv_dispatch_pieces *out)
 {
     const size_t most_bytes = (size_t)256 << 20;
     size_t element = cddp_type_bytes(shape->type);
-    struct pieces pieces = {.part = *shape, .linear = matmul_of(shape, back)};
+    struct conv_dispatch_pieces pieces = {.part = *shape, .linear = matmul_of(shape, back)};
     size_t image = pieces.linear.rows * pieces.linear.inputs * element;
     size_t filters = back ? (pieces.linear.inputs * pieces.linear.outputs * element + 255) / 256 *
                                 256
@@ -74,7 +74,7 @@ static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_co
 }
 
 /* The last part may have fewer images. */
-static void trim(struct pieces *pieces, int left)
+static void trim(struct conv_dispatch_pieces *pieces, int left)
 {
     if (pieces->part.count > left) {
         pieces->linear.rows = pieces->linear.rows / (size_t)pieces->part.count * (size_t)left;
@@ -85,7 +85,8 @@ static void trim(struct pieces *pieces, int left)
 /* The rows of the images that begin with number @p first: windows of @p x in columns, or
  * x itself. */
 static cddp_status rows_of(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
-                           struct pieces *pieces, const char *x, int first, const void **out)
+                           struct conv_dispatch_pieces *pieces, const char *x, int first,
+                           const void **out)
 {
     const void *from = x + (size_t)first * pieces->x_bytes;
 
@@ -98,7 +99,7 @@ static cddp_status rows_of(struct cddpi_device *device, const struct cddpi_cuda_
 static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                             const char *x, const void *weight, char *y)
 {
-    struct pieces pieces;
+    struct conv_dispatch_pieces pieces;
     cddp_status status = start(device, shape, false, &pieces);
 
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
@@ -116,7 +117,7 @@ static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda
 static cddp_status own_conv_input(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                                   const char *dy, const void *weight, char *dx)
 {
-    struct pieces pieces;
+    struct conv_dispatch_pieces pieces;
     cddp_status status = start(device, shape, true, &pieces);
 
     if (status == CDDP_OK && pieces.columns != NULL) {
@@ -144,7 +145,7 @@ static cddp_status own_conv_input(struct cddpi_device *device, const struct cddp
 static cddp_status own_conv_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                                    const char *dy, const char *x, bool add, float *dweight)
 {
-    struct pieces pieces;
+    struct conv_dispatch_pieces pieces;
     cddp_status status = start(device, shape, false, &pieces);
 
     for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {

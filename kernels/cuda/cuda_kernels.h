@@ -8,10 +8,10 @@
  * parameters, and gradients of parameters, are float32 where nothing else is said. Matrices are
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (the headers of kernels/cpu
- * and the ops in src/nn/ops), which tests compare with. What works element by element (gelu, silu,
- * relu, pointwise, add, add_bias, dropout and their gradients) may write in the place of an input.
- * All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here)
- * or CDDP_ERR_DEVICE. */
+ * and the ops in src/trainer/nn/ops), which tests compare with. What works element by element
+ * (gelu, silu, relu, pointwise, add, add_bias, dropout and their gradients) may write in the place
+ * of an input. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such
+ * kernel here) or CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
 
@@ -78,7 +78,7 @@ struct cddpi_cuda_norm {
     bool relu;
 };
 
-/* Rows are pixels, `size` channels a window; kernels/cpu/response_norm.h says what is made. */
+/* Rows are pixels, `size` channels a window; kernels/cpu/cpu_response_norm.h says what is made. */
 struct cddpi_cuda_response {
     cddp_type type;
     size_t rows; /* count x height x width */
@@ -131,9 +131,9 @@ struct cddpi_cuda_kernels {
     /* --- products: cuBLASLt. An algorithm is chosen for each shape by its first call outside a
      * capture and kept for the process: the fastest of those that give the same bits as the
      * library's own choice, so that results do not depend on what was measured. any_order asks for
-     * the fastest whatever its bits, $CDDP_PRODUCTS (src/base/env.h) for that or for no measuring.
-     * $CDDP_TF32 rounds factors of float32 products to TF32. No output may overlap an input.
-     * Workspace is the module's own. --- */
+     * the fastest whatever its bits, $CDDP_PRODUCTS (src/runtime/base/env.h) for that or for no
+     * measuring. $CDDP_TF32 rounds factors of float32 products to TF32. No output may overlap an
+     * input. Workspace is the module's own. --- */
 
     /* @p bias NULL: none. @p aux: with GELU in training, rows x outputs of `type`, gets what the
      * epilogue was applied to; else NULL. */
@@ -285,8 +285,8 @@ struct cddpi_cuda_kernels {
     size_t (*sums_scratch)(size_t rows, size_t columns);
     /* The CPU's numbers: element e of sample s is kept if word e % 4 of Philox4x32-10 at counter
      * e / 4 is no less than @p threshold, its stream being @p streams[4 s ...]: key (2 words),
-     * purpose, index (device memory; src/nn/ops/dropout.c says which). Backward is the same call on
-     * dy. */
+     * purpose, index (device memory; src/trainer/nn/ops/dropout_op.c says which). Backward is the
+     * same call on dy. */
     cddp_status (*dropout)(struct cddpi_device *device, cddp_type type, const uint32_t *streams,
                            uint32_t threshold, float scale, const void *x, size_t samples,
                            size_t elements, void *out);
@@ -380,7 +380,7 @@ struct cddpi_cuda_kernels {
     cddp_status (*tensors)(struct cddpi_device *device, const struct cddpi_cuda_slot *slots,
                            size_t count, void *table, struct cddpi_cuda_tensors *out);
     size_t (*tensors_bytes)(const struct cddpi_cuda_slot *slots, size_t count);
-    /* All tensors in one launch, each element as kernels/cpu/optim.h has it, to the bit. */
+    /* All tensors in one launch, each element as kernels/cpu/cpu_optim.h has it, to the bit. */
     cddp_status (*update)(struct cddpi_device *device, const struct cddpi_cuda_update *update,
                           const struct cddpi_cuda_tensors *tensors);
     /* *out (float64) = the sum of squares of all gradients, in an order fixed by the counts. */
@@ -390,7 +390,8 @@ struct cddpi_cuda_kernels {
      * squares are not finite. @p loss_scale NULL: 1; clip 0: none. *norm (float32): for people. */
     cddp_status (*clip)(struct cddpi_device *device, const double *squares, const float *loss_scale,
                         double clip, float *scale, int32_t *skip, float *norm);
-    /* GradScaler's rule on *loss_scale and *good_steps after a step (src/optim/loss_scale.h). */
+    /* GradScaler's rule on *loss_scale and *good_steps after a step
+     * (src/trainer/optim/loss_scale.h). */
     cddp_status (*scale_loss)(struct cddpi_device *device, const int32_t *skip, double growth,
                               double backoff, float least, int32_t interval, float *loss_scale,
                               int32_t *good_steps);

@@ -1,4 +1,4 @@
-/* dropout.cu - owns dropout: the numbers of the CPU (kernels/cpu/per_isa/dropout.c), drawn again in
+/* dropout.cu - owns dropout: the numbers of the CPU (kernels/cpu/per_isa/dropout_loops.c), drawn again in
  * backward instead of kept.
  *
  * One read and one write: 2 x 48 MiB at 32768 x 768 of bf16, 21 us at 4.8 TB/s. Four elements cost

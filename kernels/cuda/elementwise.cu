@@ -15,7 +15,7 @@ __device__ __forceinline__ float near_zero(float x)
     return x < -20.0f ? -20.0f : x > 20.0f ? 20.0f : x;
 }
 
-/* gelu(x) = x value; gelu'(x) = value + slope. As kernels/cpu/per_isa/gelu.c has it: no difference
+/* gelu(x) = x value; gelu'(x) = value + slope. As kernels/cpu/per_isa/gelu_loops.c has it: no difference
  * of nearly equal numbers, so the left tail stays exact. */
 template <bool ACCURATE> __device__ __forceinline__ distribution with_tanh(float x)
 {

@@ -10,12 +10,12 @@ namespace
 {
 enum { THREADS = 256, MOST_BLOCKS = 16 * 132 };
 
-struct window {
+struct im2col_window {
     int channels, height, width, outputs, out_height, out_width, kernel, stride, padding;
 };
 
 /* A vector of W channels at place (image, y, x) of the output and (ky, kx) of the window. */
-template <class T, int W> __global__ void im2col(const T *x, T *columns, size_t vectors, window at)
+template <class T, int W> __global__ void im2col(const T *x, T *columns, size_t vectors, im2col_window at)
 {
     int across = at.channels / W;
     size_t step = (size_t)gridDim.x * blockDim.x;
@@ -42,7 +42,7 @@ template <class T, int W> __global__ void im2col(const T *x, T *columns, size_t 
 }
 
 /* Which output looked at input @p i through element @p k of its window; -1: none. */
-__device__ __forceinline__ int looked_from(int i, int k, int out, const window &at)
+__device__ __forceinline__ int looked_from(int i, int k, int out, const im2col_window &at)
 {
     int from = i + at.padding - k;
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ int looked_from(int i, int k, int out, const window &
 
 /* A vector of W outputs that looked at place (image, y, x) of the input through (ky, kx). */
 template <class T, int W>
-__global__ void outputs_of(const T *dy, T *columns, size_t vectors, window at)
+__global__ void outputs_of(const T *dy, T *columns, size_t vectors, im2col_window at)
 {
     int across = at.outputs / W;
     size_t step = (size_t)gridDim.x * blockDim.x;
@@ -79,7 +79,7 @@ __global__ void outputs_of(const T *dy, T *columns, size_t vectors, window at)
 
 /* to[channel][place][output] = weight[output][place][channel] */
 template <class T>
-__global__ void transpose_filters(const T *weight, T *to, size_t count, window at)
+__global__ void transpose_filters(const T *weight, T *to, size_t count, im2col_window at)
 {
     size_t places = (size_t)at.kernel * at.kernel;
     size_t step = (size_t)gridDim.x * blockDim.x;
@@ -102,7 +102,7 @@ template <class T> __global__ void add_float(const T *from, size_t count, bool a
     }
 }
 
-window window_of(const struct cddpi_cuda_conv *shape)
+im2col_window window_of(const struct cddpi_cuda_conv *shape)
 {
     return {shape->channels,
             shape->height,
@@ -127,7 +127,7 @@ template <class T, int W>
 cudaError_t run(cudaStream_t stream, const struct cddpi_cuda_conv *shape, const void *from,
                 void *to, bool back)
 {
-    window at = window_of(shape);
+    im2col_window at = window_of(shape);
     size_t places = (size_t)shape->count * (size_t)(back ? at.height : at.out_height) *
                     (size_t)(back ? at.width : at.out_width);
     size_t each = (size_t)at.kernel * (size_t)at.kernel;

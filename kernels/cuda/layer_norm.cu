@@ -31,12 +31,12 @@ template <class T> __device__ __forceinline__ float stored_sum(float x, float re
     return to_float(from_float<T>(x + residual));
 }
 
-struct moments {
+struct layer_norm_moments {
     float mean, inverse;
 };
 
 /* From the sums of (x - mean) and of its squares. */
-__device__ __forceinline__ moments moments_from(float mean, float2 sums, int columns, float epsilon)
+__device__ __forceinline__ layer_norm_moments moments_from(float mean, float2 sums, int columns, float epsilon)
 {
     float offset = sums.x / (float)columns;
     float variance = fmaxf(sums.y / (float)columns - offset * offset, 0.0f);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void load_row(const norm_arguments<T> &a, const norm_
 
 /* Of a row that lies in registers; elements beyond its end are 0. */
 template <class T, int EACH>
-__device__ __forceinline__ moments moments_of(const float (&x)[EACH][packed<T>::N],
+__device__ __forceinline__ layer_norm_moments moments_of(const float (&x)[EACH][packed<T>::N],
                                               const norm_arguments<T> &a, const norm_place &place,
                                               int vectors, float2 *shared)
 {
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(CDDPI_NORM_THREADS)
     size_t at = row * (size_t)a.columns;
     int vectors = a.columns / N;
     float x[EACH][N];
-    moments m;
+    layer_norm_moments m;
 
     load_row<T, EACH>(a, place, at, vectors, active, x);
     m = moments_of<T, EACH>(x, a, place, vectors, shared);
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(CDDPI_NORM_THREADS) norm_any_rows(const norm_a
     size_t at = (size_t)blockIdx.x * (size_t)a.columns;
     float2 sums = make_float2(0, 0);
     float mean;
-    moments m;
+    layer_norm_moments m;
 
     for (int c = place.slot; c < a.columns; c += place.stride) {
         sums.x += element(a, at + (size_t)c);

@@ -72,7 +72,7 @@ struct squared_term {
     }
 };
 
-/* As kernels/cpu/loss.c has it: log(1 + e^x) - target x, whose power does not overflow. */
+/* As kernels/cpu/cpu_loss.c has it: log(1 + e^x) - target x, whose power does not overflow. */
 struct binary_term {
     static __device__ __forceinline__ term of(double x, double target)
     {

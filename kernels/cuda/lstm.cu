@@ -13,14 +13,14 @@ enum { THREADS = 256 };
 enum { INPUT, FORGET, CELL, OUTPUT, GATES };
 
 /* Of the thread: where its values lie. */
-struct place {
+struct lstm_place {
     size_t row, unit;
     size_t element;      /* of rows x length x units */
     size_t gates, alone; /* of rows x length x 4 units; of rows x 4 units */
     bool exists;
 };
 
-__device__ __forceinline__ place place_of(size_t rows, size_t length, size_t units, size_t step)
+__device__ __forceinline__ lstm_place place_of(size_t rows, size_t length, size_t units, size_t step)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     size_t row = i / units;
@@ -43,7 +43,7 @@ template <class T> struct forward_arguments {
 
 /* Gate @p k before its function. */
 template <class T>
-__device__ __forceinline__ float before_function(const forward_arguments<T> &a, const place &at,
+__device__ __forceinline__ float before_function(const forward_arguments<T> &a, const lstm_place &at,
                                                  int k)
 {
     size_t offset = (size_t)k * a.units;
@@ -60,7 +60,7 @@ __device__ __forceinline__ float before_function(const forward_arguments<T> &a, 
 
 template <class T> __global__ void __launch_bounds__(THREADS) forward(const forward_arguments<T> a)
 {
-    place at = place_of(a.rows, a.length, a.units, a.step);
+    lstm_place at = place_of(a.rows, a.length, a.units, a.step);
 
     if (!at.exists) {
         return;
@@ -95,7 +95,7 @@ template <class T> struct backward_arguments {
 };
 
 template <class T>
-__device__ __forceinline__ void store_grad(const backward_arguments<T> &a, const place &at, int k,
+__device__ __forceinline__ void store_grad(const backward_arguments<T> &a, const lstm_place &at, int k,
                                            float value)
 {
     T rounded = from_float<T>(value);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void store_grad(const backward_arguments<T> &a, const
 template <class T>
 __global__ void __launch_bounds__(THREADS) backward(const backward_arguments<T> a)
 {
-    place at = place_of(a.rows, a.length, a.units, a.step);
+    lstm_place at = place_of(a.rows, a.length, a.units, a.step);
 
     if (!at.exists) {
         return;

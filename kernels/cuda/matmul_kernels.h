@@ -1,6 +1,6 @@
-/* matmul_kernels.h - what matmul/linear.c needs beside cuBLASLt: what epilogues do where it has
- * none, and a fingerprint that tells whether two algorithms give the same bits. All in the stream
- * given. */
+/* matmul_kernels.h - what matmul/matmul_linear.c needs beside cuBLASLt: what epilogues do where it
+ * has none, and a fingerprint that tells whether two algorithms give the same bits. All in the
+ * stream given. */
 #ifndef CDDPI_KERNELS_CUDA_MATMUL_KERNELS_H
 #define CDDPI_KERNELS_CUDA_MATMUL_KERNELS_H
 

@@ -13,7 +13,7 @@ namespace
 {
 enum { BLOCK = 256, BYTE_PLACES = 256 };
 
-struct window {
+struct pool_window {
     int height, width, channels; /* of the input */
     int out_height, out_width;
     int patch_rows, patch_columns; /* stride x stride inputs each */
@@ -23,15 +23,15 @@ struct window {
 };
 
 /* Which place of an image of height x width, and which channels there. */
-struct place {
+struct pool_place {
     unsigned image;
     int row, column, channel;
 };
 
 /* 32 bits do for everything but the last product: start() sees to it. */
-__device__ __forceinline__ place place_of(unsigned v, int height, int width, int groups, int step)
+__device__ __forceinline__ pool_place place_of(unsigned v, int height, int width, int groups, int step)
 {
-    place p;
+    pool_place p;
 
     p.channel = (int)(v % (unsigned)groups) * step;
     v /= (unsigned)groups;
@@ -43,7 +43,7 @@ __device__ __forceinline__ place place_of(unsigned v, int height, int width, int
 }
 
 /* Element 0 of the vector at (row, column) of a place's image. */
-__device__ __forceinline__ size_t offset(const place &p, int row, int column, int height, int width,
+__device__ __forceinline__ size_t offset(const pool_place &p, int row, int column, int height, int width,
                                          int channels)
 {
     unsigned at = (p.image * (unsigned)height + (unsigned)row) * (unsigned)width + (unsigned)column;
@@ -116,10 +116,10 @@ __device__ __forceinline__ typename places_of<P, W>::raw fetch_places(const P *f
 /* Of a window, the first of the largest; a NaN is larger than all, and stays. */
 template <class T, int W, class P, bool AVERAGE>
 __global__ void __launch_bounds__(BLOCK)
-    pool_forward(const window w, const T *__restrict__ x, T *__restrict__ y, P *__restrict__ places)
+    pool_forward(const pool_window w, const T *__restrict__ x, T *__restrict__ y, P *__restrict__ places)
 {
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
-    place p = place_of(v, w.out_height, w.out_width, w.channels / W, W);
+    pool_place p = place_of(v, w.out_height, w.out_width, w.channels / W, W);
     int top = p.row * w.stride - w.padding;
     int left = p.column * w.stride - w.padding;
     int first_row = larger(top, 0);
@@ -165,13 +165,13 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 /* The windows (of outputs) that an input's row or column lies in: first to last. */
-__device__ __forceinline__ int first_window(int at, const window &w)
+__device__ __forceinline__ int first_window(int at, const pool_window &w)
 {
     int past = at + w.padding - w.kernel; /* the last that does not lie in window 0 .. */
 
     return past < 0 ? 0 : past / w.stride + 1;
 }
-__device__ __forceinline__ int last_window(int at, const window &w, int count)
+__device__ __forceinline__ int last_window(int at, const pool_window &w, int count)
 {
     return smaller((at + w.padding) / w.stride, count - 1);
 }
@@ -179,11 +179,11 @@ __device__ __forceinline__ int last_window(int at, const window &w, int count)
 /* Any window, and averages. */
 template <class T, int W, class P, bool AVERAGE>
 __global__ void __launch_bounds__(BLOCK)
-    pool_backward(const window w, const T *__restrict__ dy, const P *__restrict__ places,
+    pool_backward(const pool_window w, const T *__restrict__ dy, const P *__restrict__ places,
                   T *__restrict__ dx)
 {
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
-    place p = place_of(v, w.height, w.width, w.channels / W, W);
+    pool_place p = place_of(v, w.height, w.width, w.channels / W, W);
     float sum[W] = {};
 
     if (v >= w.vectors) {
@@ -220,12 +220,12 @@ __global__ void __launch_bounds__(BLOCK)
  * its place in each. */
 template <class T, int W, int KERNEL, int STRIDE>
 __global__ void __launch_bounds__(BLOCK, 3)
-    patch_backward(const window w, const T *__restrict__ dy, const uint8_t *__restrict__ places,
+    patch_backward(const pool_window w, const T *__restrict__ dy, const uint8_t *__restrict__ places,
                    T *__restrict__ dx)
 {
     constexpr int SIDE = (KERNEL + STRIDE - 1) / STRIDE; /* windows, in each direction */
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
-    place p = place_of(v, w.patch_rows, w.patch_columns, w.channels / W, W);
+    pool_place p = place_of(v, w.patch_rows, w.patch_columns, w.channels / W, W);
     typename wide<T, W>::raw gradients[SIDE][SIDE];
     typename places_of<uint8_t, W>::raw winners[SIDE][SIDE];
     float sum[STRIDE][STRIDE][W] = {};
@@ -277,9 +277,9 @@ __global__ void __launch_bounds__(BLOCK, 3)
     }
 }
 
-window describe(const cddpi_cuda_pool &shape)
+pool_window describe(const cddpi_cuda_pool &shape)
 {
-    window w = {shape.height, shape.width,  shape.channels, 0, 0, 0, 0,
+    pool_window w = {shape.height, shape.width,  shape.channels, 0, 0, 0, 0,
                 shape.kernel, shape.stride, shape.padding,  0, 0};
 
     w.out_height = (shape.height + 2 * shape.padding - shape.kernel) / shape.stride + 1;
@@ -312,7 +312,7 @@ template <class T> int width_of(const cddpi_cuda_pool &shape)
  * bits. */
 template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool &shape)
 {
-    window w = describe(shape);
+    pool_window w = describe(shape);
     size_t in = (size_t)shape.height * (size_t)shape.width;
     size_t out = (size_t)w.out_height * (size_t)w.out_width;
     size_t patches = (size_t)w.patch_rows * (size_t)w.patch_columns;
@@ -331,7 +331,7 @@ template <class T, int W, class P, bool AVERAGE>
 cudaError_t start_forward(cddpi_device *device, const cddpi_cuda_pool &shape, const void *x,
                           void *y, void *places)
 {
-    window w = describe(shape);
+    pool_window w = describe(shape);
 
     w.vectors = (unsigned)shape.count * w.out_height * w.out_width * (shape.channels / W);
     return w.vectors == 0
@@ -374,7 +374,7 @@ cddp_status pool(cddpi_device *device, const cddpi_cuda_pool *shape, const void 
 
 size_t pool_places_bytes(const cddpi_cuda_pool *shape)
 {
-    window w = describe(*shape);
+    pool_window w = describe(*shape);
     size_t outputs = (size_t)shape->count * (size_t)w.out_height * (size_t)w.out_width *
                      (size_t)shape->channels;
 
@@ -385,7 +385,7 @@ template <class T, int W, class P, bool AVERAGE>
 cudaError_t start_backward(cddpi_device *device, const cddpi_cuda_pool &shape, const void *dy,
                            const void *places, void *dx)
 {
-    window w = describe(shape);
+    pool_window w = describe(shape);
 
     w.vectors = (unsigned)shape.count * w.height * w.width * (shape.channels / W);
     return w.vectors == 0
@@ -400,7 +400,7 @@ cudaError_t start_patches(cddpi_device *device, const cddpi_cuda_pool &shape, co
                           const void *places, void *dx)
 {
     constexpr int N = packed<T>::N;
-    window w = describe(shape);
+    pool_window w = describe(shape);
 
     w.vectors = (unsigned)shape.count * w.patch_rows * w.patch_columns * (shape.channels / N);
     return w.vectors == 0

@@ -1,5 +1,5 @@
 /* reduce.cu - owns reductions of the ranks' arrays into one: the binary tree over ranks of
- * kernels/cpu/per_isa/reduce.c, to the bit.
+ * kernels/cpu/per_isa/reduce_loops.c, to the bit.
  *
  * Bound by memory: (ranks + 1) times the array, read over NVLink or PCIe where the others' memory
  * is. A thread loads 16 bytes of each rank before it adds; up to 8 ranks have a kernel each, so
@@ -13,7 +13,7 @@ namespace
 
 enum { THREADS = 256, MOST = 64, MOST_FAST = 8, LEVELS = 8 };
 
-struct sources {
+struct reduce_sources {
     const void *at[MOST];
 };
 
@@ -83,7 +83,7 @@ __device__ inline double factor_of(const shares &shares, double weight)
 /* What ranks that are there have from `first` on: all of it is asked for before one is looked at,
  * so nothing here may depend on what comes. */
 template <class T, int RANKS>
-__device__ __forceinline__ void fetch_ranks(const sources &sources, const bool (&there)[RANKS],
+__device__ __forceinline__ void fetch_ranks(const reduce_sources &sources, const bool (&there)[RANKS],
                                             size_t first, size_t left, bool packed,
                                             pack<T> (&out)[RANKS])
 {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void fetch_ranks(const sources &sources, const bool (
  * one out goes up alone. */
 template <class T, int RANKS>
 __global__ void __launch_bounds__(THREADS)
-    sum_ranks(sources sources, const double *weights, bool mean, size_t count, bool packed, T *out)
+    sum_ranks(reduce_sources sources, const double *weights, bool mean, size_t count, bool packed, T *out)
 {
     typedef typename number<T>::inner real;
     enum { COUNT = pack<T>::COUNT };
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* What a sum or mean of T is accumulated in: means of whole numbers in 64 bits, then truncated. */
-template <class T> struct wide {
+template <class T> struct reduce_wide {
     typedef typename number<T>::inner mean;
     static __device__ inline T divide(mean sum, int ranks)
     {
@@ -187,7 +187,7 @@ template <class T> struct wide {
     }
 };
 #define WIDE(T)                                                                                    \
-    template <> struct wide<T> {                                                                   \
+    template <> struct reduce_wide<T> {                                                                   \
         typedef int64_t mean;                                                                      \
         static __device__ inline T divide(int64_t sum, int ranks)                                  \
         {                                                                                          \
@@ -223,7 +223,7 @@ template <class A> __device__ static void combine_top(stack<A> &stack, cddp_op o
 /* Any operation, any number of ranks, accumulated in A, an element a thread. Factors:
  * NULL: none. */
 template <class T, class A>
-__device__ A reduce_one(const sources &sources, int ranks, cddp_op op, const shares &shares,
+__device__ A reduce_one(const reduce_sources &sources, int ranks, cddp_op op, const shares &shares,
                         const double *weights, size_t i)
 {
     stack<A> stack;
@@ -253,10 +253,10 @@ __device__ A reduce_one(const sources &sources, int ranks, cddp_op op, const sha
 
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    reduce_any(sources sources, int ranks, cddp_op op, const double *weights, size_t count, T *out)
+    reduce_any(reduce_sources sources, int ranks, cddp_op op, const double *weights, size_t count, T *out)
 {
     typedef typename number<T>::inner inner;
-    typedef typename wide<T>::mean mean;
+    typedef typename reduce_wide<T>::mean mean;
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     shares shares = {true, 0};
 
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(THREADS)
         op = shares.equal ? CDDP_OP_MEAN : CDDP_OP_SUM;
     }
     if (op == CDDP_OP_MEAN) {
-        out[i] = wide<T>::divide(
+        out[i] = reduce_wide<T>::divide(
             reduce_one<T, mean>(sources, ranks, CDDP_OP_SUM, shares, weights, i), ranks);
     } else {
         out[i] = number<T>::store(reduce_one<T, inner>(sources, ranks, op, shares, weights, i));
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* One reduction, as it was asked for. */
 struct job {
-    sources inputs;
+    reduce_sources inputs;
     int ranks;
     cddp_op op;
     const double *weights;

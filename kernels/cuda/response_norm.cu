@@ -16,7 +16,7 @@ struct response {
     float scale, beta, offset;
 };
 
-/* As kernels/cpu/response_norm.c has it, the usual exponent by square roots. */
+/* As kernels/cpu/cpu_response_norm.c has it, the usual exponent by square roots. */
 __device__ __forceinline__ float power(float x, float beta)
 {
     if (beta == 0.75f) {

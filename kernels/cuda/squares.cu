@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(LAST_THREADS)
     }
 }
 
-/* As src/train/update.c clips: the norm is rounded to float32, the factor is found in float64. */
+/* As src/trainer/train/update.c clips: the norm is rounded to float32, the factor is found in
+ * float64. */
 __global__ void find_scale(const double *squares, const float *loss_scale, double clip,
                            float *scale, int32_t *skip, float *norm)
 {
@@ -133,7 +134,7 @@ __global__ void find_scale(const double *squares, const float *loss_scale, doubl
     }
 }
 
-/* As cddpi_loss_scale_update() of src/optim/loss_scale.c. */
+/* As cddpi_loss_scale_update() of src/trainer/optim/loss_scale.c. */
 __global__ void move_scale(const int32_t *skip, double growth, double backoff, float least,
                            int32_t interval, float *loss_scale, int32_t *good_steps)
 {

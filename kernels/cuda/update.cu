@@ -6,7 +6,7 @@
  * bytes under way; the two blocks of 512 that a multiprocessor holds make 64 KiB, more than the 25
  * that its share of the bandwidth times the latency asks for.
  *
- * Each element's arithmetic is that of kernels/cpu/per_isa/optim.c, operation by operation, and
+ * Each element's arithmetic is that of kernels/cpu/per_isa/optim_loops.c, operation by operation, and
  * compiled without contraction (--fmad=false), so both give the same bits. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/tensors.cuh"
@@ -43,7 +43,7 @@ __device__ bool is_skipped(const step &step)
     return step.skip != nullptr && *step.skip != 0;
 }
 
-/* cddpi_power() of src/optim/schedule.c, whose bits it must have. */
+/* cddpi_power() of src/trainer/optim/lr_schedule.c, whose bits it must have. */
 __device__ double power(double base, int64_t exponent)
 {
     double result = 1.0;
@@ -121,7 +121,7 @@ __device__ inline void update_one(const rule &s, float &p, float g, float &m, fl
 }
 
 /* Where the piece lies. */
-template <class COPY> struct place {
+template <class COPY> struct update_place {
     float *p;
     const float *g;
     float *m, *v;
@@ -129,7 +129,7 @@ template <class COPY> struct place {
 };
 
 template <kind KIND, class COPY>
-__device__ void update_scalar(const rule &rule, const place<COPY> &at, size_t i)
+__device__ void update_scalar(const rule &rule, const update_place<COPY> &at, size_t i)
 {
     float p = at.p[i];
     float m = KIND != SGD ? at.m[i] : 0;
@@ -150,7 +150,7 @@ __device__ void update_scalar(const rule &rule, const place<COPY> &at, size_t i)
 
 /* Four elements from @p i on, which is a multiple of four; all pointers are aligned. */
 template <kind KIND, class COPY>
-__device__ void update_packed(const rule &rule, const place<COPY> &at, size_t i)
+__device__ void update_packed(const rule &rule, const update_place<COPY> &at, size_t i)
 {
     struct alignas(4 * sizeof(COPY)) copies {
         COPY at[4];
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(THREADS)
         return;
     }
     rule rule = rule_of(step, entry, scalars[piece.tensor]);
-    place<COPY> at = {entry.param + first, entry.grad + first,
+    update_place<COPY> at = {entry.param + first, entry.grad + first,
                       KIND != SGD ? entry.first + first : nullptr,
                       KIND == ADAMW ? entry.second + first : nullptr,
                       entry.copy != nullptr ? (COPY *)entry.copy + first : nullptr};

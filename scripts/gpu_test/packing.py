@@ -5,7 +5,7 @@ from .machine import EMULATED, ROOT, say
 from .text import TEXTS
 
 PACK = "cddp-gpu.tar.gz"
-MODULE = "src/device/cuda/libcddp-cuda.so"
+MODULE = "src/runtime/device/cuda/libcddp-cuda.so"
 PROGRAMS = ("src/cddp-train", "src/cddp-bench", "launcher/cddp-run", "examples/embed_cuda_alone",
             "examples/embed_cuda_trainer")
 BENCHES = ("bench_cuda", "bench_cuda_param")

@@ -3,7 +3,7 @@
  * Started alone, or on several ranks by cddp-run. Used by scripts/bench. */
 #include "base/clock.h"
 #include "group/group.h"
-#include "group/recorder.h"
+#include "group/watch/recorder.h"
 
 #include <cddp/cddp.h>
 

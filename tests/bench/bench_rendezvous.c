@@ -6,8 +6,8 @@
  * Usage: bench_rendezvous [ranks [processes]]. Prints one line of JSON. */
 #include "base/clock.h"
 #include "store/server.h"
-#include "store/stream.h"
-#include "store/wire.h"
+#include "store/store_stream.h"
+#include "store/store_wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -51,13 +51,13 @@ struct rank {
     enum phase phase;
     int64_t again_ns; /* 0, or when it connects again */
     struct cddpi_session session;
-    struct cddpi_stream stream; /* encrypted once both have greeted */
-    bool is_blocked;            /* not all of `out` could be sent */
+    struct cddpi_store_stream stream; /* encrypted once both have greeted */
+    bool is_blocked;                  /* not all of `out` could be sent */
     uint8_t *in;
     size_t room; /* of in: REPLY_BYTES; rank 0, which reads the list, has more */
     size_t have;
     size_t sent; /* of out */
-    struct cddpi_buffer out;
+    struct cddpi_wire_buffer out;
 };
 
 /* Counted by all processes. */

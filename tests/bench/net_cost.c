@@ -3,7 +3,7 @@
  * Each line of stdin: hosts, ranks a host, latency in seconds, bytes per second, bytes reduced per
  * second, bytes of the data, bytes of its partial sums. Each line of stdout: the algorithm, bytes a
  * piece, seconds of the all-reduce. Ranks are placed host by host. */
-#include "group/net/schedule.h"
+#include "group/net/net_schedule.h"
 
 #include <math.h>
 #include <stdio.h>

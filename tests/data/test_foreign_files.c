@@ -3,7 +3,7 @@
 #include "base/foreign.h"
 #include "base/utf8.h"
 #include "data/dataset.h"
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/weights/weights.h"
 #include "support/folder.h"

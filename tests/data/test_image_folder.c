@@ -1,6 +1,6 @@
 /* test_image_folder.c - folders of images: which files they have, in which order and class, and the
  * batches that loaders make of them. */
-#include "data/loader.h"
+#include "data/data_loader.h"
 #include "support/data_ranks.h"
 #include "support/folder.h"
 #include "support/images.h"

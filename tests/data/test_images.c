@@ -1,6 +1,6 @@
 /* test_images.c - single image files: the pixels that Pillow reads from them and makes of them, and
  * files that are broken in every way. */
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 #include "data/images/view.h"
 #include "support/images.h"
 

@@ -2,7 +2,7 @@
  * any moment. */
 #include "base/alloc.h"
 #include "base/philox.h"
-#include "data/loader.h"
+#include "data/data_loader.h"
 #include "support/test.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* test_synthetic.c - data without files: any shape, the same everywhere, and nothing to learn. */
+#include "data/data_loader.h"
 #include "data/dataset.h"
-#include "data/loader.h"
 #include "support/memory.h"
 #include "train/setup_data.h"
 

@@ -1,7 +1,7 @@
 /* test_token_batches.c - batches of tokens: each sequence once an epoch, the same for any number of
  * threads and ranks, and none with a token that the vocabulary does not have. */
 #include "base/mapped_file.h"
-#include "data/loader.h"
+#include "data/data_loader.h"
 #include "support/token_folder.h"
 
 enum { CONTEXT = 8 };

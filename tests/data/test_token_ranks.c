@@ -1,7 +1,7 @@
 /* test_token_ranks.c - ranks as processes that open tokens or a text together: one makes tokens for
  * all of its machine, all leave with the same outcome, and the batches of all ranks together are
  * the same whatever their number is. */
-#include "data/loader.h"
+#include "data/data_loader.h"
 #include "support/data_ranks.h"
 #include "support/gzip.h"
 #include "support/tokens.h"

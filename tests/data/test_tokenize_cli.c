@@ -241,7 +241,7 @@ static void files_are_numbered_when_one_is_not_enough(void **state)
 {
     static const int32_t some[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct launched job;
-    struct cddpi_shards shards;
+    struct cddpi_token_shards shards;
     int32_t tokens[32];
 
     (void)state;

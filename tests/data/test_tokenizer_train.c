@@ -2,7 +2,7 @@
  * whatever way the text comes, and a file that can be read again. */
 #include "base/alloc.h"
 #include "data/tokenizer/tokenizer.h"
-#include "data/tokenizer/train.h"
+#include "data/tokenizer/tokenizer_train.h"
 #include "support/test.h"
 
 #include <jansson.h>

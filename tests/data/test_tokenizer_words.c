@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "data/tokenizer/encoder.h"
 #include "data/tokenizer/tokenizer.h"
-#include "data/tokenizer/train.h"
+#include "data/tokenizer/tokenizer_train.h"
 #include "support/test.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))

@@ -1,6 +1,6 @@
 /* test_ddp_choice.c - between hosts the sizes of buckets are chosen, and are the same on all ranks;
  * sizes that are given win; gradients become the same mean whatever was chosen. */
-#include "group/link.h"
+#include "group/join/link.h"
 #include "support/ddp_ranks.h"
 
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* test_ddp_plan.c - the bucket plan, a pure function: who shares a bucket, and where each lies. */
 #include "base/alloc.h"
-#include "ddp/plan.h"
+#include "ddp/bucket_plan.h"
 #include "support/test.h"
 
 enum { MIB = 1 << 20 };

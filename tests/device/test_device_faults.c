@@ -3,7 +3,7 @@
 #include "support/device.h"
 
 #include "base/alloc.h"
-#include "device/module_loader.h"
+#include "device/device_module_loader.h"
 
 #include <unistd.h>
 
@@ -68,10 +68,10 @@ static int lose_the_context(int rank, int world_size, void *argument)
     CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
     CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, "cudaErrorIllegalAddress");
     CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
-    CHECK(strstr(cddp_last_error(), " at src/device/cuda/") != NULL);
+    CHECK(strstr(cddp_last_error(), " at src/runtime/device/cuda/") != NULL);
     CHECK(strstr(cddp_last_error(), "CUDA_LAUNCH_BLOCKING=1") != NULL);
     CHECK_FAILS(device->ops->clear(device, CDDPI_STREAM_COMM, a, BYTES), CDDP_ERR_DEVICE,
-                "cudaMemsetAsync(memory, 0, bytes, in) at src/device/cuda/stream.c:");
+                "cudaMemsetAsync(memory, 0, bytes, in) at src/runtime/device/cuda/cuda_stream.c:");
     CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_ERR_DEVICE);
     cddpi_device_close(device);
     return 0;
@@ -140,8 +140,9 @@ static int copy_out_of_bounds(int rank, int world_size, void *argument)
     (void)rank, (void)world_size, (void)argument;
     CHECK(device != NULL);
     CHECK(device->ops->alloc(device, 100, "a", &a) == CDDP_OK);
-    CHECK_FAILS(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 200), CDDP_ERR_DEVICE,
-                "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in) at src/device/cuda/");
+    CHECK_FAILS(
+        device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 200), CDDP_ERR_DEVICE,
+        "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in) at src/runtime/device/cuda/");
     CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, a, bytes, 100) == CDDP_OK);
     cddpi_device_close(device);
     return 0;

@@ -1,6 +1,6 @@
-/* fake_cublaslt.c - cuBLASLt on the processor, for the emulated module: what matmul/linear.c uses
- * of it, as NVIDIA documents it. What the real one does not accept is an error here, too, and work
- * is done in stream order by the fake runtime. */
+/* fake_cublaslt.c - cuBLASLt on the processor, for the emulated module: what matmul/matmul_linear.c
+ * uses of it, as NVIDIA documents it. What the real one does not accept is an error here, too, and
+ * work is done in stream order by the fake runtime. */
 #include "fake_cuda/fake_cublaslt.h"
 
 #include "fake_cuda/fake_cuda.h"

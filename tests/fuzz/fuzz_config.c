@@ -1,7 +1,7 @@
 /* fuzz_config.c - train.conf, two files that it may include, a.conf and b.conf, and an override:
  * four parts of the input. What loads can be written out and loaded again to the same. */
 #include "fuzz/fuzz.h"
-#include "train/config/write.h"
+#include "train/config/config_write.h"
 
 #include <stdlib.h>
 #include <string.h>

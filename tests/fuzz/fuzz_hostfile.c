@@ -1,8 +1,8 @@
 /* fuzz_hostfile.c - a list of hosts, as a file or, behind a first byte with bit 0 set, as --hosts
  * has it. What is accepted goes into ssh's command line. */
 #include "fuzz/fuzz.h"
-#include "launcher/hosts.h"
-#include "launcher/options.h"
+#include "launcher/hosts/host_list.h"
+#include "launcher/run_options.h"
 
 #include <stdlib.h>
 #include <string.h>

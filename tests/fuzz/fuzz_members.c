@@ -1,8 +1,8 @@
 /* fuzz_members.c - rank 0's answer about who is on which host, as it comes through the store. The
  * first byte says how many ranks there should be. */
 #include "fuzz/fuzz.h"
-#include "group/launch_env.h"
-#include "group/members.h"
+#include "group/join/members.h"
+#include "group/launch/launch_env.h"
 
 #include <stdlib.h>
 #include <string.h>

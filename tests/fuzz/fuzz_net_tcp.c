@@ -26,7 +26,7 @@ static struct tcp_offer offers[2];
 static struct tcp_pair *pairs[2];
 static struct cddpi_carrier tcp;
 static struct peer {
-    struct cddpi_stream stream;
+    struct cddpi_store_stream stream;
     struct tcp_signature signature;
 } peers[2]; /* the other ends */
 static uint8_t memory[RECVS][1 << 10];
@@ -127,7 +127,7 @@ static void make_connection(int i, unsigned slot)
 {
     static const uint8_t key[CDDPI_AUTH_KEY_BYTES];
     static const uint8_t nonce[CDDPI_NONCE_BYTES];
-    struct cddpi_stream stream = {.fd = connect_end(i)};
+    struct cddpi_store_stream stream = {.fd = connect_end(i)};
     struct cddpi_session client, server;
     uint8_t offer[CDDPI_OFFER_BYTES];
     uint8_t accept[CDDPI_ACCEPT_BYTES];
@@ -149,7 +149,7 @@ static void make_connection(int i, unsigned slot)
 static void send_piece(struct peer *peer, uint8_t how, const uint8_t *data, size_t bytes)
 {
     uint8_t message[256 + TCP_SIGNATURE_BYTES];
-    struct cddpi_stream plain = {.fd = peer->stream.fd};
+    struct cddpi_store_stream plain = {.fd = peer->stream.fd};
     struct iovec parts[2] = {{message, bytes}, {NULL, 0}};
 
     if (bytes == 0) {

@@ -1,10 +1,10 @@
 /* fuzz_nodes.c - what cddp-run's nodes read of each other in the store, and on standard input. The
  * first byte says what: an event, a record, a plan, a list of addresses, a parcel. */
 #include "fuzz/fuzz.h"
-#include "launcher/address.h"
-#include "launcher/node_event.h"
-#include "launcher/node_record.h"
-#include "launcher/parcel.h"
+#include "launcher/hosts/parcel.h"
+#include "launcher/nodes/node_address.h"
+#include "launcher/nodes/node_event.h"
+#include "launcher/nodes/node_record.h"
 
 #include <stdlib.h>
 #include <string.h>

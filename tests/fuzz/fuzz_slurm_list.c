@@ -1,7 +1,7 @@
 /* fuzz_slurm_list.c - Slurm's compressed lists. An input is both: a list of hosts, whose every host
  * up to a few must have a name, and ranks a node. */
 #include "fuzz/fuzz.h"
-#include "group/slurm_list.h"
+#include "group/launch/slurm_list.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * one operation of each kind, or, if bit 1 is set, in the place of encrypted ones. */
 #include "fuzz/fuzz.h"
 #include "store/store.h"
-#include "store/stream.h"
-#include "store/wire.h"
+#include "store/store_stream.h"
+#include "store/store_wire.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -62,7 +62,7 @@ static struct cddpi_cipher *greet(int fd)
 /* Say what there is to say to one caller. */
 static void speak(int fd)
 {
-    struct cddpi_stream stream = {.fd = fd};
+    struct cddpi_store_stream stream = {.fd = fd};
     struct iovec parts[2] = {{(void *)(uintptr_t)input.data, input.size}, {NULL, 0}};
 
     if (input.greets) {

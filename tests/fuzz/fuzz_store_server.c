@@ -14,7 +14,7 @@
 enum { CLIENTS = 2, PROVES = 1, DEAF = 2, SETS = 4, RAW = 8 };
 
 static struct cddpi_client_host host;
-static struct cddpi_stream peers[CLIENTS]; /* the clients' ends */
+static struct cddpi_store_stream peers[CLIENTS]; /* the clients' ends */
 
 /* Serve until nothing is to be done. */
 static void run(void)
@@ -30,9 +30,9 @@ static void run(void)
     }
 }
 
-static void send_all(struct cddpi_stream *peer, const uint8_t *data, size_t size, bool is_raw)
+static void send_all(struct cddpi_store_stream *peer, const uint8_t *data, size_t size, bool is_raw)
 {
-    struct cddpi_stream plain = {.fd = peer->fd};
+    struct cddpi_store_stream plain = {.fd = peer->fd};
     struct iovec parts[2] = {{(void *)(uintptr_t)data, size}, {NULL, 0}};
 
     if (size > 0) {
@@ -50,7 +50,7 @@ static void drain(int fd)
     }
 }
 
-static void prove(struct cddpi_stream *peer)
+static void prove(struct cddpi_store_stream *peer)
 {
     uint8_t hello[CDDPI_WIRE_HELLO_BYTES];
     uint8_t answer[CDDPI_WIRE_ANSWER_BYTES] = {0};
@@ -82,7 +82,7 @@ static void set_up(uint8_t who)
 
         fuzz_check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
                    "no sockets");
-        peers[i] = (struct cddpi_stream){.fd = ends[1]};
+        peers[i] = (struct cddpi_store_stream){.fd = ends[1]};
         cddpi_client_accept(&host, ends[0], INT64_MAX);
         if ((who >> i & PROVES) != 0) {
             prove(&peers[i]);

@@ -12,7 +12,7 @@
  */
 #include "group/net/tcp/hello.h"
 #include "store/session.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 
 #include <cddp/cddp.h>
 #include <cddp/spawn.h>

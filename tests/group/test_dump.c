@@ -1,5 +1,5 @@
 /* test_dump.c - the last operations of a group: what is kept of them, and when they are written. */
-#include "group/dump.h"
+#include "group/watch/dump.h"
 #include "support/test.h"
 
 static char *folder;

@@ -2,7 +2,7 @@
  * who and where, soon. */
 #include "base/alloc.h"
 #include "base/process.h"
-#include "group/agree.h"
+#include "group/join/group_agree.h"
 #include "support/group.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
 /* test_group_join.c - how ranks find each other: options, launchers' variables, files, servers. */
-#include "group/launch_env.h"
+#include "group/launch/launch_env.h"
 #include "support/test.h"
 
 #include <dirent.h>

@@ -2,7 +2,7 @@
  * the runtime inside the emulated module. */
 #include "support/device.h"
 
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 
 #include <cddp/group.h>
 

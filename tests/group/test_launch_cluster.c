@@ -1,7 +1,7 @@
 /* test_launch_cluster.c - who a rank is by exactly the variables that Slurm, the training operator
  * and an indexed Job set, read without other hosts. */
-#include "group/launch_env.h"
-#include "group/launch_node.h"
+#include "group/launch/launch_env.h"
+#include "group/launch/launch_node.h"
 #include "support/test.h"
 
 #include <stdatomic.h>

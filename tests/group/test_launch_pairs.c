@@ -2,9 +2,9 @@
  * and cddp-run find out who started them, or name both, and never train alone.
  *
  * Started with the word "who" the program is a rank: it prints who it is. */
-#include "group/launch_claim.h"
-#include "group/launch_env.h"
-#include "group/launch_node.h"
+#include "group/launch/launch_claim.h"
+#include "group/launch/launch_env.h"
+#include "group/launch/launch_node.h"
 #include "support/mpirun.h"
 
 #include <stdbool.h>

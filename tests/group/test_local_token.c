@@ -2,8 +2,8 @@
  * same, and nobody else has it. */
 #include "base/clock.h"
 #include "group/group.h"
-#include "group/local_token.h"
-#include "group/own_folder.h"
+#include "group/launch/local_token.h"
+#include "group/launch/own_folder.h"
 #include "support/test.h"
 
 struct place {

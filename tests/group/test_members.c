@@ -1,6 +1,6 @@
 /* test_members.c - ranks that join learn who is on which host. */
 #include "base/clock.h"
-#include "group/members.h"
+#include "group/join/members.h"
 #include "store/server.h"
 #include "support/test.h"
 

@@ -1,6 +1,6 @@
 /* test_net_cost.c - what sums between hosts take is computed as cost.c says, and agrees with what
  * the schedules send. */
-#include "group/net/schedule.h"
+#include "group/net/net_schedule.h"
 #include "support/test.h"
 
 #include <math.h>
@@ -67,11 +67,11 @@ static double busiest_bytes(const struct cddpi_tree *tree, enum cddpi_algorithm 
 
     memset(sent, 0, sizeof sent);
     for (int h = 0; h < tree->hosts; h++) {
-        struct cddpi_schedule schedule;
+        struct cddpi_net_schedule schedule;
 
         assert_true(cddpi_schedule_init(tree, algorithm, h, -1, &schedule));
         for (int s = 0; s < schedule.count; s++) {
-            const struct cddpi_step *step = &schedule.steps[s];
+            const struct cddpi_net_step *step = &schedule.steps[s];
             bool is_recv = step->kind == CDDPI_STEP_RECV || step->kind == CDDPI_STEP_RECV_DONE;
 
             if (step->kind != CDDPI_STEP_MERGE && step->kind != CDDPI_STEP_FINISH) {

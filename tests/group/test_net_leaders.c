@@ -1,5 +1,5 @@
 /* test_net_leaders.c - several leaders a host: who talks to other hosts, and who says how many. */
-#include "group/link.h"
+#include "group/join/link.h"
 #include "group/net/net.h"
 #include "support/test.h"
 

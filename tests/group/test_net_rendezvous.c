@@ -1,8 +1,8 @@
 /* test_net_rendezvous.c - what hosts that form a group ask of the store: how often, counted by the
  * server itself, and whether each gets what all have said. */
 #include "base/clock.h"
+#include "group/join/rendezvous.h"
 #include "group/net/net.h"
-#include "group/rendezvous.h"
 #include "store/server.h"
 #include "support/test.h"
 

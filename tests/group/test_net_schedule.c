@@ -1,7 +1,7 @@
 /* test_net_schedule.c - schedules between hosts, all hosts of one in this process: what they send
  * fits together, and every host gets the bits of one reduction over all ranks. */
 #include "base/alloc.h"
-#include "group/net/schedule.h"
+#include "group/net/net_schedule.h"
 #include "kernels/cpu/reduce.h"
 #include "support/test.h"
 
@@ -29,7 +29,7 @@ static struct host {
     _Alignas(64) unsigned char sums[RANKS][BYTES];
     struct cddpi_tree_node nodes[RANKS]; /* count 0: nothing in this slot */
     _Alignas(64) unsigned char result[BYTES];
-    struct cddpi_schedule schedule;
+    struct cddpi_net_schedule schedule;
     int next; /* step */
     size_t bytes_sent;
 } hosts[HOSTS];
@@ -63,7 +63,7 @@ static bool adds_something(const struct job *job, struct cddpi_tree_node node)
 }
 
 /* Where a step's shares of a slot, or of the result, are, and how many bytes. */
-static unsigned char *place_of(const struct job *job, int h, const struct cddpi_step *step,
+static unsigned char *place_of(const struct job *job, int h, const struct cddpi_net_step *step,
                                bool is_result, bool is_leaf, size_t *out_bytes)
 {
     struct host *host = &hosts[h];
@@ -79,7 +79,7 @@ static unsigned char *place_of(const struct job *job, int h, const struct cddpi_
     return at + begin * cddp_type_bytes(type);
 }
 
-static void do_send(const struct job *job, int h, const struct cddpi_step *step)
+static void do_send(const struct job *job, int h, const struct cddpi_net_step *step)
 {
     struct message *message = &messages[message_count++];
     bool is_result = step->kind == CDDPI_STEP_SEND_DONE;
@@ -98,7 +98,7 @@ static void do_send(const struct job *job, int h, const struct cddpi_step *step)
     hosts[h].bytes_sent += message->bytes;
 }
 
-static void do_recv(const struct job *job, int h, const struct cddpi_step *step)
+static void do_recv(const struct job *job, int h, const struct cddpi_net_step *step)
 {
     bool is_result = step->kind == CDDPI_STEP_RECV_DONE;
 
@@ -127,7 +127,7 @@ static void do_recv(const struct job *job, int h, const struct cddpi_step *step)
 }
 
 /* A round's merges, and its finish if there is one, as one call of the kernel. */
-static void merge_and_finish(const struct job *job, int h, const struct cddpi_step *steps,
+static void merge_and_finish(const struct job *job, int h, const struct cddpi_net_step *steps,
                              int count)
 {
     struct host *host = &hosts[h];
@@ -157,7 +157,7 @@ static void merge_and_finish(const struct job *job, int h, const struct cddpi_st
                                                        is_leaf, factor};
     }
     for (int s = 0; s < count; s++) {
-        const struct cddpi_step *step = &steps[s];
+        const struct cddpi_net_step *step = &steps[s];
 
         assert_true(step->begin == steps[0].begin && step->end == steps[0].end);
         if (step->kind == CDDPI_STEP_FINISH) {
@@ -181,7 +181,7 @@ static void merge_and_finish(const struct job *job, int h, const struct cddpi_st
 static bool is_at(const struct host *host, int round, enum cddpi_step_kind a,
                   enum cddpi_step_kind b)
 {
-    const struct cddpi_step *step = &host->schedule.steps[host->next];
+    const struct cddpi_net_step *step = &host->schedule.steps[host->next];
 
     return host->next < host->schedule.count && step->round == round &&
            (step->kind == a || step->kind == b);
@@ -527,7 +527,7 @@ static void without_memory_there_is_no_schedule(void **unused)
     }
     assert_true(n > 3);
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
-        struct cddpi_schedule schedule;
+        struct cddpi_net_schedule schedule;
         bool is_made = false;
 
         for (n = 0; !is_made; n++) {

@@ -2,7 +2,7 @@
  * he puts in is sent here by the rank itself, past the carrier. */
 #include "base/clock.h"
 #include "group/net/tcp/tcp.h"
-#include "store/wire.h"
+#include "store/store_wire.h"
 #include "support/carrier.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
 /* test_slurm_list.c - Slurm's compressed lists of hosts and of ranks a node. */
-#include "group/slurm_list.h"
+#include "group/launch/slurm_list.h"
 #include "support/test.h"
 
 /* The hosts of @p text are @p names, each followed by a blank. */

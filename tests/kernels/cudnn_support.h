@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
-#include "kernels/cuda/cudnn/attention.h"
 #include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "kernels/cuda/few_channels.h"
 #include "kernels/cuda/im2col.h"
 #include "kernels/cuda/library.h"

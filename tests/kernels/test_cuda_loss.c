@@ -1,6 +1,6 @@
 /* test_cuda_loss.c - losses on the device against float64: values, gradients in place of the
  * logits, and which rows count as correct. */
-#include "kernels/cpu/loss.h"
+#include "kernels/cpu/cpu_loss.h"
 #include "support/cuda.h"
 
 struct shape {

@@ -3,8 +3,8 @@
  * (DEVICEPROP, since 9.8). A libcuda.so.1 that loads nothing stands in for the driver. Tests skip
  * themselves where there is no cuDNN, or it does not take the description. */
 #include "base/error.h"
-#include "kernels/cuda/cudnn/attention.h"
 #include "kernels/cuda/cudnn/conv.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "kernels/cuda/im2col.h"
 #include "support/test.h"
 

@@ -1,6 +1,6 @@
 /* test_launcher_cores.c - which cores ranks get, on machines that we do not have: their /sys is
  * made of a few files. */
-#include "launcher/cores.h"
+#include "launcher/supervise/rank_cores.h"
 #include "support/launcher.h"
 
 /* A machine with 2 nodes of 4 cores, whose second threads are numbered 8 to 15. */
@@ -20,7 +20,7 @@ static char *make_machine(void)
     return sys;
 }
 
-static void assert_share(const struct cddpi_cores *cores, int rank, int ranks, bool bind,
+static void assert_share(const struct cddpi_rank_cores *cores, int rank, int ranks, bool bind,
                          const char *cpus, int threads)
 {
     struct cddpi_core_share share = cddpi_cores_share(cores, rank, ranks, bind);
@@ -34,7 +34,7 @@ static void assert_share(const struct cddpi_cores *cores, int rank, int ranks, b
 static void siblings_and_nodes_stay_together(void **state)
 {
     static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    struct cddpi_cores cores;
+    struct cddpi_rank_cores cores;
     char *sys = make_machine();
 
     (void)state;
@@ -57,7 +57,7 @@ static void siblings_and_nodes_stay_together(void **state)
 static void only_allowed_processors_count(void **state)
 {
     static const int some[] = {2, 5, 6, 10, 14};
-    struct cddpi_cores cores;
+    struct cddpi_rank_cores cores;
     char *sys = make_machine();
 
     (void)state;
@@ -73,7 +73,7 @@ static void only_allowed_processors_count(void **state)
 static void without_topology_each_processor_is_a_core(void **state)
 {
     static const int some[] = {0, 1, 7};
-    struct cddpi_cores cores;
+    struct cddpi_rank_cores cores;
 
     (void)state;
     assert_int_equal(cddpi_cores_order("no-such-sys", some, 3, &cores), CDDP_OK);
@@ -85,7 +85,7 @@ static void without_topology_each_processor_is_a_core(void **state)
 static void the_shares_of_all_ranks_are_all_cores_once(void **state)
 {
     static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    struct cddpi_cores cores;
+    struct cddpi_rank_cores cores;
 
     (void)state;
     assert_int_equal(cddpi_cores_order("no-such-sys", all, 11, &cores), CDDP_OK);

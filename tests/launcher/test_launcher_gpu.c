@@ -39,7 +39,7 @@ static void check_opens_the_real_module_where_there_is_no_driver(void **state)
 {
     struct launched job = {0};
     const char *module = getenv("CDDP_CUDA_MODULE");
-    const char *real = launcher_path("src/device/cuda/libcddp-cuda.so");
+    const char *real = launcher_path("src/runtime/device/cuda/libcddp-cuda.so");
     char *kept = module != NULL ? strdup(module) : NULL;
 
     (void)state;
@@ -79,7 +79,7 @@ static void check_tells_of_the_mpi_module(void **state)
     struct launched job = {0};
 
     (void)state;
-    if (access(launcher_path("src/group/net/mpi/libcddp-mpi.so"), R_OK) == 0) {
+    if (access(launcher_path("src/runtime/group/net/mpi/libcddp-mpi.so"), R_OK) == 0) {
         LAUNCH(&job, "--check");
         assert_int_equal(job.exit_status, 0);
         assert_out(&job, "\nMPI\n  module         yes, of cddp " CDDP_VERSION ": ");

@@ -1,6 +1,6 @@
 /* test_launcher_hostfile.c - lists of hosts: Open MPI's and Horovod's syntax, and what is neither.
  */
-#include "launcher/hosts.h"
+#include "launcher/hosts/host_list.h"
 #include "support/test.h"
 
 static void assert_host(const struct cddpi_hosts *hosts, int i, const char *name, int slots)

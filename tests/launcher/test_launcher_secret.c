@@ -1,5 +1,5 @@
 /* test_launcher_secret.c - the job's token is not in what is passed on, however it comes. */
-#include "launcher/secret.h"
+#include "launcher/output/hide_token.h"
 #include "support/test.h"
 
 static const char token[] = "abcabcabdabcabcabeabcabcab012345";

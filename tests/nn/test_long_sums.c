@@ -1,11 +1,11 @@
 /* test_long_sums.c - every sum of many values against float64: with a million equal, or nearly
  * equal, numbers, of which a float32 sum in one chain would keep four digits. */
 #include "kernels/cpu/bf16.h"
+#include "kernels/cpu/cpu_layout.h"
+#include "kernels/cpu/cpu_loss.h"
+#include "kernels/cpu/cpu_optim.h"
+#include "kernels/cpu/cpu_tokens.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/layout.h"
-#include "kernels/cpu/loss.h"
-#include "kernels/cpu/optim.h"
-#include "kernels/cpu/tokens.h"
 #include "kernels/cpu/transformer.h"
 #include "support/nn.h"
 

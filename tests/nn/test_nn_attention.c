@@ -1,6 +1,6 @@
 /* test_nn_attention.c - causal attention and its gradients against the formulas in float64. */
-#include "kernels/cpu/amx/gemm.h"
-#include "nn/cpu/attention.h"
+#include "kernels/cpu/amx/amx_gemm.h"
+#include "nn/cpu/cpu_attention.h"
 #include "support/nn.h"
 
 /* Contexts around the block of 64 queries and the 16 keys of a vector; widths of every kind. */

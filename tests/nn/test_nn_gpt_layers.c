@@ -1,6 +1,6 @@
 /* test_nn_gpt_layers.c - layer_norm, gelu and attention as layers of a model: gradients against
  * differences and PyTorch, accumulation, and what descriptions get wrong. */
-#include "nn/cpu/attention.h"
+#include "nn/cpu/cpu_attention.h"
 #include "support/kernel.h"
 
 #define LAYER(kind, ...)                                                                           \

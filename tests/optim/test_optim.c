@@ -1,9 +1,9 @@
 /* test_optim.c - optimizers against PyTorch, their kernels and their state. */
 #include "base/alloc.h"
-#include "kernels/cpu/optim.h"
-#include "optim/impl.h"
+#include "kernels/cpu/cpu_optim.h"
 #include "optim/loss_scale.h"
 #include "optim/optim.h"
+#include "optim/optim_impl.h"
 #include "support/optim_vectors.h"
 
 #include <float.h>

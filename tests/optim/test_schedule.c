@@ -7,8 +7,8 @@
 
 static void warm_up_climbs_to_the_peak(void **state)
 {
-    const struct cddpi_schedule schedule = {CDDPI_SCHEDULE_CONSTANT, 0.4, 0.0, 4, 100, 0, 0, 0,
-                                            CDDPI_DECAY_LINEAR};
+    const struct cddpi_lr_schedule schedule = {CDDPI_SCHEDULE_CONSTANT, 0.4, 0.0, 4, 100, 0, 0, 0,
+                                               CDDPI_DECAY_LINEAR};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 0), 0.1, 1e-15);
@@ -21,8 +21,8 @@ static void warm_up_climbs_to_the_peak(void **state)
 
 static void linear_and_cosine_end_at_the_final_rate(void **state)
 {
-    struct cddpi_schedule schedule = {CDDPI_SCHEDULE_LINEAR, 1.0, 0.1, 10, 111, 0, 0, 0,
-                                      CDDPI_DECAY_LINEAR};
+    struct cddpi_lr_schedule schedule = {CDDPI_SCHEDULE_LINEAR, 1.0, 0.1, 10, 111, 0, 0, 0,
+                                         CDDPI_DECAY_LINEAR};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 10), 1.0, 0);
@@ -43,8 +43,8 @@ static void linear_and_cosine_end_at_the_final_rate(void **state)
 
 static void steps_multiply_the_rate(void **state)
 {
-    const struct cddpi_schedule schedule = {CDDPI_SCHEDULE_STEP, 0.8, 0.0, 5, 100, 10, 0.5, 0,
-                                            CDDPI_DECAY_LINEAR};
+    const struct cddpi_lr_schedule schedule = {CDDPI_SCHEDULE_STEP, 0.8, 0.0, 5, 100, 10, 0.5, 0,
+                                               CDDPI_DECAY_LINEAR};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 5), 0.8, 0);
@@ -55,12 +55,12 @@ static void steps_multiply_the_rate(void **state)
 
 static void wsd_stays_and_then_falls_to_the_final_rate(void **state)
 {
-    struct cddpi_schedule schedule = {.type = CDDPI_SCHEDULE_WSD,
-                                      .lr = 1.0,
-                                      .final_lr = 0.2,
-                                      .warmup_steps = 4,
-                                      .total_steps = 100,
-                                      .decay_steps = 16};
+    struct cddpi_lr_schedule schedule = {.type = CDDPI_SCHEDULE_WSD,
+                                         .lr = 1.0,
+                                         .final_lr = 0.2,
+                                         .warmup_steps = 4,
+                                         .total_steps = 100,
+                                         .decay_steps = 16};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 0), 0.25, 0);
@@ -82,7 +82,7 @@ static void wsd_stays_and_then_falls_to_the_final_rate(void **state)
 
 static void wsd_falls_in_a_tenth_of_the_steps_or_at_most_in_those_after_warm_up(void **state)
 {
-    struct cddpi_schedule schedule = {.type = CDDPI_SCHEDULE_WSD, .lr = 1.0, .total_steps = 40};
+    struct cddpi_lr_schedule schedule = {.type = CDDPI_SCHEDULE_WSD, .lr = 1.0, .total_steps = 40};
 
     (void)state;
     assert_float_equal(cddpi_schedule_lr(&schedule, 35), 1.0, 0);
@@ -99,7 +99,7 @@ static void rates_are_finite_for_any_steps(void **state)
 {
     static const int64_t numbers[] = {INT64_MIN, -1, 0, 1, 2, 1000, INT64_MAX - 1, INT64_MAX};
     enum { N = sizeof numbers / sizeof numbers[0] };
-    struct cddpi_schedule schedule = {.lr = 0.5, .final_lr = 0.01, .gamma = 3.0};
+    struct cddpi_lr_schedule schedule = {.lr = 0.5, .final_lr = 0.01, .gamma = 3.0};
 
     (void)state;
     for (int type = CDDPI_SCHEDULE_CONSTANT; type <= CDDPI_SCHEDULE_WSD; type++) {

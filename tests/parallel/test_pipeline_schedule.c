@@ -1,7 +1,7 @@
 /* test_pipeline_schedule.c - the order of a pipeline's actions, tried by a clock that counts: no
  * rank waits for ever, and the bubble and the memory are what the papers say. */
 #include "base/alloc.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 #include "support/test.h"
 
 #include <string.h>

@@ -35,7 +35,7 @@ def need(what, known, where):
 
 OURS = set(re.findall(r"\bCDDP_[A-Z_]+\b", said("cddp-run", "--env")))
 LAUNCHERS = set(re.findall(r'"([A-Z][A-Z0-9_]+)"', "".join(text_of(path) for path in
-                                                          glob.glob(os.path.join(SOURCE, "src/group/launch_*.c")))))
+                                                          glob.glob(os.path.join(SOURCE, "src/runtime/group/launch/launch_*.c")))))
 KEYS = set(re.findall(r"^\*([a-z_0-9.]+)\*", said("cddp-train", "--keys").replace("\\", ""), re.M))
 OPTIONS = {program: set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", said(program, "--help"), re.M)) for program in PROGRAMS}
 
@@ -159,7 +159,7 @@ def look_at_sbatch():
     subprocess.run(["bash", "-n", os.path.join(FOLDER, name)], check=True)
     command = re.search(r'^srun "\$\{CDDP_TRAIN:-(\S+)\}" "\$@" (\S+)', text, re.M)
     look_at_command([command[1], command[2]], name)
-    status = re.search(r"^enum \{ STOPPED_EARLY = (\d+) \}", text_of(SOURCE, "launcher/failure_policy.c"), re.M)[1]
+    status = re.search(r"^enum \{ STOPPED_EARLY = (\d+) \}", text_of(SOURCE, "launcher/supervise/failure_policy.c"), re.M)[1]
     need(f"a run that has saved ends with {status}", f'"$status" -eq {status} ' in text, name)
     for variable in re.findall(r"\bCDDP_TOKEN\b", text):
         look_at_variable(variable, name)

@@ -1,6 +1,6 @@
 /* test_session.c - the greeting's proofs, keys and ciphers, without a network. */
 #include "store/session.h"
-#include "store/stream.h"
+#include "store/store_stream.h"
 #include "support/test.h"
 
 #include <sys/socket.h>
@@ -183,7 +183,7 @@ static void the_faster_cipher_is_chosen_where_both_have_it(void **state)
 }
 
 /* Two connected streams, with @p kind. */
-static void connect_streams(enum cddpi_cipher_kind kind, struct cddpi_stream out[2])
+static void connect_streams(enum cddpi_cipher_kind kind, struct cddpi_store_stream out[2])
 {
     struct cddpi_session client;
     struct cddpi_session server;
@@ -198,7 +198,7 @@ static void connect_streams(enum cddpi_cipher_kind kind, struct cddpi_stream out
     }
 }
 
-static void close_streams(struct cddpi_stream streams[2])
+static void close_streams(struct cddpi_store_stream streams[2])
 {
     for (int i = 0; i < 2; i++) {
         cddpi_cipher_destroy(streams[i].cipher);
@@ -206,8 +206,8 @@ static void close_streams(struct cddpi_stream streams[2])
     }
 }
 
-static void move(struct cddpi_stream *from, struct cddpi_stream *to, const uint8_t *data,
-                 size_t bytes)
+static void move(struct cddpi_store_stream *from, struct cddpi_store_stream *to,
+                 const uint8_t *data, size_t bytes)
 {
     uint8_t *got = malloc(bytes);
     size_t sent = 0;
@@ -243,7 +243,7 @@ static void streams_carry_any_sizes_with_both_ciphers(void **state)
         data[i] = (uint8_t)(i * 7 + i / 251);
     }
     for (int kind = CDDPI_CIPHER_CHACHA20; kind <= CDDPI_CIPHER_AES256GCM; kind++) {
-        struct cddpi_stream streams[2];
+        struct cddpi_store_stream streams[2];
 
         if ((own_ciphers() & (uint32_t)kind) == 0) {
             print_message("no AES here\n");

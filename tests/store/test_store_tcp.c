@@ -14,7 +14,7 @@ static void a_message_in_single_bytes_is_understood(void **state)
     static const uint8_t request[] = {4, 0, 0, 0, 9, 0,   0,  0, CDDPI_STORE_SET,
                                       0, 0, 0, 1, 0, 'k', 'v'};
     struct place *place = *state;
-    struct cddpi_stream stream = friend(place);
+    struct cddpi_store_stream stream = friend(place);
     uint8_t reply[CDDPI_WIRE_HEAD_BYTES];
 
     for (size_t i = 0; i < sizeof request; i++) {
@@ -34,9 +34,9 @@ static void requests_sent_ahead_are_answered_in_order(void **state)
     enum { COUNT = 20, BYTES = 1 << 20 };
     struct place *place = *state;
     struct cddpi_store_request request = {.op = CDDPI_STORE_GET};
-    struct cddpi_buffer out = {0};
+    struct cddpi_wire_buffer out = {0};
     uint8_t *value = calloc(1, BYTES);
-    struct cddpi_stream stream = friend(place);
+    struct cddpi_store_stream stream = friend(place);
 
     assert_int_equal(cddp_store_set(place->store, "k", value, BYTES), CDDP_OK);
     request.key.data = (const uint8_t *)"job/0/k";

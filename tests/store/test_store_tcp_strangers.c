@@ -25,7 +25,7 @@ static int stranger(const struct place *place)
 
 static void come_and_go(const struct place *place)
 {
-    struct cddpi_stream stream = friend(place);
+    struct cddpi_store_stream stream = friend(place);
 
     friend_leaves(&stream);
 }
@@ -90,7 +90,7 @@ static void malformed_requests_drop_only_who_sends_them(void **state)
     struct place *place = *state;
 
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
-        struct cddpi_stream stream = friend(place);
+        struct cddpi_store_stream stream = friend(place);
 
         say_secretly(&stream, requests[i], sizeof requests[i]);
         cddpi_cipher_destroy(stream.cipher);
@@ -107,7 +107,7 @@ static void random_requests_drop_only_who_sends_them(void **state)
     for (int i = 0; i < 300; i++) {
         uint8_t message[CDDPI_WIRE_HEAD_BYTES + 256];
         struct cddpi_wire_head head;
-        struct cddpi_stream stream = friend(place);
+        struct cddpi_store_stream stream = friend(place);
         int count = 1 + i % 4;
 
         for (int k = 0; k < count; k++) {

@@ -1,6 +1,6 @@
 /* test_store_wire.c - what somebody on the way between a rank and the TCP store can do: read,
  * change, put in and play again; and what somebody who listens in the server's place can. */
-#include "store/wire.h"
+#include "store/store_wire.h"
 #include "support/relay.h"
 #include "support/store.h"
 

@@ -1,7 +1,7 @@
 /* test_wiped.c - what is left of secrets in memory that cddp has given back: nothing. The library's
  * allocator is this test's, which looks at each block when it is released. */
-#include "store/stream.h"
-#include "store/wire.h"
+#include "store/store_stream.h"
+#include "store/store_wire.h"
 #include "support/store.h"
 
 #include <cddp/process.h>
@@ -77,7 +77,7 @@ static void a_connection_that_ends_leaves_no_key(void **state)
 {
     static const uint8_t key[CDDPI_AUTH_KEY_BYTES] = "the key of the proof, 32 bytes!";
     static const uint8_t text[CDDPI_CIPHER_KEY_BYTES] = "a message, as long as a key is.";
-    struct cddpi_stream streams[2];
+    struct cddpi_store_stream streams[2];
     struct cddpi_session sessions[2];
     uint8_t offer[CDDPI_OFFER_BYTES];
     uint8_t accept[CDDPI_ACCEPT_BYTES];
@@ -99,7 +99,7 @@ static void a_connection_that_ends_leaves_no_key(void **state)
     for (int i = 0; i < 2; i++) {
         cddpi_session_key(&sessions[i], true, "records", own);
         watch(own);
-        streams[i] = (struct cddpi_stream){fds[i], cddpi_cipher_create(&sessions[i])};
+        streams[i] = (struct cddpi_store_stream){fds[i], cddpi_cipher_create(&sessions[i])};
         assert_non_null(streams[i].cipher);
     }
     assert_int_equal(cddpi_stream_send(&streams[0], out), sizeof text);

@@ -1,5 +1,6 @@
-/* carrier.h - ranks on "hosts" of their own, connected by a carrier (src/group/net/carrier.h), for
- * tests and measurements: each is a forked process, they exchange small structs by shared memory.
+/* carrier.h - ranks on "hosts" of their own, connected by a carrier
+ * (src/runtime/group/net/carrier.h), for tests and measurements: each is a forked process, they
+ * exchange small structs by shared memory.
  */
 #ifndef CDDP_TESTS_SUPPORT_CARRIER_H
 #define CDDP_TESTS_SUPPORT_CARRIER_H

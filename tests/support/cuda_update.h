@@ -3,10 +3,10 @@
 #ifndef CDDP_TESTS_SUPPORT_CUDA_UPDATE_H
 #define CDDP_TESTS_SUPPORT_CUDA_UPDATE_H
 
-#include "kernels/cpu/optim.h"
+#include "kernels/cpu/cpu_optim.h"
 #include "kernels/cpu/reduce.h"
-#include "optim/impl.h"
 #include "optim/loss_scale.h"
+#include "optim/optim_impl.h"
 #include "support/cuda.h"
 
 enum { TENSORS = 8, STEPS = 4 };

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
-#include "group/device/device.h"
+#include "group/device/group_device.h"
 #include "group/transports.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"

@@ -1,7 +1,7 @@
 /* images.c - owns the making of image files for tests. */
 #include "support/images.h"
 
-#include "data/images/decode.h"
+#include "data/images/image_decode.h"
 
 void need_png(void)
 {

@@ -14,7 +14,7 @@ static const char agent[] =
 
 int mpirun_is_here(void)
 {
-    if (access(launcher_path("src/group/net/mpi/libcddp-mpi.so"), R_OK) != 0) {
+    if (access(launcher_path("src/runtime/group/net/mpi/libcddp-mpi.so"), R_OK) != 0) {
         fprintf(stderr, "cddp was built without its MPI module\n");
         return 0;
     }

@@ -3,7 +3,7 @@
 #ifndef CDDP_TESTS_SUPPORT_OPTIM_DEVICE_H
 #define CDDP_TESTS_SUPPORT_OPTIM_DEVICE_H
 
-#include "optim/impl.h"
+#include "optim/optim_impl.h"
 #include "support/ddp_ranks.h"
 #include "support/device.h"
 #include "support/device_stage.h"

@@ -6,9 +6,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-struct cddpi_stream friend(const struct place *place)
+struct cddpi_store_stream friend(const struct place *place)
 {
-    struct cddpi_stream stream = {.fd = -1};
+    struct cddpi_store_stream stream = {.fd = -1};
 
     assert_int_equal(cddpi_tcp_connect(place->url + strlen("tcp://"), TOKEN,
                                        cddpi_deadline_ns(SUPPORT_TIMEOUT_MS), &stream),
@@ -16,7 +16,7 @@ struct cddpi_stream friend(const struct place *place)
     return stream;
 }
 
-void friend_leaves(struct cddpi_stream *stream)
+void friend_leaves(struct cddpi_store_stream *stream)
 {
     cddpi_cipher_destroy(stream->cipher);
     close(stream->fd);
@@ -41,7 +41,7 @@ static bool wait_until(int fd, short events)
     return poll(&entry, 1, SUPPORT_TIMEOUT_MS) == 1;
 }
 
-void say_secretly(struct cddpi_stream *stream, const void *bytes, size_t count)
+void say_secretly(struct cddpi_store_stream *stream, const void *bytes, size_t count)
 {
     struct iovec parts[2] = {{(void *)(uintptr_t)bytes, count}, {NULL, 0}};
     bool is_open = true;
@@ -61,7 +61,7 @@ void say_secretly(struct cddpi_stream *stream, const void *bytes, size_t count)
     }
 }
 
-void hear(struct cddpi_stream *stream, void *bytes, size_t count)
+void hear(struct cddpi_store_stream *stream, void *bytes, size_t count)
 {
     struct iovec parts[2] = {{bytes, count}, {NULL, 0}};
 

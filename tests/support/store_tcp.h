@@ -3,22 +3,22 @@
 #ifndef CDDP_TESTS_SUPPORT_STORE_TCP_H
 #define CDDP_TESTS_SUPPORT_STORE_TCP_H
 
+#include "store/store_wire.h"
 #include "store/tcp_connect.h"
-#include "store/wire.h"
 #include "support/store.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
 /* One that has proved the token. */
-struct cddpi_stream friend(const struct place *place);
-void friend_leaves(struct cddpi_stream *stream);
+struct cddpi_store_stream friend(const struct place *place);
+void friend_leaves(struct cddpi_store_stream *stream);
 void works(const struct place *place);
 void say(int fd, const void *bytes, size_t count);
 /* The same, encrypted. */
-void say_secretly(struct cddpi_stream *stream, const void *bytes, size_t count);
+void say_secretly(struct cddpi_store_stream *stream, const void *bytes, size_t count);
 /* Hear so many bytes; fails the test if they do not come. */
-void hear(struct cddpi_stream *stream, void *bytes, size_t count);
+void hear(struct cddpi_store_stream *stream, void *bytes, size_t count);
 
 /* A server in a process of its own, whose port comes through a pipe. */
 pid_t fork_server(int descriptors, uint16_t *out_port);

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
-#include "group/agree.h"
+#include "group/join/group_agree.h"
 #include "group/transports.h"
 #include "support/gpu.h"
 #include "support/test.h"

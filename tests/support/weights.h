@@ -2,7 +2,7 @@
 #ifndef CDDP_TESTS_SUPPORT_WEIGHTS_H
 #define CDDP_TESTS_SUPPORT_WEIGHTS_H
 
-#include "nn/weights/file.h"
+#include "nn/weights/weights_file.h"
 #include "support/folder.h"
 
 #include <stdbool.h>

@@ -4,8 +4,8 @@
 #include "nn/model.h"
 #include "support/test.h"
 #include "train/config/config.h"
+#include "train/config/config_write.h"
 #include "train/config/schema.h"
-#include "train/config/write.h"
 
 #include <cddp/status.h>
 

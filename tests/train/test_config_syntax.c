@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "support/folder.h"
 #include "train/config/config.h"
-#include "train/config/file.h"
+#include "train/config/config_file.h"
 #include "train/config/syntax.h"
 
 /* The message of loading @p text, without the folder's name in front. */

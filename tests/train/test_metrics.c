@@ -1,9 +1,9 @@
 /* test_metrics.c - the record of a run: event files byte by byte, and metrics.jsonl across resumes.
  */
 #include "base/file.h"
+#include "report/metrics.h"
+#include "report/tfevents.h"
 #include "support/folder.h"
-#include "train/report/metrics.h"
-#include "train/report/tfevents.h"
 
 #include <cddp/status.h>
 

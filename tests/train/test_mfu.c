@@ -1,6 +1,6 @@
 /* test_mfu.c - published rates by a device's name, and what part of them a model uses. */
 #include "support/test.h"
-#include "train/report/mfu.h"
+#include "train/telemetry/mfu.h"
 
 static void a_device_is_known_by_its_name(void **state)
 {

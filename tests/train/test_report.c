@@ -1,9 +1,9 @@
 /* test_report.c - pages about runs: what they show, that nothing in them is markup but their own,
  * and that a browser takes them; and the file for Prometheus. */
+#include "report/html.h"
+#include "report/prometheus.h"
+#include "report/report_page.h"
 #include "support/launcher.h"
-#include "train/report/html.h"
-#include "train/report/prometheus.h"
-#include "train/report/report_page.h"
 
 #include <ctype.h>
 #include <math.h>

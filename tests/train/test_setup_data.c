@@ -4,9 +4,9 @@
 #include "support/tokens.h"
 #include "train/batch_sizes.h"
 #include "train/dry_run.h"
-#include "train/setup.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
+#include "train/train_setup.h"
 
 enum { TEXT_BYTES = 2000 };
 

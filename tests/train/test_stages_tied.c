@@ -5,8 +5,8 @@
 #include "support/nn_model.h"
 #include "support/sequence.h"
 #include "support/train.h"
+#include "train/engines/stages/stages_state.h"
 #include "train/models.h"
-#include "train/stages/state.h"
 
 #include <cddp/checkpoint.h>
 

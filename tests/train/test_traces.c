@@ -1,8 +1,8 @@
 /* test_traces.c - the traces of ranks: written by runs, put on one clock, merged, and what is said
  * of them. */
+#include "report/timeline.h"
+#include "report/traces.h"
 #include "support/launcher.h"
-#include "train/report/timeline.h"
-#include "train/report/traces.h"
 
 #include <jansson.h>
 #include <math.h>

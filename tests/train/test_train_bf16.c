@@ -1,5 +1,5 @@
 /* test_train_bf16.c - train.precision = "bf16", and train.products, in the real program. */
-#include "kernels/cpu/amx/gemm.h"
+#include "kernels/cpu/amx/amx_gemm.h"
 #include "support/train.h"
 
 #include <stdbool.h>

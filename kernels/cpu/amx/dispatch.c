@@ -1,5 +1,5 @@
 /* dispatch.c - asks whether AMX can be used: the build, the processor, the system. */
-#include "kernels/cpu/amx/gemm.h"
+#include "kernels/cpu/amx/amx_gemm.h"
 #include "kernels/cpu/isa.h"
 
 #if defined(CDDPI_HAVE_AMX) && defined(__linux__)

@@ -1,4 +1,4 @@
-/* pack.h - splits a factor into its bf16 parts and lays them out as tiles, for amx/gemm.c.
+/* pack.h - splits a factor into its bf16 parts and lays them out as tiles, for amx/amx_gemm.c.
  *
  * A panel is 32 rows of op(A) or 32 columns of op(B): for each 32 of depth two halves of 16, each
  * with a tile of 1 KiB for every part. Depths p and p + 16 lie side by side, in both factors, so

@@ -1,5 +1,5 @@
-/* reduce_loops.h - the loops of reduce.c over one block of elements, and how a reduction treats a
- * block: for one instruction set, compiled once for each, with CDDPI_ISA as its name. */
+/* reduce_loops.h - the loops of reduce_loops.c over one block of elements, and how a reduction
+ * treats a block: for one instruction set, compiled once for each, with CDDPI_ISA as its name. */
 #ifndef CDDPI_KERNELS_CPU_PER_ISA_REDUCE_LOOPS_H
 #define CDDPI_KERNELS_CPU_PER_ISA_REDUCE_LOOPS_H
 

@@ -8,18 +8,18 @@
 
 #include <string.h>
 
-struct entry {
+struct cache_entry {
     struct cddpi_cudnn_key key;
     bool usable;
     struct cddpi_cudnn_plan plan;
-    struct entry *next;
+    struct cache_entry *next;
 };
 
 struct cache {
     struct cddpi_cudnn cudnn;
     cudnnHandle_t handle; /* NULL: there is no cuDNN here */
     cudaStream_t stream;  /* in which the handle works */
-    struct entry *entries;
+    struct cache_entry *entries;
 };
 
 static void release(struct cddpi_device *device, void *state)
@@ -27,7 +27,7 @@ static void release(struct cddpi_device *device, void *state)
     struct cache *cache = state;
 
     while (cache->entries != NULL) {
-        struct entry *entry = cache->entries;
+        struct cache_entry *entry = cache->entries;
 
         cache->entries = entry->next;
         cddpi_cudnn_plan_fini(&entry->plan);
@@ -110,9 +110,9 @@ static cddp_status get(struct cddpi_device *device, struct cache **out)
     return CDDP_OK;
 }
 
-static struct entry *look(const struct cache *cache, const struct cddpi_cudnn_key *key)
+static struct cache_entry *look(const struct cache *cache, const struct cddpi_cudnn_key *key)
 {
-    struct entry *entry = cache->entries;
+    struct cache_entry *entry = cache->entries;
 
     while (entry != NULL && memcmp(&entry->key, key, sizeof *key) != 0) {
         entry = entry->next;
@@ -132,11 +132,11 @@ static const char *name_of(const struct cddpi_cudnn_key *key)
 static cddp_status add(struct cddpi_device *device, struct cache *cache,
                        const struct cddpi_cudnn_key *key,
                        void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
-                       const void *shape, struct entry **out)
+                       const void *shape, struct cache_entry **out)
 {
     struct cddpi_cudnn_target target = {
         .handle = cache->handle, .alternatives = key->any_order != 0, .tf32 = cddpi_cuda_tf32()};
-    struct entry *entry;
+    struct cache_entry *entry;
     cddp_status status;
 
     if (cddpi_cuda_capturing(device)) {
@@ -193,7 +193,7 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
                              const void *shape, struct cddpi_cudnn_use *out)
 {
     struct cache *cache = NULL;
-    struct entry *entry;
+    struct cache_entry *entry;
     cddp_status status = get(device, &cache);
 
     out->plan = NULL;

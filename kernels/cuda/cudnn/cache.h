@@ -2,7 +2,7 @@
 #ifndef CDDPI_KERNELS_CUDA_CUDNN_CACHE_H
 #define CDDPI_KERNELS_CUDA_CUDNN_CACHE_H
 
-#include "kernels/cuda/cudnn/plan.h"
+#include "kernels/cuda/cudnn/cudnn_plan.h"
 
 enum cddpi_cudnn_kind {
     CDDPI_CUDNN_ATTENTION,

@@ -3,7 +3,7 @@
 #define CDDPI_KERNELS_CUDA_CUDNN_CONV_H
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/cudnn/plan.h"
+#include "kernels/cuda/cudnn/cudnn_plan.h"
 #include "kernels/cuda/few_channels.h"
 
 enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };

@@ -8,7 +8,7 @@
  * but after rounding to bf16 only in one of some ten thousand. So few elements of 16 bits do not
  * decide: then both must be of the same kind, with as many parts of a sum, too.) Data that is
  * mostly zero cannot tell anything apart: then a later call measures. */
-#include "kernels/cuda/matmul/plan.h"
+#include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul_kernels.h"
 #include "kernels/cuda/timer.h"
 
@@ -65,7 +65,7 @@ static cudaError_t take_print(const struct cddpi_cuda_matmuls *matmuls,
 }
 
 /* What is run. */
-struct trial {
+struct choose_trial {
     struct cddpi_device *device;
     const struct cddpi_cuda_matmuls *matmuls;
     const struct cddpi_cuda_matmul_plan *plan;
@@ -75,7 +75,7 @@ struct trial {
 
 static bool launch(void *argument)
 {
-    const struct trial *trial = argument;
+    const struct choose_trial *trial = argument;
 
     return cddpi_cuda_matmul_launch(trial->device, trial->matmuls, trial->plan, trial->operands, 0,
                                     trial->algorithm) == CUBLAS_STATUS_SUCCESS;
@@ -132,7 +132,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
                                  const struct cddpi_cuda_timer *timer, struct tally *tally)
 {
     const cublasLtMatmulAlgo_t *algorithm = &candidates[index].algo;
-    struct trial trial = {device, matmuls, plan, operands, algorithm};
+    struct choose_trial trial = {device, matmuls, plan, operands, algorithm};
     bool any_bits = plan->shape.choice == CDDPI_CUDA_MATMUL_FAST;
     struct print before = {0, 0};
     struct print after = {0, 0};

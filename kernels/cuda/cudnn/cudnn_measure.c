@@ -1,0 +1,93 @@
+/* cudnn_measure.c - owns the choice among cuDNN's engines by time.
+ *
+ * Heuristics know the card, but not how its clocks and memory are just now; the first of their list
+ * is often not the fastest. What engines write is written by each alone, in whole, so that they can
+ * be run one after the other on the data at hand. They need not give the same bits: only who takes
+ * sums in any order has the alternatives measured. */
+#include "kernels/cuda/cudnn/cudnn_plan.h"
+#include "kernels/cuda/timer.h"
+
+#include <float.h>
+
+/* What is run. */
+struct cudnn_measure_trial {
+    struct cddpi_cudnn_plan *plan;
+    cudnnHandle_t handle;
+    const struct cddpi_cudnn_pointers *pointers;
+    void *workspace;
+};
+
+static cddp_status check(const struct cudnn_measure_trial *trial, cudaError_t error, int line)
+{
+    return cddpi_cuda_status(trial->plan->graph.cudnn->device, error,
+                             "a measurement of cuDNN's engines", __FILE__, line);
+}
+
+static bool execute(void *argument)
+{
+    const struct cudnn_measure_trial *trial = argument;
+
+    return cddpi_cudnn_plan_execute(trial->plan, trial->handle, trial->pointers,
+                                    trial->workspace) == CDDP_OK;
+}
+
+/* Time it, after a first run that is not timed. An engine that cannot run is no error but
+ * infinitely slow. */
+static cddp_status time_runs(struct cudnn_measure_trial *trial,
+                             const struct cddpi_cuda_timer *timer, float *out)
+{
+    *out = FLT_MAX;
+    return execute(trial)
+               ? check(trial, cddpi_cuda_timer_best(timer, execute, trial, out), __LINE__)
+               : CDDP_OK;
+}
+
+/* The plan's engine becomes an alternative, and the alternative the plan's. */
+static void exchange(struct cddpi_cudnn_plan *plan, struct cddpi_cudnn_alternative *alternative)
+{
+    struct cddpi_cudnn_alternative was = {plan->plan, plan->engine, plan->reproducible};
+
+    plan->plan = alternative->plan;
+    plan->engine = alternative->engine;
+    plan->reproducible = alternative->reproducible;
+    *alternative = was;
+}
+
+static cddp_status try_all(struct cudnn_measure_trial *trial, const struct cddpi_cuda_timer *timer)
+{
+    struct cddpi_cudnn_plan *plan = trial->plan;
+    float best = 0;
+    cddp_status status = time_runs(trial, timer, &best);
+
+    for (int i = 0; status == CDDP_OK && i < plan->alternative_count; i++) {
+        float ms = 0;
+
+        exchange(plan, &plan->alternatives[i]);
+        status = time_runs(trial, timer, &ms);
+        if (ms < best) {
+            best = ms;
+        } else {
+            exchange(plan, &plan->alternatives[i]);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_cudnn_plan_measure(struct cddpi_cudnn_plan *plan, cudnnHandle_t handle,
+                                     const struct cddpi_cudnn_pointers *pointers, void *workspace)
+{
+    const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
+    struct cudnn_measure_trial trial = {plan, handle, pointers, workspace};
+    struct cddpi_cuda_timer timer;
+    cddp_status status = check(&trial, cddpi_cuda_timer_open(cudnn->device, &timer), __LINE__);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = try_all(&trial, &timer);
+    cddpi_cuda_timer_close(&timer);
+    while (plan->alternative_count > 0) {
+        cudnn->unmake(plan->alternatives[--plan->alternative_count].plan);
+    }
+    return status;
+}

@@ -1,0 +1,437 @@
+/* matmul_plan.c - owns what the device cache holds for matrix products: cuBLASLt's handle, the
+ * workspace, and a plan for each shape. */
+#include "kernels/cuda/matmul/matmul_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What NVIDIA recommends for the H100 and later; an A100 wants less. */
+static const size_t workspace_bytes = (size_t)32 << 20;
+static const size_t fingerprint_bytes = 2 * sizeof(uint64_t);
+static const size_t smallest_scratch = (size_t)1 << 20;
+
+bool cddpi_cuda_matmuls_capturing(struct cddpi_device *device)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+    return cudaStreamIsCapturing(cddpi_cuda_compute_stream(device), &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+}
+
+cddp_status cddpi_cuda_matmul_failed(struct cddpi_device *device,
+                                     const struct cddpi_cuda_matmuls *matmuls,
+                                     const struct cddpi_cuda_matmul_shape *shape,
+                                     cublasStatus_t error, const char *call)
+{
+    return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "product of %d x %d by %d x %d: %s: %s (%s)",
+                           shape->n, shape->k, shape->k, shape->m, call,
+                           matmuls->lt.status_string(error), matmuls->lt.status_name(error));
+}
+
+static void plan_destroy(struct cddpi_device *device, const struct cddpi_cublaslt *lt,
+                         struct cddpi_cuda_matmul_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    if (plan->a != NULL) {
+        lt->layout_destroy(plan->a);
+    }
+    if (plan->b != NULL) {
+        lt->layout_destroy(plan->b);
+    }
+    if (plan->d != NULL) {
+        lt->layout_destroy(plan->d);
+    }
+    if (plan->desc != NULL) {
+        lt->desc_destroy(plan->desc);
+    }
+    cddpi_cuda_host_free(device, plan);
+}
+
+static void matmuls_release(struct cddpi_device *device, void *state)
+{
+    struct cddpi_cuda_matmuls *matmuls = state;
+
+    for (size_t i = 0; i < matmuls->plan_count; i++) {
+        plan_destroy(device, &matmuls->lt, matmuls->plans[i]);
+    }
+    cddpi_cuda_host_free(device, matmuls->plans);
+    for (size_t i = 0; i < matmuls->old_count; i++) {
+        cddpi_cuda_release(device, matmuls->old[i]);
+    }
+    cddpi_cuda_release(device, matmuls->scratch);
+    cddpi_cuda_release(device, matmuls->fingerprint);
+    cddpi_cuda_release(device, matmuls->workspace);
+    if (matmuls->handle != NULL) {
+        matmuls->lt.destroy(matmuls->handle);
+    }
+    cddpi_cuda_host_free(device, matmuls);
+}
+
+/* The environment is libcddp's table (src/runtime/base/env.h), which also says what these mean. */
+bool cddpi_cuda_tf32(void)
+{
+    const char *tf32 = getenv("CDDP_TF32");
+
+    return tf32 != NULL && strcmp(tf32, "1") == 0;
+}
+
+static cddp_status read_environment(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
+{
+    const char *choice = getenv("CDDP_PRODUCTS");
+
+    if (choice == NULL || choice[0] == '\0') {
+        matmuls->choice = CDDPI_CUDA_MATMUL_UNSET;
+    } else if (strcmp(choice, "same") == 0) {
+        matmuls->choice = CDDPI_CUDA_MATMUL_SAME;
+    } else if (strcmp(choice, "first") == 0) {
+        matmuls->choice = CDDPI_CUDA_MATMUL_FIRST;
+    } else if (strcmp(choice, "fast") == 0) {
+        matmuls->choice = CDDPI_CUDA_MATMUL_FAST;
+    } else {
+        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
+                               "CDDP_PRODUCTS=%s is not one of first, same and fast", choice);
+    }
+    matmuls->tf32 = cddpi_cuda_tf32();
+    return CDDP_OK;
+}
+
+static cddp_status fill(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
+{
+    cublasStatus_t error;
+    cddp_status status = cddpi_cublaslt_open(device, &matmuls->lt);
+
+    if (status == CDDP_OK) {
+        status = read_environment(device, matmuls);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = matmuls->lt.create(&matmuls->handle);
+    if (error != CUBLAS_STATUS_SUCCESS) {
+        matmuls->handle = NULL;
+        return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
+                               matmuls->lt.status_string(error), matmuls->lt.status_name(error));
+    }
+    status = cddpi_cuda_alloc(device, workspace_bytes, "workspace of products",
+                              &matmuls->workspace);
+    if (status == CDDP_OK) {
+        status = cddpi_cuda_alloc(device, fingerprint_bytes, "fingerprints of products",
+                                  (void **)&matmuls->fingerprint);
+    }
+    return status;
+}
+
+cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cuda_matmuls **out)
+{
+    struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_MATMUL);
+    struct cddpi_cuda_matmuls *matmuls = slot->state;
+    cddp_status status;
+
+    if (matmuls != NULL) {
+        *out = matmuls;
+        return CDDP_OK;
+    }
+    if (cddpi_cuda_matmuls_capturing(device)) {
+        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                               "the first product on a device cannot be captured");
+    }
+    matmuls = cddpi_cuda_host_alloc(device, sizeof *matmuls);
+    if (matmuls == NULL) {
+        return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu bytes",
+                               sizeof *matmuls);
+    }
+    status = fill(device, matmuls);
+    if (status != CDDP_OK) {
+        matmuls_release(device, matmuls);
+        return status;
+    }
+    *slot = (struct cddpi_cuda_cache){matmuls, matmuls_release};
+    *out = matmuls;
+    return CDDP_OK;
+}
+
+size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device)
+{
+    const struct cddpi_cuda_matmuls *matmuls =
+        cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_MATMUL)->state;
+
+    return (matmuls == NULL ? workspace_bytes + fingerprint_bytes : 0) +
+           (matmuls == NULL || matmuls->scratch_bytes == 0 ? smallest_scratch : 0);
+}
+
+cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
+                                       struct cddpi_cuda_matmuls *matmuls, size_t bytes, void **out)
+{
+    size_t wanted = matmuls->scratch_bytes > 0 ? matmuls->scratch_bytes : smallest_scratch;
+    void *memory;
+    cddp_status status;
+
+    while (wanted < bytes) {
+        wanted *= 2;
+    }
+    if (wanted > matmuls->scratch_bytes) {
+        if (cddpi_cuda_matmuls_capturing(device)) {
+            return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                                   "the first product of a shape that needs %zu bytes of scratch "
+                                   "cannot be captured",
+                                   bytes);
+        }
+        status = cddpi_cuda_alloc(device, wanted, "scratch of products", &memory);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        if (matmuls->scratch != NULL && matmuls->old_count < CDDPI_CUDA_MATMUL_OLD) {
+            matmuls->old[matmuls->old_count++] = matmuls->scratch;
+        }
+        matmuls->scratch = memory;
+        matmuls->scratch_bytes = wanted;
+    }
+    *out = matmuls->scratch;
+    return CDDP_OK;
+}
+
+/* --- plans --- */
+
+cublasStatus_t cddpi_cuda_matmul_launch(struct cddpi_device *device,
+                                        const struct cddpi_cuda_matmuls *matmuls,
+                                        const struct cddpi_cuda_matmul_plan *plan,
+                                        const struct cddpi_cuda_matmul_operands *operands,
+                                        float beta, const cublasLtMatmulAlgo_t *algorithm)
+{
+    const float one = 1;
+
+    return matmuls->lt.matmul(matmuls->handle, plan->desc, &one, operands->a, plan->a, operands->b,
+                              plan->b, &beta, operands->d, plan->d, operands->d, plan->d, algorithm,
+                              matmuls->workspace, workspace_bytes,
+                              cddpi_cuda_compute_stream(device));
+}
+
+/* Each step only if those before it went well. */
+#define THEN(error, call)                                                                          \
+    do {                                                                                           \
+        if ((error) == CUBLAS_STATUS_SUCCESS) {                                                    \
+            (error) = (call);                                                                      \
+        }                                                                                          \
+    } while (0)
+
+static cublasStatus_t describe(const struct cddpi_cuda_matmuls *matmuls,
+                               struct cddpi_cuda_matmul_plan *plan)
+{
+    const struct cddpi_cublaslt *lt = &matmuls->lt;
+    const struct cddpi_cuda_matmul_shape *s = &plan->shape;
+    bool tf32 = matmuls->tf32 && s->type == CUDA_R_32F;
+    cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    int32_t op_a = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t op_b = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint32_t epilogue = (uint32_t)s->epilogue;
+    uint64_t m = (uint64_t)s->m;
+    uint64_t n = (uint64_t)s->n;
+    uint64_t k = (uint64_t)s->k;
+    cublasStatus_t error = lt->desc_create(&plan->desc, compute, CUDA_R_32F);
+
+    THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+    THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+    THEN(error,
+         lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    THEN(error, lt->layout_create(&plan->a, (cudaDataType)s->type, s->transpose_a ? k : m,
+                                  s->transpose_a ? m : k, s->transpose_a ? s->k : s->m));
+    THEN(error, lt->layout_create(&plan->b, (cudaDataType)s->type, s->transpose_b ? n : k,
+                                  s->transpose_b ? k : n, s->transpose_b ? s->n : s->k));
+    THEN(error, lt->layout_create(&plan->d, (cudaDataType)s->result, m, n, s->m));
+    return error;
+}
+
+/* Pointers are part of the descriptor; heuristics look at their alignment. */
+static cublasStatus_t point(const struct cddpi_cuda_matmuls *matmuls,
+                            const struct cddpi_cuda_matmul_plan *plan,
+                            const struct cddpi_cuda_matmul_operands *operands)
+{
+    const struct cddpi_cublaslt *lt = &matmuls->lt;
+    int64_t rows = plan->shape.m;
+    cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
+
+    if (operands->bias != NULL) {
+        THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands->bias,
+                                 sizeof operands->bias));
+    }
+    if (operands->aux != NULL) {
+        THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                 &operands->aux, sizeof operands->aux));
+        THEN(error,
+             lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &rows, sizeof rows));
+    }
+    return error;
+}
+
+/* Split sums may be added up in their own type only: in the output's they lose bits, and in place
+ * their order is in question. */
+static cublasStatus_t prefer(const struct cddpi_cuda_matmuls *matmuls,
+                             const struct cddpi_cuda_matmul_shape *shape,
+                             cublasLtMatmulPreference_t preference)
+{
+    const struct cddpi_cublaslt *lt = &matmuls->lt;
+    uint64_t workspace = workspace_bytes;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t a = (uint32_t)shape->align_a;
+    uint32_t b = (uint32_t)shape->align_b;
+    uint32_t d = (uint32_t)shape->align_d;
+    cublasStatus_t error = lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                              &workspace, sizeof workspace);
+
+    THEN(error, lt->preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                   sizeof schemes));
+    THEN(error,
+         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a));
+    THEN(error,
+         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b));
+    THEN(error,
+         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d));
+    THEN(error,
+         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d));
+    return error;
+}
+
+/* What cuBLASLt proposes, best first; none is no error. */
+static cublasStatus_t propose(const struct cddpi_cuda_matmuls *matmuls,
+                              const struct cddpi_cuda_matmul_plan *plan,
+                              cublasLtMatmulHeuristicResult_t *out, int *out_count)
+{
+    const struct cddpi_cublaslt *lt = &matmuls->lt;
+    cublasLtMatmulPreference_t preference;
+    cublasStatus_t error = lt->preference_create(&preference);
+    int found = 0;
+    int kept = 0;
+
+    if (error != CUBLAS_STATUS_SUCCESS) {
+        return error;
+    }
+    error = prefer(matmuls, &plan->shape, preference);
+    THEN(error,
+         lt->heuristic(matmuls->handle, plan->desc, plan->a, plan->b, plan->d, plan->d, preference,
+                       plan->shape.choice == CDDPI_CUDA_MATMUL_FIRST ? 1
+                                                                     : CDDPI_CUDA_MATMUL_CANDIDATES,
+                       out, &found));
+    lt->preference_destroy(preference);
+    if (error == CUBLAS_STATUS_NOT_SUPPORTED) {
+        error = CUBLAS_STATUS_SUCCESS;
+        found = 0;
+    }
+    for (int i = 0; i < found; i++) {
+        if (out[i].state == CUBLAS_STATUS_SUCCESS && out[i].workspaceSize <= workspace_bytes) {
+            out[kept++] = out[i];
+        }
+    }
+    *out_count = kept;
+    return error;
+}
+
+static cddp_status add_plan(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+                            const struct cddpi_cuda_matmul_shape *shape,
+                            struct cddpi_cuda_matmul_plan **out)
+{
+    struct cddpi_cuda_matmul_plan *plan;
+    cublasStatus_t error;
+
+    if (matmuls->plan_count == matmuls->plan_room) {
+        size_t room = matmuls->plan_room > 0 ? 2 * matmuls->plan_room : 32;
+        struct cddpi_cuda_matmul_plan **plans = cddpi_cuda_host_alloc(
+            device, room * sizeof(struct cddpi_cuda_matmul_plan *));
+
+        if (plans == NULL) {
+            return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu plans",
+                                   room);
+        }
+        for (size_t i = 0; i < matmuls->plan_count; i++) {
+            plans[i] = matmuls->plans[i];
+        }
+        cddpi_cuda_host_free(device, matmuls->plans);
+        matmuls->plans = plans;
+        matmuls->plan_room = room;
+    }
+    plan = cddpi_cuda_host_alloc(device, sizeof *plan);
+    if (plan == NULL) {
+        return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for a plan");
+    }
+    plan->shape = *shape;
+    error = describe(matmuls, plan);
+    if (error != CUBLAS_STATUS_SUCCESS) {
+        plan_destroy(device, &matmuls->lt, plan);
+        return cddpi_cuda_matmul_failed(device, matmuls, shape, error, "its description");
+    }
+    matmuls->plans[matmuls->plan_count++] = plan;
+    *out = plan;
+    return CDDP_OK;
+}
+
+static struct cddpi_cuda_matmul_plan *find_plan(const struct cddpi_cuda_matmuls *matmuls,
+                                                const struct cddpi_cuda_matmul_shape *shape)
+{
+    for (size_t i = 0; i < matmuls->plan_count; i++) {
+        if (memcmp(&matmuls->plans[i]->shape, shape, sizeof *shape) == 0) {
+            return matmuls->plans[i];
+        }
+    }
+    return NULL;
+}
+
+/* Ask for algorithms, and measure them where that can be done. */
+static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+                          struct cddpi_cuda_matmul_plan *plan,
+                          const struct cddpi_cuda_matmul_operands *operands)
+{
+    cublasLtMatmulHeuristicResult_t candidates[CDDPI_CUDA_MATMUL_CANDIDATES];
+    bool capturing = cddpi_cuda_matmuls_capturing(device);
+    int count = 0;
+    cublasStatus_t error = propose(matmuls, plan, candidates, &count);
+
+    if (error != CUBLAS_STATUS_SUCCESS) {
+        return cddpi_cuda_matmul_failed(device, matmuls, &plan->shape, error,
+                                        "cublasLtMatmulAlgoGetHeuristic");
+    }
+    plan->missing = count == 0;
+    if (plan->missing) {
+        plan->tries = CDDPI_CUDA_MATMUL_TRIES;
+        return CDDP_OK;
+    }
+    plan->chosen = candidates[0];
+    if (plan->shape.choice == CDDPI_CUDA_MATMUL_FIRST) {
+        plan->tries = CDDPI_CUDA_MATMUL_TRIES;
+    } else if (!capturing) {
+        plan->tries++;
+        return cddpi_cuda_matmul_measure(device, matmuls, plan, operands, candidates, count);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_cuda_matmul_run(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+                                  const struct cddpi_cuda_matmul_shape *shape,
+                                  const struct cddpi_cuda_matmul_operands *operands,
+                                  bool *out_missing)
+{
+    struct cddpi_cuda_matmul_plan *plan = find_plan(matmuls, shape);
+    bool fresh = plan == NULL;
+    cublasStatus_t error;
+    cddp_status status = fresh ? add_plan(device, matmuls, shape, &plan) : CDDP_OK;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = point(matmuls, plan, operands);
+    if (error != CUBLAS_STATUS_SUCCESS) {
+        return cddpi_cuda_matmul_failed(device, matmuls, shape, error, "its pointers");
+    }
+    if (fresh || (plan->tries < CDDPI_CUDA_MATMUL_TRIES && !cddpi_cuda_matmuls_capturing(device))) {
+        status = settle(device, matmuls, plan, operands);
+    }
+    *out_missing = plan->missing;
+    if (status != CDDP_OK || plan->missing) {
+        return status;
+    }
+    error = cddpi_cuda_matmul_launch(device, matmuls, plan, operands, operands->add ? 1.0f : 0.0f,
+                                     &plan->chosen.algo);
+    return error == CUBLAS_STATUS_SUCCESS
+               ? CDDP_OK
+               : cddpi_cuda_matmul_failed(device, matmuls, shape, error, "cublasLtMatmul");
+}

@@ -1,0 +1,358 @@
+/* head.c - owns the cddp-run that starts others on a list of hosts: the loop over their output and
+ * what they tell. How it ends is in head_end.c. The ranks are theirs. */
+#include "launcher/hosts/head.h"
+
+#include "launcher/nodes/node_place.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/streams.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FIXED_FDS = 5, AGENT_FDS = 3 };
+
+void cddpi_head_close_input(struct cddpi_agent *agent)
+{
+    if (agent->input >= 0) {
+        close(agent->input);
+    }
+    agent->input = -1;
+}
+
+static void read_signals(struct cddpi_head *head)
+{
+    struct signalfd_siginfo got;
+
+    while (read(head->signal_fd, &got, sizeof got) == (ssize_t)sizeof got) {
+        if (got.ssi_signo != SIGCHLD) {
+            cddpi_head_take_signal(head, (int)got.ssi_signo);
+        }
+    }
+}
+
+static void take_events(struct cddpi_head *head)
+{
+    struct cddpi_node_event event;
+
+    while (cddpi_node_link_next(head->nodes.link, &event)) {
+        cddpi_head_take_event(head, &event);
+    }
+}
+
+/* Reap agents that have ended; what they wrote is passed on first. Whether such an end was to be
+ * expected is known once what we tell now comes back to us: all that was told before, perhaps that
+ * the job is over, is then heard. */
+static void reap(struct cddpi_head *head)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+
+        if (agent->pid == 0 || agent->has_ended ||
+            waitpid(agent->pid, &agent->status, WNOHANG) != agent->pid) {
+            continue;
+        }
+        agent->has_ended = true;
+        head->alive--; /* its input stays open until all know why it ended */
+        (void)cddpi_relay_read(&agent->out);
+        (void)cddpi_relay_read(&agent->err);
+        head->unexplained++;
+        cddpi_node_link_publish(
+            head->nodes.link,
+            &(struct cddpi_node_event){
+                .kind = CDDPI_EVENT_BYE, .node = -1, .rank = -1, .number = i, .exit_status = 1});
+    }
+}
+
+/* Write what is left of the parcel. */
+static void feed(struct cddpi_agent *agent)
+{
+    struct cddpi_wire_buffer *buffer = &agent->parcel.buffer;
+    ssize_t written = write(agent->input, buffer->data + agent->sent, buffer->bytes - agent->sent);
+
+    if (written > 0) {
+        agent->sent += (size_t)written;
+    }
+    if (agent->sent == buffer->bytes ||
+        (written < 0 && errno != EAGAIN && errno != EINTR)) { /* who ends without it says why */
+        cddpi_buffer_fini(buffer);
+        memset(buffer, 0, sizeof *buffer);
+        agent->sent = 0;
+    }
+}
+
+static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
+{
+    polls[0] = (struct pollfd){head->signal_fd, POLLIN, 0};
+    polls[1] = (struct pollfd){head->monitor->lifeline, POLLIN, 0};
+    polls[2] = (struct pollfd){cddpi_node_link_fd(head->nodes.link), POLLIN, 0};
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_sink *sink = &head->output->sinks[i];
+
+        polls[3 + i] = (struct pollfd){cddpi_sink_queued(sink) > 0 ? sink->fd : -1, POLLOUT, 0};
+    }
+    for (int i = 0; i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+        struct pollfd *of = polls + FIXED_FDS + AGENT_FDS * i;
+        bool is_full = cddpi_sink_queued(&head->output->sinks[0]) +
+                           cddpi_sink_queued(&head->output->sinks[1]) >
+                       CDDPI_OUTPUT_FULL;
+
+        of[0] = (struct pollfd){is_full ? -1 : agent->out.fd, POLLIN, 0};
+        of[1] = (struct pollfd){is_full ? -1 : agent->err.fd, POLLIN, 0};
+        of[2] = (struct pollfd){agent->parcel.buffer.bytes > 0 ? agent->input : -1, POLLOUT, 0};
+    }
+}
+
+static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+        const struct pollfd *of = polls + FIXED_FDS + AGENT_FDS * i;
+
+        if (of[0].revents != 0) {
+            (void)cddpi_relay_read(&agent->out);
+        }
+        if (of[1].revents != 0) {
+            (void)cddpi_relay_read(&agent->err);
+        }
+        if (of[2].revents != 0 && agent->input >= 0) {
+            feed(agent);
+        }
+    }
+}
+
+/* False once the monitor is gone, or nothing more can come. */
+static bool turn(struct cddpi_head *head, struct pollfd *polls)
+{
+    int64_t next_ns = cddpi_head_next_ns(head);
+    int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
+
+    fill_polls(head, polls);
+    if (poll(polls, (nfds_t)(FIXED_FDS + AGENT_FDS * head->hosts.count), timeout) > 0) {
+        if (polls[1].revents != 0) {
+            return false;
+        }
+        if (polls[0].revents != 0) {
+            read_signals(head);
+        }
+        if (polls[2].revents != 0) {
+            take_events(head);
+        }
+        for (int i = 0; i < 2; i++) {
+            if (polls[3 + i].revents != 0) {
+                cddpi_sink_flush(&head->output->sinks[i]);
+            }
+        }
+        handle_agents(head, polls);
+    }
+    reap(head);
+    if (head->alive == 0) {
+        cddpi_head_await_last(head);
+    }
+    if (!cddpi_head_is_overdue(head)) {
+        cddpi_head_await(head);
+        return true;
+    }
+    return head->alive > 0 && cddpi_head_end_agents(head);
+}
+
+static void init_agent(struct cddpi_head *head, int i)
+{
+    struct cddpi_agent *agent = &head->agents[i];
+
+    agent->input = -1;
+    agent->log.fd = -1;
+    agent->out = (struct cddpi_relay){.fd = -1,
+                                      .rank = i,
+                                      .owner = 2 * i,
+                                      .form = CDDPI_RELAY_LINES,
+                                      .output = head->output,
+                                      .secret = &head->secret,
+                                      .sink = head->output->out,
+                                      .log = &agent->log};
+    agent->err = agent->out;
+    agent->err.owner = 2 * i + 1;
+    agent->err.sink = head->output->err;
+    /* the progress line of rank 0 */
+    agent->err.form = i == 0 ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES;
+}
+
+static bool is_local(const struct cddpi_head *head)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        if (!cddpi_address_is_local(head->hosts.hosts[i].name, false)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Serve the store in which the agents meet, and watch it. */
+static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES])
+{
+    struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
+    struct cddpi_node_link_options link = {.store = rendezvous->store,
+                                           .token = rendezvous->token,
+                                           .job = rendezvous->job,
+                                           .self = -1,
+                                           .count = head->hosts.count};
+    bool is_alone = is_local(head);
+    cddp_status status = cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count,
+                                                rendezvous);
+    uint16_t port;
+
+    if (status == CDDP_OK) {
+        status = cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,
+                                        strlen(rendezvous->job));
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    port = cddpi_store_server_port(rendezvous->server);
+    snprintf(rendezvous->store, sizeof rendezvous->store, "tcp://127.0.0.1:%u", port);
+    if (is_alone) {
+        snprintf(url, CDDPI_URL_BYTES, "%s", rendezvous->store);
+    } else {
+        cddpi_address_own(head->options->network_interface, port, url);
+    }
+    cddpi_secret_init(&head->secret, rendezvous->token);
+    return cddpi_node_link_open(&link, &head->nodes.link);
+}
+
+static cddp_status name_nodes(struct cddpi_head *head)
+{
+    struct cddpi_nodes *nodes = &head->nodes;
+
+    nodes->list = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *nodes->list);
+    head->agents = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *head->agents);
+    if (nodes->list == NULL || head->agents == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d hosts", head->hosts.count);
+    }
+    nodes->count = head->hosts.count;
+    nodes->self = -1;
+    nodes->is_silent = true;
+    for (int i = 0; i < nodes->count; i++) {
+        memcpy(nodes->list[i].host, head->hosts.hosts[i].name, sizeof nodes->list[i].host);
+        init_agent(head, i);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status start_agents(struct cddpi_head *head)
+{
+    char url[CDDPI_URL_BYTES];
+    cddp_status status = name_nodes(head);
+
+    if (status == CDDP_OK) {
+        status = open_store(head, url);
+    }
+    for (int i = 0; i < head->hosts.count && status == CDDP_OK; i++) {
+        status = cddpi_head_words(head, i, url, &head->agents[i].argv);
+        if (status == CDDP_OK) {
+            status = cddpi_head_start(head, i);
+        }
+        head->alive += status == CDDP_OK ? 1 : 0;
+    }
+    return status;
+}
+
+static void release(struct cddpi_head *head)
+{
+    for (int i = 0; head->agents != NULL && i < head->hosts.count; i++) {
+        struct cddpi_agent *agent = &head->agents[i];
+
+        cddpi_head_close_input(agent);
+        cddpi_relay_finish(&agent->out);
+        cddpi_relay_finish(&agent->err);
+        cddpi_buffer_fini(&agent->parcel.buffer);
+        cddpi_head_free_words(agent->argv);
+    }
+    cddpi_nodes_fini(&head->nodes);
+    cddpi_rendezvous_fini(&head->rendezvous);
+    cddpi_free(head->agents);
+    head->agents = NULL;
+}
+
+/* The supervising process. */
+int cddpi_head_supervise(struct cddpi_head *head)
+{
+    struct pollfd *polls = cddpi_zalloc_array((size_t)(FIXED_FDS + AGENT_FDS * head->hosts.count),
+                                              sizeof *polls);
+    int exit_status = 1;
+
+    cddpi_head_begin_waiting(head);
+    if (polls == NULL) {
+        cddpi_output_say(head->output, "no memory for %d hosts", head->hosts.count);
+    } else if (start_agents(head) != CDDP_OK) {
+        cddpi_output_say(head->output, "%s", cddp_last_error());
+        head->exit_status = 1;
+        (void)cddpi_head_end_agents(head);
+    }
+    while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn(head, polls)) {
+    }
+    if (polls != NULL) {
+        for (int i = 0; i < head->hosts.count && head->nodes.link != NULL; i++) {
+            cddpi_relay_finish(&head->agents[i].out);
+            cddpi_relay_finish(&head->agents[i].err);
+        }
+        exit_status = head->nodes.link != NULL ? cddpi_head_report(head) : 1;
+    }
+    release(head);
+    cddpi_free(polls);
+    return exit_status;
+}
+
+/* What would be run. */
+int cddpi_head_dry_run(const struct cddpi_head *head)
+{
+    int first = 0;
+
+    for (int i = 0; i < head->hosts.count; i++) {
+        const struct cddpi_host *host = &head->hosts.hosts[i];
+        int nproc = host->slots > 0 ? host->slots : head->options->nproc;
+        char **words = NULL;
+
+        if (cddpi_head_words(head, i, "tcp://(chosen at the start)", &words) != CDDP_OK) {
+            fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+            cddpi_head_free_words(words);
+            return 1;
+        }
+        cddpi_say(stdout, "node %d: %s, ", i, host->name);
+        if (nproc > 0 && first >= 0) {
+            printf("%d rank%s: %d to %d", nproc, nproc == 1 ? "" : "s", first, first + nproc - 1);
+            first += nproc;
+        } else {
+            printf("as many ranks as --nproc %s gives there",
+                   head->options->per_gpu ? "gpu" : "auto");
+            first = -1;
+        }
+        printf(":");
+        for (char **word = words; *word != NULL; word++) {
+            cddpi_say(stdout, " %s", *word);
+        }
+        putchar('\n');
+        cddpi_head_free_words(words);
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+cddp_status cddpi_head_init(struct cddpi_head *head, const struct cddpi_launch_options *options)
+{
+    *head = (struct cddpi_head){.options = options, .nodes = {.self = -1}};
+    cddpi_rendezvous_clear(&head->rendezvous);
+    return options->hosts != NULL ? cddpi_hosts_parse_list(options->hosts, &head->hosts)
+                                  : cddpi_hosts_read(options->hostfile, &head->hosts);
+}
+
+void cddpi_head_fini(struct cddpi_head *head)
+{
+    cddpi_hosts_fini(&head->hosts);
+}

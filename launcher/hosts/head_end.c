@@ -1,0 +1,399 @@
+/* head_end.c - owns how a job on a list of hosts ends, as the cddp-run that started it sees it: how
+ * long it waits for what, whom it gives up, and with which status it exits. No deadline here
+ * depends on a host that answers. */
+#include "launcher/hosts/head.h"
+
+#include "launcher/nodes/node_place.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum {
+    SETTLE_MS = 2000,  /* when one has ended badly, others may be ending for the same reason */
+    LAST_MS = 5000,    /* after the job's end, and for each step of ending what is left */
+    HURRY_MS = 1000,   /* the same after a second signal */
+    MARGIN_MS = 10000, /* besides the grace period */
+    FAILED_MS = 70000, /* besides it, until there is an end or a restart: what cannot be killed and
+                          the pause before a restart take 30 s each */
+    SAME_REQUEST_NS = 200000000, /* as supervisors have it */
+    FIRST_NEWS_MS = 10000,       /* then who has not come is said, as node 0 does once it has */
+    NEWS_MS = 60000,
+    LOOK_MS = 500,
+    ANSWER_MS = 2000, /* of our own store */
+    NAMED = 20        /* at most */
+};
+
+bool cddpi_head_has_begun(const struct cddpi_head *head)
+{
+    return head->nodes.start.kind != CDDPI_EVENT_NONE;
+}
+
+static int64_t after(int64_t milliseconds)
+{
+    return cddpi_deadline_ns((uint32_t)(milliseconds < UINT32_MAX ? milliseconds : UINT32_MAX));
+}
+
+/* Let @p milliseconds be the most that is left until all agents are ended. */
+static void end_within(struct cddpi_head *head, int64_t milliseconds)
+{
+    int64_t deadline_ns = after(milliseconds);
+
+    head->deadline_ns = deadline_ns < head->deadline_ns ? deadline_ns : head->deadline_ns;
+}
+
+/* The same for ranks that were asked to end: they have that long from each sign that one saves. */
+static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
+{
+    int64_t patience_ns = after(milliseconds);
+
+    if (patience_ns < head->patience_ns) {
+        head->patience_ns = patience_ns;
+        head->patience_ms = milliseconds;
+    }
+}
+
+static void publish(struct cddpi_head *head, enum cddpi_node_event_kind kind, int node, int number,
+                    const char *text)
+{
+    struct cddpi_node_event event = {
+        .kind = kind, .node = node, .rank = -1, .number = number, .exit_status = 1};
+
+    snprintf(event.text, sizeof event.text, "%s", text);
+    cddpi_node_link_publish(head->nodes.link, &event);
+}
+
+/* Say which hosts are given up, unless the job is over for all or had not begun. */
+static void say_left(struct cddpi_head *head, const char *text)
+{
+    for (int i = 0; i < head->hosts.count; i++) {
+        if (head->agents[i].pid > 0 && !head->agents[i].has_ended && cddpi_head_has_begun(head) &&
+            head->nodes.end.kind == CDDPI_EVENT_NONE) {
+            cddpi_output_say(head->output, "%s %s", cddpi_node_name(&head->nodes, i), text);
+        }
+    }
+}
+
+bool cddpi_head_end_agents(struct cddpi_head *head)
+{
+    switch (head->steps++) {
+    case 0: /* an agent ends when its input does */
+        say_left(head, "has not ended: closing the connection to it");
+        for (int i = 0; i < head->hosts.count; i++) {
+            cddpi_head_close_input(&head->agents[i]);
+        }
+        break;
+    case 1: /* or what stands between us and it, as ssh does */
+        say_left(head, "has still not ended: killing what leads to it; processes of the job may be "
+                       "left there");
+        for (int i = 0; i < head->hosts.count; i++) {
+            if (head->agents[i].pid > 0 && !head->agents[i].has_ended) {
+                kill(-head->agents[i].pid, SIGKILL);
+            }
+        }
+        break;
+    default:
+        return false;
+    }
+    head->begin_ns = head->news_ns = head->patience_ns = INT64_MAX;
+    head->deadline_ns = after(head->is_hurried ? HURRY_MS : LAST_MS);
+    return true;
+}
+
+void cddpi_head_take_signal(struct cddpi_head *head, int number)
+{
+    bool is_ending = sigismember(&head->monitor->ending, number) == 1;
+    int64_t now_ns = cddpi_now_ns();
+
+    if (!cddpi_head_has_begun(head)) {
+        if (is_ending) {
+            cddpi_output_say(head->output, "SIG%s: ending before all hosts had come",
+                             sigabbrev_np(number));
+            head->exit_status = 128 + number;
+            (void)cddpi_head_end_agents(head);
+        }
+        return;
+    }
+    if (is_ending && head->asked_signal == 0) {
+        head->asked_signal = number;
+        head->asked_ns = now_ns;
+        wait_patiently(head, head->options->grace_ms * 3 + MARGIN_MS);
+        if (head->nodes.asked_signal == 0) {
+            cddpi_output_say(head->output,
+                             "SIG%s: asking all ranks on %d hosts to end; in %g s, or at a second "
+                             "signal, they are killed",
+                             sigabbrev_np(number), head->hosts.count,
+                             (double)head->options->grace_ms * 3 / 1000);
+        }
+    } else if (is_ending && number != SIGHUP && now_ns - head->asked_ns > SAME_REQUEST_NS) {
+        head->is_hurried = true;
+        end_within(head, HURRY_MS);
+    }
+    publish(head, CDDPI_EVENT_SIGNAL, -1, number, "");
+}
+
+static int exit_status_of(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void describe_end(const struct cddpi_agent *agent, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
+             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
+             WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
+}
+
+/* It did not come as far as a job. */
+static void lose_beginner(struct cddpi_head *head, int i, const char *text)
+{
+    const struct cddpi_agent *agent = &head->agents[i];
+
+    if (agent->status == 0) {
+        cddpi_output_say(head->output,
+                         "%s did not begin: %.200s ended with status 0 without starting cddp-run "
+                         "there (a forced command, a wrapper or a login script that ends?)",
+                         cddpi_node_name(&head->nodes, i), agent->argv[0]);
+    } else if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127 ||
+               !agent->err.has_come) { /* else it said why */
+        cddpi_output_say(head->output, "%s did not begin: %s", cddpi_node_name(&head->nodes, i),
+                         text);
+    }
+    end_within(head, SETTLE_MS);
+}
+
+/* Agent @p i has ended, and all that was told before is heard: whether it was to. */
+static void lose_agent(struct cddpi_head *head, int i)
+{
+    const struct cddpi_agent *agent = &head->agents[i];
+    bool is_over = head->nodes.end.kind != CDDPI_EVENT_NONE;
+    char text[512];
+
+    if (is_over || !cddpi_head_has_begun(head)) {
+        cddpi_head_close_input(&head->agents[i]);
+    }
+    if (is_over && agent->status == 0) {
+        return; /* as it was to */
+    }
+    describe_end(agent, text, sizeof text);
+    if (head->exit_status == 0) {
+        head->exit_status = agent->status != 0 ? exit_status_of(agent->status) : 1;
+    }
+    if (!cddpi_head_has_begun(head)) {
+        lose_beginner(head, i, text);
+    } else if (!is_over) {
+        publish(head, CDDPI_EVENT_LOST, i, 0, text);
+        end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless that is heard */
+    } else if (head->nodes.end.exit_status == 0) {
+        cddpi_output_say(head->output, "%s: %s after the job's end",
+                         cddpi_node_name(&head->nodes, i), text);
+    }
+}
+
+/* A host is gone: the ranks of the others are asked to end. */
+static void take_loss(struct cddpi_head *head, const struct cddpi_node_event *event)
+{
+    int lost = 0;
+
+    if (head->nodes.end.kind != CDDPI_EVENT_NONE) {
+        return;
+    }
+    cddpi_output_say(head->output, "%s is lost: %s", cddpi_node_name(&head->nodes, event->node),
+                     event->text);
+    for (int i = 0; i < head->hosts.count; i++) {
+        lost += head->nodes.list[i].is_lost;
+    }
+    if (lost == head->hosts.count) {
+        end_within(head, SETTLE_MS); /* there is nobody to wait for */
+    }
+    wait_patiently(head,
+                   head->options->grace_ms * (head->nodes.asked_signal != 0 ? 3 : 1) + MARGIN_MS);
+}
+
+void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
+{
+    bool is_first = head->nodes.failure.kind == CDDPI_EVENT_NONE;
+    bool is_news = event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
+                   !head->nodes.list[event->node].is_lost;
+
+    if (event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
+        head->agents[event->node]
+            .has_ended) { /* what it leads to may still be there: it ends now */
+        cddpi_head_close_input(&head->agents[event->node]);
+    }
+    if (head->steps > 0) { /* what comes now comes of our ending them */
+        head->unexplained -= event->kind == CDDPI_EVENT_BYE && event->node < 0;
+        return;
+    }
+    cddpi_nodes_take(&head->nodes, event, head->output);
+    switch (event->kind) {
+    case CDDPI_EVENT_BYE: /* ours, of an agent that has ended */
+        if (event->node < 0 && event->number < head->hosts.count) {
+            head->unexplained--;
+            lose_agent(head, event->number);
+        }
+        break;
+    case CDDPI_EVENT_LOST:
+        if (is_news) {
+            take_loss(head, event);
+        }
+        break;
+    case CDDPI_EVENT_FAILURE:
+    case CDDPI_EVENT_FOLLOW:
+        wait_patiently(head, head->options->grace_ms + FAILED_MS);
+        break;
+    case CDDPI_EVENT_SIGNAL:
+        if (sigismember(&head->monitor->ending, event->number) == 1) {
+            wait_patiently(head, head->options->grace_ms * 3 + MARGIN_MS);
+        }
+        break;
+    case CDDPI_EVENT_SAVING:
+        if (head->patience_ns != INT64_MAX) {
+            head->patience_ns = after(head->patience_ms);
+        }
+        break;
+    case CDDPI_EVENT_START:
+        head->begin_ns = head->news_ns = INT64_MAX;
+        head->patience_ns = head->nodes.asked_signal == 0 ? INT64_MAX : head->patience_ns;
+        break;
+    case CDDPI_EVENT_END:
+        end_within(head, LAST_MS);
+        break;
+    case CDDPI_EVENT_CUT: /* nobody can be told anything */
+        cddpi_output_say(head->output, "this cddp-run has lost the job's store: %s", event->text);
+        (void)cddpi_head_end_agents(head);
+        break;
+    default:
+        break;
+    }
+    if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0 &&
+        head->steps == 0) {
+        cddpi_output_say(head->output,
+                         "asking the other ranks on %d hosts to end; in %g s they are killed",
+                         head->hosts.count, (double)head->options->grace_ms / 1000);
+    }
+}
+
+/* "0 (alpha), 2 (gamma)": the hosts whose cddp-run has not said in the store who it is.
+ * *out_first_is_there: node 0 is not among them. */
+static void list_missing(struct cddpi_head *head, char *out, size_t bytes, bool *out_first_is_there)
+{
+    const struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
+    cddp_store *store = NULL;
+    char key[CDDPI_PLACE_KEY_BYTES];
+    size_t used = 0;
+    int missing = 0;
+    cddp_status status = cddpi_place_open_store(rendezvous->store, rendezvous->token, ANSWER_MS,
+                                                &store);
+
+    out[0] = '\0';
+    *out_first_is_there = false;
+    for (int i = 0; i < head->hosts.count; i++) {
+        void *record = NULL;
+
+        snprintf(key, sizeof key, CDDPI_PLACE_NODE_KEY, rendezvous->job, i);
+        if (status == CDDP_OK && cddp_store_try_get(store, key, &record, NULL) == CDDP_OK) {
+            cddp_free(record);
+            *out_first_is_there = *out_first_is_there || i == 0;
+        } else if (missing++ < NAMED && used < bytes) {
+            used += (size_t)snprintf(out + used, bytes - used, "%s%d (%.64s)", used > 0 ? ", " : "",
+                                     i, head->hosts.hosts[i].name);
+        }
+    }
+    if (missing > NAMED && used < bytes) {
+        snprintf(out + used, bytes - used, " and %d more", missing - NAMED);
+    }
+    cddp_store_close(store);
+}
+
+/* What is said here node 0 says itself once it has come, and knows better. */
+void cddpi_head_await(struct cddpi_head *head)
+{
+    bool is_late = cddpi_left_ms(head->begin_ns) == 0;
+    bool first_is_there;
+    char missing[2048];
+
+    if (head->begin_ns == INT64_MAX) {
+        return;
+    }
+    cddpi_refused_publish(&head->rendezvous, head->refused);
+    if (!is_late && cddpi_left_ms(head->news_ns) > 0) {
+        return;
+    }
+    list_missing(head, missing, sizeof missing, &first_is_there);
+    head->news_ns = after(NEWS_MS);
+    if (is_late && first_is_there && !head->has_waited_longer) {
+        head->has_waited_longer = true; /* it waits until now, tells all, and lets them read it */
+        head->begin_ns = after(MARGIN_MS);
+    } else if (is_late) {
+        cddpi_output_say(head->output,
+                         missing[0] != '\0'
+                             ? "of %d hosts these did not come within %g s: %s. Does %.200s reach "
+                               "them, and start there what it is told to?%s%s"
+                             : "%d hosts have come within %g s, but the job did not begin%s",
+                         head->hosts.count, head->timeout_ms / 1000.0, missing, head->options->ssh,
+                         head->refused[0] != '\0' ? " The job's store has refused " : "",
+                         head->refused);
+        head->exit_status = head->exit_status != 0 ? head->exit_status : 1;
+        (void)cddpi_head_end_agents(head);
+    } else if (!first_is_there) {
+        cddpi_output_say(head->output, "of %d hosts these have not come yet: %s", head->hosts.count,
+                         missing);
+    }
+}
+
+void cddpi_head_begin_waiting(struct cddpi_head *head)
+{
+    head->timeout_ms = cddpi_place_timeout_ms(head->options);
+    head->begin_ns = after(head->timeout_ms);
+    head->news_ns = after(FIRST_NEWS_MS);
+    head->patience_ns = INT64_MAX;
+    head->deadline_ns = INT64_MAX;
+}
+
+int64_t cddpi_head_next_ns(const struct cddpi_head *head)
+{
+    int64_t end_ns = head->patience_ns < head->deadline_ns ? head->patience_ns : head->deadline_ns;
+    int64_t begin_ns = head->begin_ns < head->news_ns ? head->begin_ns : head->news_ns;
+    int64_t look_ns = after(LOOK_MS); /* at who was refused */
+
+    if (head->begin_ns != INT64_MAX && look_ns < begin_ns) {
+        begin_ns = look_ns;
+    }
+    return end_ns < begin_ns ? end_ns : begin_ns;
+}
+
+bool cddpi_head_is_overdue(const struct cddpi_head *head)
+{
+    return cddpi_left_ms(head->patience_ns) == 0 || cddpi_left_ms(head->deadline_ns) == 0;
+}
+
+void cddpi_head_await_last(struct cddpi_head *head)
+{
+    end_within(head, LAST_MS);
+}
+
+int cddpi_head_report(struct cddpi_head *head)
+{
+    const struct cddpi_nodes *nodes = &head->nodes;
+    const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
+                                                 ? &nodes->failure
+                                                 : &nodes->follow;
+    bool is_known = nodes->end.kind != CDDPI_EVENT_NONE; /* node 0 has heard how all ended */
+    int exit_status = is_known ? nodes->end.exit_status : head->exit_status;
+
+    if (failure->kind != CDDPI_EVENT_NONE) {
+        cddpi_output_say(head->output, "the first to fail was %s: %s",
+                         cddpi_node_name(nodes, failure->node), failure->text);
+        exit_status = failure->kind == CDDPI_EVENT_LOST ? 1
+                      : exit_status != 0                ? exit_status
+                                                        : failure->exit_status;
+    }
+    if (exit_status != 0 || head->exit_status != 0) {
+        return exit_status != 0 ? exit_status : head->exit_status;
+    }
+    return is_known ? 0 : head->asked_signal != 0 ? 128 + head->asked_signal : 1;
+}

@@ -1,0 +1,296 @@
+/* node_link.c - owns the two threads between a node and the store: one tells, one hears.
+ *
+ * Event N of the job is the value of the key "JOB/event/N". Who tells one writes it under the first
+ * number that nobody has used yet: what is known to have failed is told at once. Node I writes its
+ * sign of life under "JOB/beat/I"; node 0 looks after all others, they after node 0, and the
+ * cddp-run that started them after all. How long
+ * one may be silent base/silence.h says, as for ranks. When a cddp-run dies the store finds its
+ * connection closed, and writes so in the place of its sign.
+ *
+ * A request that is not answered is asked again over a new connection: TCP would repeat it after
+ * longer and longer pauses, and not in time once a link is back. */
+#include "launcher/nodes/node_link_own.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LEAST_LIMIT_MS = 1000, /* less is for connections, not for processes */
+    ANSWERS = 8,           /* within the limit: */
+    LEAST_ANSWER_MS = 500, /* a request has so long, */
+    MOST_ANSWER_MS = 1500, /* and so has a new connection */
+    FILE_ANSWER_MS = 5000, /* a shared file may be locked by others, one after the other */
+    OWN_ANSWER_MS = 60000, /* the server is in this very process */
+    CLOSE_MS = 3000,
+    RECENT_MS = 120000 /* what a failure may come of that is seen now */
+};
+
+void cddpi_node_link_deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
+{
+    struct cddpi_node_event *copy = cddpi_zalloc(sizeof *copy);
+
+    if (copy == NULL) {
+        cddpi_log(CDDPI_LOG_ERROR, "no memory for what another node tells");
+        return;
+    }
+    *copy = *event;
+    while (write(link->pipe[1], &copy, sizeof copy) < 0) {
+        if (errno != EINTR) {
+            cddpi_free(copy);
+            return;
+        }
+    }
+}
+
+void cddpi_node_link_cut(struct cddpi_node_link *link, const char *why)
+{
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_CUT, .rank = -1, .exit_status = 1};
+    bool is_news;
+
+    pthread_mutex_lock(&link->lock);
+    is_news = !link->is_cut && !link->is_ending;
+    link->is_cut = true;
+    pthread_mutex_unlock(&link->lock);
+    if (is_news) {
+        snprintf(event.text, sizeof event.text, "%s", why);
+        cddpi_node_link_deliver(link, &event);
+    }
+}
+
+void cddpi_node_event_key(const struct cddpi_node_link *link, int64_t number,
+                          char out[CDDPI_NODE_KEY_BYTES])
+{
+    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/event/%lld", link->job, (long long)number);
+}
+
+cddp_status cddpi_node_link_connect_again(const struct cddpi_node_link *link, cddp_store **store)
+{
+    cddp_store_close(*store);
+    *store = NULL;
+    return cddp_store_open(&link->options, store);
+}
+
+/* The threads take no signals: they are for who supervises. */
+static cddp_status start_threads(struct cddpi_node_link *link)
+{
+    void *(*const bodies[])(void *) = {cddpi_node_tell, cddpi_node_hear};
+    sigset_t all;
+    sigset_t before;
+    int error = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (link->started < 2 && error == 0) {
+        error = pthread_create(&link->threads[link->started], NULL, bodies[link->started], link);
+        link->started += error == 0 ? 1 : 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0 ? CDDP_OK
+                      : cddpi_fail_errno(CDDP_ERR_IO, error, "starting a thread for the nodes");
+}
+
+static uint32_t answer_ms(const struct cddpi_node_link *link)
+{
+    uint32_t ms = link->limit_ms / ANSWERS;
+
+    if (link->self < 0) {
+        return OWN_ANSWER_MS;
+    }
+    if (strncmp(link->url, "tcp://", 6) != 0) {
+        return FILE_ANSWER_MS;
+    }
+    return ms < LEAST_ANSWER_MS ? LEAST_ANSWER_MS : ms > MOST_ANSWER_MS ? MOST_ANSWER_MS : ms;
+}
+
+/* Leave with the store what it is to say when this process has died. */
+static cddp_status leave_word(struct cddpi_node_link *link, const cddp_store_options *options)
+{
+    char key[CDDPI_NODE_KEY_BYTES];
+    cddp_status status;
+
+    if (link->self < 0 || strncmp(link->url, "tcp://", 6) != 0) {
+        return CDDP_OK;
+    }
+    snprintf(key, sizeof key, "%s/beat/%d", link->job, link->self);
+    status = cddp_store_open(options, &link->word);
+    return status == CDDP_OK
+               ? cddpi_store_last_word(link->word, key, CDDPI_NODE_GONE, strlen(CDDPI_NODE_GONE))
+               : status;
+}
+
+static cddp_status open_stores(struct cddpi_node_link *link,
+                               const struct cddpi_node_link_options *options)
+{
+    cddp_store_options first;
+    cddp_status status;
+
+    link->url = cddpi_strdup(options->store);
+    link->token = cddpi_strdup(options->token != NULL ? options->token : "");
+    if (link->url == NULL || link->token == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
+    }
+    link->options = (cddp_store_options)CDDP_STORE_OPTIONS_INIT;
+    link->options.url = link->url;
+    link->options.token = link->token;
+    link->options.timeout_ms = answer_ms(link);
+    first = link->options;
+    first.timeout_ms = link->limit_ms + CDDPI_SILENCE_SPARE_MS; /* for this first time */
+    status = cddp_store_open(&first, &link->teller);
+    if (status == CDDP_OK) {
+        cddpi_store_set_timeout(link->teller, link->options.timeout_ms);
+        status = cddp_store_open(&first, &link->hearer);
+    }
+    if (status == CDDP_OK) {
+        cddpi_store_set_timeout(link->hearer, link->options.timeout_ms);
+        status = leave_word(link, &first);
+    }
+    return status;
+}
+
+static void init_limits(struct cddpi_node_link *link)
+{
+    link->limit_ms = cddpi_silence_limit_ms(LEAST_LIMIT_MS);
+    link->look_ms = cddpi_silence_look_ms(link->limit_ms);
+}
+
+static void init_lock(struct cddpi_node_link *link)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes); /* neither can fail with these */
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&link->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&link->lock, NULL);
+}
+
+cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
+                                 struct cddpi_node_link **out)
+{
+    struct cddpi_node_link *link = cddpi_zalloc(sizeof *link);
+    cddp_status status;
+
+    if (link == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
+    }
+    link->self = options->self;
+    link->count = options->count;
+    link->pipe[0] = link->pipe[1] = -1;
+    snprintf(link->job, sizeof link->job, "%s", options->job);
+    init_limits(link);
+    init_lock(link);
+    link->peers = cddpi_zalloc_array((size_t)options->count, sizeof *link->peers);
+    if (link->peers == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d nodes", options->count);
+    } else if (pipe2(link->pipe, O_CLOEXEC) != 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "making a pipe");
+    } else {
+        (void)fcntl(link->pipe[0], F_SETFL, O_NONBLOCK);
+        status = open_stores(link, options);
+    }
+    if (status == CDDP_OK) {
+        status = start_threads(link);
+    }
+    if (status != CDDP_OK) {
+        cddpi_node_link_close(link);
+        return status;
+    }
+    *out = link;
+    return CDDP_OK;
+}
+
+void cddpi_node_link_close(struct cddpi_node_link *link)
+{
+    struct cddpi_node_event event;
+
+    if (link == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&link->lock);
+    link->is_ending = true;
+    link->end_ns = cddpi_deadline_ns(CLOSE_MS);
+    pthread_cond_broadcast(&link->wake);
+    pthread_mutex_unlock(&link->lock);
+    for (int i = 0; i < link->started; i++) {
+        pthread_join(link->threads[i], NULL);
+    }
+    while (link->first != NULL) {
+        struct node_item *item = link->first;
+
+        link->first = item->next;
+        cddpi_node_item_release(item);
+    }
+    while (link->pipe[0] >= 0 && cddpi_node_link_next(link, &event)) {
+    }
+    if (link->pipe[0] >= 0) {
+        close(link->pipe[0]);
+        close(link->pipe[1]);
+    }
+    cddp_store_close(link->teller);
+    cddp_store_close(link->hearer);
+    cddp_store_close(link->word);
+    cddpi_free(link->url);
+    cddpi_free(link->token);
+    pthread_cond_destroy(&link->wake);
+    pthread_mutex_destroy(&link->lock);
+    cddpi_free(link->peers);
+    cddpi_free(link);
+}
+
+int64_t cddpi_node_boot_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t cddpi_node_answer_due_ns(const struct cddpi_node_link *link)
+{
+    return cddpi_node_boot_ns() + link->options.timeout_ms * INT64_C(1000000);
+}
+
+void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+{
+    int64_t late_ms = (cddpi_node_boot_ns() - due_ns) / 1000000 + link->look_ms;
+
+    if (late_ms >= (int64_t)link->limit_ms) {
+        link->slept_ms = late_ms;
+        link->woke_ns = cddpi_now_ns();
+    }
+}
+
+int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)
+{
+    bool is_recent = cddpi_now_ns() - link->woke_ns < (int64_t)RECENT_MS * 1000000;
+
+    return is_recent ? link->slept_ms : 0;
+}
+
+int cddpi_node_link_fd(const struct cddpi_node_link *link)
+{
+    return link->pipe[0];
+}
+
+bool cddpi_node_link_next(struct cddpi_node_link *link, struct cddpi_node_event *out)
+{
+    struct cddpi_node_event *event;
+
+    if (read(link->pipe[0], &event, sizeof event) != (ssize_t)sizeof event) {
+        return false;
+    }
+    *out = *event;
+    cddpi_free(event);
+    return true;
+}

@@ -1,0 +1,43 @@
+/* node_link.h - one node's connection to the others, through the job's store: events that it tells
+ * and hears, and a sign of life four times a second. Two threads of its own wait for the store, so
+ * that who supervises never does. */
+#ifndef CDDPI_LAUNCHER_NODE_LINK_H
+#define CDDPI_LAUNCHER_NODE_LINK_H
+
+#include "launcher/nodes/node_event.h"
+
+struct cddpi_node_link;
+
+struct cddpi_node_link_options {
+    const char *store; /* URL; borrowed for the call */
+    const char *token; /* borrowed for the call */
+    const char *job;   /* id; borrowed for the call */
+    int self;          /* this node; -1: the cddp-run that started the nodes */
+    int count;         /* of nodes */
+};
+
+/** Connect, and start the threads.
+ *  @param out  Release with cddpi_node_link_close(), which accepts NULL. */
+CDDP_CHECKED cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
+                                              struct cddpi_node_link **out);
+
+/** Tell what is still to be told, as far as that takes no more than a few seconds, and end. */
+void cddpi_node_link_close(struct cddpi_node_link *link);
+
+/** How long this process stood still, if that was lately and for longer than others wait for a sign
+ *  of life; else 0. */
+int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link);
+
+/** Readable once there is an event. */
+int cddpi_node_link_fd(const struct cddpi_node_link *link);
+
+/** The next event, if there is one. Does not wait. */
+bool cddpi_node_link_next(struct cddpi_node_link *link, struct cddpi_node_event *out);
+
+/** Tell all nodes, this one included. Does not wait. */
+void cddpi_node_link_publish(struct cddpi_node_link *link, const struct cddpi_node_event *event);
+
+/** Let the ranks' store have @p text under @p key, which is complete. Does not wait. */
+void cddpi_node_link_set(struct cddpi_node_link *link, const char *key, const char *text);
+
+#endif

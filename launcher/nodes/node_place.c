@@ -1,0 +1,334 @@
+/* node_place.c - owns the way to the job's store. With --rdzv tcp:// it is known beforehand. With
+ * --rdzv file:// node 0 serves a store all the same, and writes into a file store where it is, with
+ * a token that it makes unless there is one: the file is for this user alone. */
+#include "launcher/nodes/node_place.h"
+
+#include "launcher/nodes/node_message.h"
+#include "launcher/nodes/nodes.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "group/launch/launch_node.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 };
+
+static const char board_key[] = "rendezvous";
+
+uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
+{
+    int64_t timeout_ms = TIMEOUT_MS;
+
+    (void)cddpi_parse_integer(options->timeout_ms, 1, INT32_MAX, &timeout_ms);
+    return (uint32_t)timeout_ms;
+}
+
+cddp_status cddpi_place_open_store(const char *url, const char *token, uint32_t timeout_ms,
+                                   cddp_store **out)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+
+    options.url = url;
+    options.token = token;
+    options.timeout_ms = timeout_ms;
+    return cddp_store_open(&options, out);
+}
+
+/* Connect to the address and keep how ranks here reach it. */
+static cddp_status connect_to(struct cddpi_place *place, const struct cddpi_address *address,
+                              uint32_t timeout_ms)
+{
+    struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
+    cddp_status status;
+
+    cddpi_address_url(address, rendezvous->store);
+    memcpy(rendezvous->master_host, address->host, sizeof rendezvous->master_host);
+    status = cddpi_place_open_store(rendezvous->store, rendezvous->token, timeout_ms,
+                                    &place->store);
+    if (status != CDDP_OK) {
+        rendezvous->store[0] = '\0';
+        return status;
+    }
+    /* its owner waits for many things longer than for connecting, and not here */
+    cddp_store_close(place->store);
+    place->store = NULL;
+    return cddpi_place_open_store(rendezvous->store, rendezvous->token, ANSWER_MS, &place->store);
+}
+
+/* Try each address of @p list once. */
+static cddp_status connect_once(struct cddpi_place *place, const char *list, bool *out_is_final)
+{
+    bool is_only = strchr(list, ',') == NULL;
+    cddp_status status = CDDP_ERR_IO;
+
+    while (*list != '\0' && !place->wait->is_over) {
+        struct cddpi_address address;
+
+        status = cddpi_address_next(&list, &address);
+        *out_is_final = status != CDDP_OK;
+        if (status == CDDP_OK) {
+            status = connect_to(place, &address, ATTEMPT_MS);
+        }
+        /* of several, one that leads elsewhere does not matter */
+        *out_is_final = *out_is_final ||
+                        (is_only && status != CDDP_ERR_TIMEOUT && status != CDDP_OK);
+        if (status == CDDP_OK || *out_is_final) {
+            break;
+        }
+    }
+    return status;
+}
+
+static cddp_status connect_any(struct cddpi_place *place, const char *list)
+{
+    bool is_final = false;
+
+    for (;;) {
+        cddp_status status = connect_once(place, list, &is_final);
+
+        if (status == CDDP_OK || is_final) {
+            return status;
+        }
+        if (cddpi_left_ms(place->deadline_ns) == 0) {
+            return cddpi_fail_prefix(CDDP_ERR_TIMEOUT,
+                                     "node 0 did not come, or cannot be reached, within %g s",
+                                     cddpi_place_timeout_ms(&place->job->options) / 1000.0);
+        }
+        if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
+}
+
+/* Say in the store which job this is: only who serves it does. */
+static cddp_status name_job(struct cddpi_place *place)
+{
+    const char *job = place->job->rendezvous.job;
+
+    return cddp_store_set(place->store, CDDPI_PLACE_JOB_KEY, job, strlen(job));
+}
+
+static bool is_numeric(const char *host)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
+    struct addrinfo *infos = NULL;
+    bool is_numeric = getaddrinfo(host, NULL, &hints, &infos) == 0;
+
+    if (is_numeric) {
+        freeaddrinfo(infos);
+    }
+    return is_numeric;
+}
+
+/* The launcher said where they meet, and who serves there: not by this machine's address, maybe. */
+static bool is_named_by_launcher(const struct cddpi_place *place)
+{
+    const struct cddpi_launch_options *options = &place->job->options;
+
+    return options->launcher != NULL && options->rdzv == options->launcher->rdzv;
+}
+
+/* Serve the store at @p address. *out_is_taken: somebody has that port already. */
+static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_address *address,
+                            bool *out_is_taken)
+{
+    struct cddpi_job *job = place->job;
+    struct cddpi_address own = *address;
+    enum cddpi_locality locality = cddpi_address_locality(address->host, true);
+    /* a machine's own name often leads to 127.0.1.1 there, and to its address elsewhere; the name
+     * of a Service to one that no machine has, which leads here */
+    bool is_elsewhere = locality == CDDPI_LOCAL_NOT || locality == CDDPI_LOCAL_UNKNOWN;
+    bool binds_all = is_elsewhere ||
+                     (locality == CDDPI_LOCAL_LOOPBACK && !is_numeric(address->host) &&
+                      (is_named_by_launcher(place) || strcmp(address->host, "localhost") != 0));
+    cddp_status status = cddpi_rendezvous_serve(binds_all ? NULL : address->host, address->port,
+                                                job->local_world_size, &job->rendezvous);
+
+    *out_is_taken = status != CDDP_OK && cddpi_last_errno() == EADDRINUSE;
+    if (*out_is_taken) {
+        return cddpi_fail(CDDP_ERR_IO,
+                          "--rdzv: port %u of %s is in use already: by another job? Choose another "
+                          "port, on all nodes",
+                          address->port, address->host);
+    }
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "--rdzv");
+    }
+    if (is_elsewhere) {
+        snprintf(own.host, sizeof own.host, "127.0.0.1");
+    }
+    status = connect_to(place, &own, cddpi_place_timeout_ms(&job->options));
+    return status == CDDP_OK ? name_job(place) : status;
+}
+
+/* Node 0's own name may not be known yet, as that of a pod that has just begun. */
+static cddp_status await_name(struct cddpi_place *place, const char *host)
+{
+    while (cddpi_address_locality(host, true) == CDDPI_LOCAL_UNKNOWN) {
+        if (cddpi_left_ms(place->deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT,
+                              "--rdzv: the name %s was not known within %g s, and it is not this "
+                              "machine's own",
+                              host, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
+        }
+        if (!cddpi_wait_for(place->wait, -1, ATTEMPT_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status open_tcp(struct cddpi_place *place, const char *list)
+{
+    const struct cddpi_launch_options *options = &place->job->options;
+    const char *rest = list;
+    struct cddpi_address address;
+    bool is_local;
+    bool is_taken = false;
+    cddp_status status = cddpi_address_next(&rest, &address);
+
+    if (status != CDDP_OK || options->is_agent) {
+        return status == CDDP_OK ? connect_any(place, list) : status;
+    }
+    status = place->self == 0 && !is_named_by_launcher(place) ? await_name(place, address.host)
+                                                              : CDDP_OK;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    is_local = place->self <= 0 && cddpi_address_is_local(address.host, true);
+    if (place->self == 0 && is_named_by_launcher(place)) {
+        is_local = true;
+    }
+    if (place->self == 0 && (!is_local || *rest != '\0')) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv tcp://%s: %s is not an address of this machine, and node 0 "
+                          "serves the job's store: start --node-rank 0 there, or name this machine",
+                          list, address.host);
+    }
+    if (!is_local) {
+        return connect_any(place, list);
+    }
+    status = serve_at(place, &address, &is_taken);
+    if (is_taken && place->self < 0) {
+        return connect_any(place, list); /* another node of this machine was faster */
+    }
+    place->self = 0;
+    return status;
+}
+
+/* Node 0: serve a store on all addresses, and write into the file where it is. */
+static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
+{
+    struct cddpi_job *job = place->job;
+    struct cddpi_message message = {{NULL, 0, 0}, false};
+    char list[CDDPI_URL_BYTES];
+    struct cddpi_address address;
+    const char *rest = list + strlen("tcp://");
+    bool is_first = false;
+    cddp_status status = cddpi_rendezvous_serve(NULL, 0, job->local_world_size, &job->rendezvous);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_address_own(job->options.network_interface,
+                      cddpi_store_server_port(job->rendezvous.server), list);
+    cddpi_message_put_text(&message, list);
+    cddpi_message_put_text(&message, job->rendezvous.token);
+    status = cddpi_address_next(&rest, &address);
+    if (status == CDDP_OK) {
+        status = connect_to(place, &address, ANSWER_MS);
+    }
+    if (status == CDDP_OK) {
+        status = name_job(place);
+    }
+    if (status == CDDP_OK) {
+        status = cddp_store_compare_set(place->board, board_key, NULL, 0, message.buffer.data,
+                                        message.buffer.bytes, &is_first, NULL, NULL);
+    }
+    cddpi_buffer_fini(&message.buffer);
+    if (status == CDDP_OK && !is_first) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "--rdzv %s: the nodes of another job meet there at this moment", shown);
+    }
+    return status;
+}
+
+/* Other nodes: wait for what node 0 writes, and connect. */
+static cddp_status follow_file(struct cddpi_place *place, const char *shown)
+{
+    struct cddpi_message_reader reader;
+    char list[CDDPI_URL_BYTES];
+    void *value = NULL;
+    size_t bytes = 0;
+    cddp_status status;
+
+    while ((status = cddp_store_try_get(place->board, board_key, &value, &bytes)) ==
+           CDDP_ERR_NOT_FOUND) {
+        if (cddpi_left_ms(place->deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT,
+                              "--rdzv %s: node 0 did not come within %g s (does it see this "
+                              "folder?)",
+                              shown, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
+        }
+        if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    reader = (struct cddpi_message_reader){value, bytes, false};
+    cddpi_message_text(&reader, list, sizeof list);
+    cddpi_message_text(&reader, place->job->rendezvous.token, sizeof place->job->rendezvous.token);
+    cddp_free(value);
+    if (reader.is_bad || strncmp(list, "tcp://", 6) != 0) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "--rdzv %s: what node 0 wrote is not understood", shown);
+    }
+    return connect_any(place, list + 6);
+}
+
+static cddp_status open_file(struct cddpi_place *place, const char *url)
+{
+    struct cddpi_job *job = place->job;
+    char path[CDDPI_URL_BYTES];
+    int64_t arrived = 0;
+    cddp_status status;
+
+    if (snprintf(path, sizeof path, "%s/cddp-run.store", url) >= (int)sizeof path) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--rdzv: the name of the folder is too long");
+    }
+    status = cddpi_place_open_store(path, job->rendezvous.token, ANSWER_MS, &place->board);
+    if (status == CDDP_OK && place->self < 0) {
+        status = cddp_store_add(place->board, "arrived", 1, &arrived);
+        place->self = (int)arrived - 1;
+    }
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "--rdzv");
+    }
+    if (place->self >= job->options.nnodes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--rdzv %s: %d nodes have come there already", url,
+                          job->options.nnodes);
+    }
+    return place->self == 0 ? serve_by_file(place, url) : follow_file(place, url);
+}
+
+cddp_status cddpi_place_open(struct cddpi_place *place)
+{
+    const char *url = place->job->options.rdzv;
+
+    place->self = place->job->options.node_rank;
+    return strncmp(url, "tcp://", 6) == 0 ? open_tcp(place, url + 6) : open_file(place, url);
+}
+
+void cddpi_place_fini(struct cddpi_place *place)
+{
+    cddp_store_close(place->store);
+    cddp_store_close(place->board);
+    place->store = NULL;
+    place->board = NULL;
+}

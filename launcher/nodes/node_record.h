@@ -1,0 +1,49 @@
+/* node_record.h - what a node says of itself when nodes meet, and what node 0 answers. */
+#ifndef CDDPI_LAUNCHER_NODE_RECORD_H
+#define CDDPI_LAUNCHER_NODE_RECORD_H
+
+#include "launcher/hosts/host_list.h"
+#include "launcher/nodes/node_message.h"
+
+enum { CDDPI_WORDS_BYTES = 4096, CDDPI_REFUSAL_BYTES = 4096 };
+
+/* The same on all nodes, but for host and nproc. */
+struct cddpi_node_record {
+    char version[64];
+    char host[CDDPI_HOST_BYTES];
+    int nproc;
+    int count; /* --nnodes */
+    int max_restarts;
+    char timeout_ms[24];
+    char words[CDDPI_WORDS_BYTES]; /* of what is to be run; what is longer is cut */
+    int64_t words_bytes;           /* of them all */
+};
+
+void cddpi_node_record_put(struct cddpi_message *message, const struct cddpi_node_record *record);
+/** False if @p data is no such record. */
+bool cddpi_node_record_take(const uint8_t *data, size_t bytes, struct cddpi_node_record *out);
+
+/** What differs between node @p i and node 0, as a sentence to @p out; false if nothing does. */
+bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
+                               const struct cddpi_node_record *other, int i, char *out,
+                               size_t bytes);
+
+/* Node 0's answer to all. */
+struct cddpi_node_plan {
+    char refusal[CDDPI_REFUSAL_BYTES]; /* why there is no job; "": there is one */
+    char master_host[256];             /* of node 0; "": as the store's */
+    int count;
+    struct cddpi_plan_node {
+        char host[CDDPI_HOST_BYTES];
+        int nproc;
+    } * nodes; /* owned */
+};
+
+void cddpi_node_plan_put(struct cddpi_message *message, const struct cddpi_node_plan *plan);
+/** @p out  Release with cddpi_node_plan_fini(). False if @p data is no plan for @p count nodes, or
+ *  memory is missing. */
+bool cddpi_node_plan_take(const uint8_t *data, size_t bytes, int count,
+                          struct cddpi_node_plan *out);
+void cddpi_node_plan_fini(struct cddpi_node_plan *plan);
+
+#endif

@@ -1,0 +1,220 @@
+/* node_tell.c - the thread of a node that tells: events, keys of the ranks, and its sign of life. A
+ * request that is not answered is asked again over a new connection: TCP would repeat it after
+ * longer and longer pauses, and not in time once a link is back. */
+#include "launcher/nodes/node_link_own.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Whether the thread that tells may go on trying. The one that hears says when it is too late. */
+static bool may_try(struct cddpi_node_link *link)
+{
+    bool may_try;
+
+    pthread_mutex_lock(&link->lock);
+    may_try = !link->is_cut && !(link->is_ending && cddpi_now_ns() > link->end_ns);
+    pthread_mutex_unlock(&link->lock);
+    return may_try;
+}
+
+/* What follows when the teller's request was not answered: CDDP_OK, ask again. */
+static cddp_status teller_again(struct cddpi_node_link *link)
+{
+    cddp_status status;
+
+    do {
+        if (!may_try(link)) {
+            return CDDP_ERR_TIMEOUT;
+        }
+        status = cddpi_node_link_connect_again(link, &link->teller);
+    } while (status == CDDP_ERR_TIMEOUT);
+    return status;
+}
+
+static cddp_status set(struct cddpi_node_link *link, const char *key, const void *value,
+                       size_t bytes)
+{
+    for (;;) {
+        int64_t due_ns = cddpi_node_answer_due_ns(link);
+        cddp_status status = cddp_store_set(link->teller, key, value, bytes);
+
+        cddpi_node_notice_sleep(link, due_ns);
+        if (status == CDDP_ERR_TIMEOUT) {
+            status = teller_again(link);
+        } else {
+            return status;
+        }
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+}
+
+/* Write the event under @p key, if nobody has used that. *out_is_taken: it is there; it may have
+ * been since a request that was not answered. */
+static cddp_status tell_as(struct cddpi_node_link *link, const char *key,
+                           const struct cddpi_wire_buffer *event, bool *out_is_taken)
+{
+    cddp_status status;
+    bool is_again = false;
+
+    for (;;) {
+        void *present = NULL;
+        size_t bytes = 0;
+        int64_t due_ns = cddpi_node_answer_due_ns(link);
+
+        status = cddp_store_compare_set(link->teller, key, NULL, 0, event->data, event->bytes,
+                                        out_is_taken, &present, &bytes);
+        cddpi_node_notice_sleep(link, due_ns);
+        if (status == CDDP_OK && is_again && !*out_is_taken && present != NULL) {
+            *out_is_taken = bytes == event->bytes && memcmp(present, event->data, bytes) == 0;
+        }
+        cddp_free(present);
+        if (status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        is_again = true;
+        status = teller_again(link);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+}
+
+static cddp_status tell(struct cddpi_node_link *link, const struct node_item *item, int64_t *number)
+{
+    bool is_taken = false;
+    cddp_status status = CDDP_OK;
+
+    if (item->key[0] != '\0') {
+        return set(link, item->key, item->value.buffer.data, item->value.buffer.bytes);
+    }
+    while (status == CDDP_OK && !is_taken) {
+        char key[CDDPI_NODE_KEY_BYTES];
+
+        cddpi_node_event_key(link, *number, key);
+        status = tell_as(link, key, &item->value.buffer, &is_taken);
+        *number += status == CDDP_OK ? 1 : 0;
+    }
+    return status;
+}
+
+void cddpi_node_item_release(struct node_item *item)
+{
+    cddpi_buffer_fini(&item->value.buffer);
+    cddpi_free(item);
+}
+
+/* Wait until there is an item, the next sign of life is due, or the end. NULL: no item. */
+static struct node_item *next_item(struct cddpi_node_link *link, int64_t beat_ns, bool *out_is_over)
+{
+    struct timespec until = {beat_ns / 1000000000, beat_ns % 1000000000};
+    struct node_item *item;
+    int error = 0;
+
+    pthread_mutex_lock(&link->lock);
+    while (link->first == NULL && !link->is_ending && !link->is_cut && error == 0) {
+        error = pthread_cond_timedwait(&link->wake, &link->lock, &until);
+    }
+    item = link->first;
+    if (item != NULL) {
+        link->first = item->next;
+        link->last = link->first != NULL ? link->last : NULL;
+    }
+    *out_is_over = link->is_cut ||
+                   (link->is_ending && (item == NULL || cddpi_now_ns() > link->end_ns));
+    pthread_mutex_unlock(&link->lock);
+    return item;
+}
+
+void *cddpi_node_tell(void *argument)
+{
+    struct cddpi_node_link *link = argument;
+    int64_t beat_ns = cddpi_now_ns();
+    int64_t due_ns = cddpi_node_boot_ns();
+    int64_t number = 0;
+    int64_t beats = 0;
+    cddp_status status = CDDP_OK;
+    char key[CDDPI_NODE_KEY_BYTES];
+
+    snprintf(key, sizeof key, "%s/beat/%d", link->job, link->self);
+    while (status == CDDP_OK) {
+        bool is_over;
+        struct node_item *item = next_item(link, beat_ns, &is_over);
+
+        cddpi_node_notice_sleep(link, due_ns);
+        if (item != NULL && !is_over) {
+            status = tell(link, item, &number);
+        }
+        if (item != NULL) {
+            cddpi_node_item_release(item);
+        }
+        if (is_over) {
+            return NULL;
+        }
+        if (status == CDDP_OK && link->self >= 0 && cddpi_now_ns() >= beat_ns) {
+            char beat[24];
+
+            snprintf(beat, sizeof beat, "%lld", (long long)++beats);
+            status = set(link, key, beat, strlen(beat));
+        }
+        if (cddpi_now_ns() >= beat_ns) {
+            beat_ns = cddpi_deadline_ns(link->look_ms);
+        }
+        due_ns = cddpi_node_boot_ns() + beat_ns - cddpi_now_ns();
+    }
+    if (status != CDDP_ERR_TIMEOUT) { /* else the link is over, or the other thread says so */
+        cddpi_node_link_cut(link, cddp_last_error());
+    }
+    return NULL;
+}
+
+static void queue(struct cddpi_node_link *link, struct node_item *item)
+{
+    if (item->value.is_cut) {
+        cddpi_log(CDDPI_LOG_ERROR, "no memory for what is to be told to other nodes");
+        cddpi_node_item_release(item);
+        return;
+    }
+    pthread_mutex_lock(&link->lock);
+    if (link->last != NULL) {
+        link->last->next = item;
+    } else {
+        link->first = item;
+    }
+    link->last = item;
+    pthread_cond_signal(&link->wake);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void cddpi_node_link_publish(struct cddpi_node_link *link, const struct cddpi_node_event *event)
+{
+    struct node_item *item = cddpi_zalloc(sizeof *item);
+
+    if (item != NULL) {
+        cddpi_node_event_put(&item->value, event);
+        queue(link, item);
+    }
+}
+
+void cddpi_node_link_set(struct cddpi_node_link *link, const char *key, const char *text)
+{
+    struct node_item *item = cddpi_zalloc(sizeof *item);
+
+    if (item == NULL) {
+        return;
+    }
+    snprintf(item->key, sizeof item->key, "%s", key);
+    if (!cddpi_buffer_reserve(&item->value.buffer, strlen(text))) {
+        item->value.is_cut = true;
+    } else {
+        cddpi_buffer_append(&item->value.buffer, text, strlen(text));
+    }
+    queue(link, item);
+}

@@ -1,0 +1,255 @@
+/* relay.c - owns the way of a rank's output: whole lines where several ranks write, byte for byte
+ * where only one does, so that progress lines (which end with no newline) show at once. */
+#include "launcher/output/relay.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 1 << 16,
+    READS_AT_ONCE = 4,
+    LINE_BYTES = 1 << 16,
+    SCREEN_LINES = 40 /* what was shown so many lines ago need not be repeated */
+};
+
+static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    struct cddpi_rank_log *log = relay->log;
+
+    while (log->fd >= 0 && bytes > 0) {
+        ssize_t written = write(log->fd, text, bytes);
+
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            int error = errno;
+
+            if (!log->is_failing) {
+                log->is_failing = true;
+                cddpi_output_say(relay->output, "cannot write %s: %s%s; the run goes on without it",
+                                 log->path, strerror(error), cddpi_limit_text(error));
+            }
+            return; /* later output is tried again: a disk may get room */
+        }
+        text += written;
+        bytes -= (size_t)written;
+    }
+}
+
+static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        tail->bytes[(tail->total + i) % CDDPI_TAIL_BYTES] = text[i];
+        tail->lines += text[i] == '\n';
+    }
+    tail->total += bytes;
+}
+
+/* Whether @p line, without its newline, is not to be shown. */
+static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t bytes)
+{
+    if (relay->deduplicator == NULL ||
+        !cddpi_deduplicator_is_known(relay->deduplicator, relay->index, line, bytes)) {
+        return false;
+    }
+    relay->deduplicator->ranks += relay->has_duplicates ? 0 : 1;
+    relay->has_duplicates = true;
+    return true;
+}
+
+/* Pass every byte as it comes, but for whole lines that another rank has told. */
+static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    const char *shown = text; /* what lies from here to `at` is to be written */
+    const char *at = text;
+    const char *end = text + bytes;
+
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *next = newline != NULL ? newline + 1 : end;
+
+        if (!relay->is_mid_line && newline != NULL &&
+            is_duplicate(relay, at, (size_t)(newline - at))) {
+            cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
+            shown = next;
+        }
+        relay->is_mid_line = newline == NULL;
+        at = next;
+    }
+    cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
+}
+
+/* What a terminal would show of a line that was redrawn: all behind its last carriage return. */
+static const char *shown_part(const char *line, size_t *bytes)
+{
+    const char *back;
+
+    while (*bytes > 0 && line[*bytes - 1] == '\r') {
+        (*bytes)--;
+    }
+    back = memrchr(line, '\r', *bytes);
+    if (back != NULL) {
+        *bytes -= (size_t)(back + 1 - line);
+        return back + 1;
+    }
+    return line;
+}
+
+static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const char *line,
+                         size_t bytes)
+{
+    static char text[LINE_BYTES + 32]; /* one thread relays, and its stack may be small */
+    const char *shown = shown_part(line, &bytes);
+    int used = snprintf(text, sizeof text, "[%d] ", rank);
+
+    memcpy(text + used, shown, bytes);
+    text[(size_t)used + bytes] = '\n';
+    cddpi_sink_write(sink, owner, text, (size_t)used + bytes + 1);
+}
+
+/* Pass on relay->line; @p is_whole: a newline came behind it. */
+static void pass_line(struct cddpi_relay *relay, bool is_whole)
+{
+    if (is_duplicate(relay, relay->line, relay->line_bytes)) {
+        relay->line_bytes = 0;
+        return;
+    }
+    if (relay->form == CDDPI_RELAY_TAGGED) {
+        write_tagged(relay->sink, relay->owner, relay->rank, relay->line, relay->line_bytes);
+    } else {
+        relay->line[relay->line_bytes] = '\n'; /* there is room for one more */
+        cddpi_sink_write(relay->sink, relay->owner, relay->line,
+                         relay->line_bytes + (is_whole ? 1 : 0));
+    }
+    relay->line_bytes = 0;
+}
+
+static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    if (relay->line == NULL) {
+        relay->line = cddpi_zalloc(LINE_BYTES + 1);
+    }
+    if (relay->line == NULL) { /* without memory for a line, text is mixed rather than lost */
+        cddpi_sink_write(relay->sink, relay->owner, text, bytes);
+        return;
+    }
+    while (bytes > 0) {
+        const char *newline = memchr(text, '\n', bytes);
+        size_t piece = newline != NULL ? (size_t)(newline - text) : bytes;
+
+        if (piece > LINE_BYTES - relay->line_bytes) {
+            piece = LINE_BYTES - relay->line_bytes;
+            newline = NULL;
+        }
+        memcpy(relay->line + relay->line_bytes, text, piece);
+        relay->line_bytes += piece;
+        text += piece + (newline != NULL ? 1 : 0);
+        bytes -= piece + (newline != NULL ? 1 : 0);
+        if (newline != NULL || relay->line_bytes == LINE_BYTES) {
+            pass_line(relay, newline != NULL);
+        }
+    }
+}
+
+static void pass(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    write_log(relay, text, bytes);
+    if (relay->tail != NULL) {
+        if (relay->tail->total == 0) {
+            relay->tail->begun = relay->sink->lines;
+        }
+        keep_tail(relay->tail, text, bytes);
+    }
+    if (relay->form == CDDPI_RELAY_RAW) {
+        pass_raw(relay, text, bytes);
+    } else {
+        pass_lines(relay, text, bytes);
+    }
+}
+
+static void pass_hidden(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* as bytes in cddpi_relay_read() */
+
+    pass(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
+}
+
+bool cddpi_relay_read(struct cddpi_relay *relay)
+{
+    static char bytes[READ_BYTES]; /* one thread relays, and its stack may be small */
+
+    for (int i = 0; i < READS_AT_ONCE && relay->fd >= 0; i++) {
+        ssize_t got = read(relay->fd, bytes, sizeof bytes);
+
+        if (got > 0 && relay->deduplicator != NULL) {
+            relay->deduplicator->poll_reports(relay->deduplicator->context);
+        }
+        if (got > 0) {
+            relay->has_come = true;
+            pass_hidden(relay, bytes, (size_t)got);
+        } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+            cddpi_relay_finish(relay);
+            return false;
+        } else {
+            break;
+        }
+    }
+    return relay->fd >= 0;
+}
+
+void cddpi_relay_finish(struct cddpi_relay *relay)
+{
+    char held[CDDPI_SECRET_BYTES];
+    size_t bytes = relay->secret != NULL ? cddpi_secret_end(relay->secret, &relay->place, held) : 0;
+
+    if (bytes > 0) {
+        pass(relay, held, bytes);
+    }
+    if (relay->line_bytes > 0) {
+        pass_line(relay, false);
+    }
+    cddpi_free(relay->line);
+    relay->line = NULL;
+    if (relay->fd >= 0) {
+        close(relay->fd);
+    }
+    relay->fd = -1;
+}
+
+void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_output *output)
+{
+    char text[CDDPI_TAIL_BYTES];
+    size_t bytes = tail->total < CDDPI_TAIL_BYTES ? tail->total : CDDPI_TAIL_BYTES;
+    size_t begin;
+    int lines = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        text[i] = tail->bytes[(tail->total - bytes + i) % CDDPI_TAIL_BYTES];
+    }
+    while (bytes > 0 && text[bytes - 1] == '\n') {
+        bytes--;
+    }
+    for (begin = bytes; begin > 0; begin--) {
+        if (text[begin - 1] == '\n' && ++lines == CDDPI_TAIL_LINES) {
+            break;
+        }
+    }
+    if (bytes == 0 ||
+        (tail->lines <= CDDPI_TAIL_LINES && output->err->lines - tail->begun <= SCREEN_LINES)) {
+        return;
+    }
+    cddpi_output_say(output, "last lines of rank %d's stderr:", rank);
+    while (begin < bytes) {
+        const char *newline = memchr(text + begin, '\n', bytes - begin);
+        size_t end = newline != NULL ? (size_t)(newline - text) : bytes;
+
+        write_tagged(output->err, 0, rank, text + begin, end - begin);
+        begin = end + 1;
+    }
+}

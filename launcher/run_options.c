@@ -1,0 +1,417 @@
+/* run_options.c - owns cddp-run's option table: what is parsed, helped with and suggested. */
+#include "launcher/run_options.h"
+
+#include "launcher/hosts/host_list.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "base/options.h"
+#include "group/launch/launch_node.h"
+
+#include <string.h>
+
+enum { HELP_COLUMN = 26 };
+
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(NPROC, "nproc", 'n', "N|auto|gpu",                                                           \
+      "ranks to start; auto (the default) is one per physical core that this process may use, "    \
+      "and for a train.conf no more than its batches can feed; gpu is one per CUDA device that "   \
+      "CUDA_VISIBLE_DEVICES leaves, and lets ranks compute there (CDDP_DEVICE=cuda)")              \
+    X(RUN_DIR, "run-dir", 0, "DIR",                                                                \
+      "folder of this run's files, given to the ranks as CDDP_RUN_DIR")                            \
+    X(LOG_DIR, "log-dir", 0, "DIR",                                                                \
+      "append what each rank writes to DIR/rank-R.log as well; with a train.conf and --run-dir "   \
+      "the default is RUN_DIR/logs, else there are no such files")                                 \
+    X(MAX_RESTARTS, "max-restarts", 0, "K",                                                        \
+      "after a failure start all ranks again, under the next generation, at most K times "         \
+      "(default 0)")                                                                               \
+    X(GRACE, "grace", 0, "SECONDS",                                                                \
+      "time that ranks have to end when another has failed (default 10) before they are killed; "  \
+      "three times as much when it was you who asked them to end")                                 \
+    X(BIND, "bind", 0, "auto|core|none",                                                           \
+      "give each rank cores of its own; auto (the default) does so unless ranks outnumber cores")  \
+    X(TIMEOUT, "timeout", 0, "SECONDS",                                                            \
+      "deadline of joining and of each collective, given to the ranks as CDDP_TIMEOUT_MS")         \
+    X(NNODES, "nnodes", 0, "K",                                                                    \
+      "the job has K machines, on each of which cddp-run is started with this option and --rdzv; " \
+      "default: as Slurm, Kubernetes, Open MPI, Flux ... say that started cddp-run, else 1")       \
+    X(NODE_RANK, "node-rank", 0, "I",                                                              \
+      "this is machine I of K, from 0; ranks are numbered in this order; default: as they come, "  \
+      "with the one that serves the store as the first")                                           \
+    X(RDZV, "rdzv", 0, "URL",                                                                      \
+      "where they meet: tcp://HOST:PORT, an address of machine 0, or file:///FOLDER on a file "    \
+      "system that all share")                                                                     \
+    X(TOKEN_FILE, "token-file", 0, "FILE",                                                         \
+      "the job's secret, the same on all machines, in a file that only you may read; default: "    \
+      "what CDDP_TOKEN says")                                                                      \
+    X(HOSTS, "hosts", 'H', "A:N,B:N...",                                                           \
+      "start cddp-run on these machines through ssh, with N ranks on each (without :N: as "        \
+      "--nproc says there)")                                                                       \
+    X(HOSTFILE, "hostfile", 0, "FILE",                                                             \
+      "the same with a file: lines of \"host slots=N\" or \"host:N\"")                             \
+    X(SSH, "ssh", 0, "COMMAND",                                                                    \
+      "what starts a command there, given the host and the words (default: ssh -o "                \
+      "BatchMode=yes)")                                                                            \
+    X(EXPORT, "export", 0, "NAME,NAME=VALUE...",                                                   \
+      "variables that ranks on other machines get besides those named CDDP_...")                   \
+    X(NETWORK_INTERFACE, "network-interface", 0, "NAMES",                                          \
+      "interfaces for what goes to other machines, given to the ranks as CDDP_SOCKET_IFNAME "      \
+      "(see --env): eth0, or ib0,ib1")                                                             \
+    X(TAG_OUTPUT, "tag-output", 0, NULL,                                                           \
+      "put \"[rank] \" before the lines of every rank, not only of those above 0")                 \
+    X(NO_TAG, "no-tag", 0, NULL, "put it before none of the lines")                                \
+    X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
+      "start nothing: print the resolved configuration or the command, and one line a rank")       \
+    X(AGENT, "agent", 0, NULL,                                                                     \
+      "for cddp-run --hosts alone, which starts others with it: read the token from standard "     \
+      "input, and end when that ends")                                                             \
+    X(CHECK, "check", 0, NULL,                                                                     \
+      "print what was found on this machine: libraries, GPUs, cores, memory, limits, launchers")   \
+    X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+CDDPI_OPTION_TABLE("cddp-run", OPTION_MAP);
+
+static cddp_status read_int(const char *const values[OPTION_COUNT], enum option_id id, int low,
+                            int high, int *out)
+{
+    int64_t number = *out;
+    cddp_status status = cddpi_option_whole(&table, values, (int)id, low, high, &number);
+
+    *out = (int)number;
+    return status;
+}
+
+static cddp_status read_seconds(const char *const values[OPTION_COUNT], enum option_id id,
+                                double low, double high, int64_t *out_ms)
+{
+    double seconds;
+
+    if (values[id] == NULL) {
+        return CDDP_OK;
+    }
+    if (!cddpi_parse_real(values[id], &seconds) || seconds < low || seconds > high) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s %s: not a number of seconds from %g to %g",
+                          rows[id].name, values[id], low, high);
+    }
+    *out_ms = (int64_t)(seconds * 1000 + 0.5);
+    return CDDP_OK;
+}
+
+static cddp_status read_bind(const char *const values[OPTION_COUNT], enum cddpi_bind *out)
+{
+    static const char *const words[] = {"auto", "core", "none"};
+    int word = (int)*out;
+    cddp_status status = cddpi_option_word(&table, values, OPTION_BIND, words, 3, &word);
+
+    *out = (enum cddpi_bind)word;
+    return status;
+}
+
+static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_tag *out)
+{
+    static const int ids[] = {OPTION_TAG_OUTPUT, OPTION_NO_TAG};
+    static const enum cddpi_tag tags[] = {CDDPI_TAG_ALL, CDDPI_TAG_NONE};
+    int choice = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 2, &choice);
+
+    *out = choice >= 0 ? tags[choice] : CDDPI_TAG_AUTO;
+    return status;
+}
+
+/* The addresses behind tcp:// are looked at when they are used. */
+static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
+                             struct cddpi_launch_options *options)
+{
+    const char *url = options->rdzv;
+    bool is_tcp = url != NULL && strncmp(url, "tcp://", 6) == 0;
+
+    if (url == NULL && values[OPTION_NNODES] != NULL && options->nnodes > 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--nnodes %d: the machines have to meet: add --rdzv tcp://HOST:PORT, an "
+                          "address of machine 0, or --rdzv file:///FOLDER",
+                          options->nnodes);
+    }
+    if (url == NULL && values[OPTION_NODE_RANK] != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--node-rank needs --nnodes and --rdzv");
+    }
+    if (url != NULL && !is_tcp && strncmp(url, "file:///", 8) != 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv %s: neither tcp://HOST:PORT nor file:///FOLDER", url);
+    }
+    if (options->node_rank >= options->nnodes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--node-rank %d: with --nnodes %d it is from 0 to %d",
+                          options->node_rank, options->nnodes, options->nnodes - 1);
+    }
+    return CDDP_OK;
+}
+
+/* What started this cddp-run may have started others, on other machines: what no option says, its
+ * variables do. */
+static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
+                                struct cddpi_launch_options *options)
+{
+    static const int others[] = {OPTION_HELP, OPTION_VERSION, OPTION_CHECK, OPTION_ENV,
+                                 OPTION_AGENT};
+    struct cddpi_launch_given given = {.nodes = values[OPTION_NNODES] != NULL ? options->nnodes : 0,
+                                       .has_rdzv = values[OPTION_RDZV] != NULL,
+                                       .has_node = values[OPTION_NODE_RANK] != NULL,
+                                       .starts_hosts = values[OPTION_HOSTS] != NULL ||
+                                                       values[OPTION_HOSTFILE] != NULL};
+    struct cddpi_launch_node *node;
+    cddp_status status;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (values[others[i]] != NULL) {
+            return CDDP_OK;
+        }
+    }
+    node = cddpi_zalloc(sizeof *node);
+    if (node == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
+    }
+    options->launcher = node;
+    status = cddpi_launch_node_read(&given, node);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (node->nodes > CDDPI_MAX_NODES) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: at most %d machines can be one job", node->says,
+                          CDDPI_MAX_NODES);
+    }
+    if (values[OPTION_NPROC] == NULL) {
+        options->nproc = node->nproc;
+        options->per_gpu = node->per_gpu;
+    }
+    if (node->nodes > 1) {
+        options->nnodes = node->nodes;
+        options->node_rank = given.has_node ? options->node_rank : node->node;
+        options->rdzv = given.has_rdzv ? options->rdzv : node->rdzv;
+    }
+    return CDDP_OK;
+}
+
+/* Options that only --hosts and --hostfile use, and those that they exclude. */
+static cddp_status read_hosts(const char *const values[OPTION_COUNT],
+                              struct cddpi_launch_options *options)
+{
+    static const int lists[] = {OPTION_HOSTS, OPTION_HOSTFILE};
+    static const int users[] = {OPTION_SSH, OPTION_EXPORT};
+    static const int others[] = {OPTION_NNODES, OPTION_NODE_RANK, OPTION_RDZV};
+    int choice;
+    cddp_status status = cddpi_option_choice(&table, values, lists, 2, &choice);
+
+    options->hosts = values[OPTION_HOSTS];
+    options->hostfile = values[OPTION_HOSTFILE];
+    options->ssh = values[OPTION_SSH] != NULL ? values[OPTION_SSH] : "ssh -o BatchMode=yes";
+    options->exports = values[OPTION_EXPORT];
+    for (int i = 0; status == CDDP_OK && i < 2; i++) {
+        if (choice < 0 && values[users[i]] != NULL) {
+            status = cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs --hosts or --hostfile",
+                                rows[users[i]].name);
+        }
+    }
+    for (int i = 0; status == CDDP_OK && i < 3; i++) {
+        if (choice >= 0 && values[others[i]] != NULL) {
+            status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                                "--%s and --%s exclude each other: with a list of hosts one "
+                                "cddp-run starts the others",
+                                rows[lists[choice]].name, rows[others[i]].name);
+        }
+    }
+    return status;
+}
+
+static cddp_status read_nodes(const char *const values[OPTION_COUNT],
+                              struct cddpi_launch_options *options)
+{
+    cddp_status status = read_int(values, OPTION_NNODES, 1, CDDPI_MAX_NODES, &options->nnodes);
+
+    if (status == CDDP_OK) {
+        status = read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank);
+    }
+    options->rdzv = values[OPTION_RDZV];
+    if (status == CDDP_OK) {
+        status = ask_launcher(values, options);
+    }
+    if (status == CDDP_OK) {
+        status = read_rdzv(values, options);
+    }
+    if (status == CDDP_OK) {
+        status = read_hosts(values, options);
+    }
+    options->token_file = values[OPTION_TOKEN_FILE];
+    options->network_interface = values[OPTION_NETWORK_INTERFACE];
+    options->is_agent = values[OPTION_AGENT] != NULL;
+    if (status == CDDP_OK && options->is_agent &&
+        (options->rdzv == NULL || options->node_rank < 0)) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--agent needs --nnodes, --node-rank and --rdzv");
+    }
+    return status;
+}
+
+/* "" is what a shell makes of a variable that is not set. */
+static cddp_status read_folder(const char *const values[OPTION_COUNT], enum option_id id,
+                               const char **out)
+{
+    *out = values[id];
+    return values[id] == NULL || values[id][0] != '\0'
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "--%s: the folder's name is empty", rows[id].name);
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT],
+                             struct cddpi_launch_options *options)
+{
+    int64_t timeout_ms = 0;
+    cddp_status status = CDDP_OK;
+
+    options->per_gpu = values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "gpu") == 0;
+    if (values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "auto") != 0 &&
+        !options->per_gpu) {
+        status = read_int(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
+    }
+    if (status == CDDP_OK) {
+        status = read_int(values, OPTION_MAX_RESTARTS, 0, 1000000, &options->max_restarts);
+    }
+    if (status == CDDP_OK) {
+        status = read_seconds(values, OPTION_GRACE, 0, 86400, &options->grace_ms);
+    }
+    if (status == CDDP_OK) {
+        status = read_seconds(values, OPTION_TIMEOUT, 0.001, 2000000, &timeout_ms);
+    }
+    if (status == CDDP_OK) {
+        status = read_bind(values, &options->bind);
+    }
+    if (status == CDDP_OK) {
+        status = read_folder(values, OPTION_RUN_DIR, &options->run_dir);
+    }
+    if (status == CDDP_OK) {
+        status = read_folder(values, OPTION_LOG_DIR, &options->log_dir);
+    }
+    if (status == CDDP_OK) {
+        status = read_tag(values, &options->tag);
+    }
+    if (status == CDDP_OK) {
+        status = read_nodes(values, options);
+    }
+    if (values[OPTION_TIMEOUT] != NULL) {
+        snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
+    }
+    options->action = values[OPTION_HELP] != NULL      ? CDDPI_ACTION_HELP
+                      : values[OPTION_VERSION] != NULL ? CDDPI_ACTION_VERSION
+                      : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK
+                      : values[OPTION_ENV] != NULL     ? CDDPI_ACTION_ENV
+                      : values[OPTION_DRY_RUN] != NULL ? CDDPI_ACTION_DRY_RUN
+                                                       : CDDPI_ACTION_RUN;
+    return status;
+}
+
+/* What is to be started: the program after "--", or a train.conf and its key=value texts. */
+static cddp_status take_command(struct cddpi_launch_options *options, bool after_dashes)
+{
+    if (options->action != CDDPI_ACTION_RUN && options->action != CDDPI_ACTION_DRY_RUN) {
+        return CDDP_OK;
+    }
+    if (options->argument_count == 0) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            after_dashes ? "there is no program after --"
+                         : "nothing to run: name a train.conf, or -- PROGRAM: see cddp-run --help");
+    }
+    if (after_dashes) {
+        return CDDP_OK;
+    }
+    options->config = *options->arguments++;
+    options->argument_count--;
+    for (int i = 0; i < options->argument_count; i++) {
+        if (strchr(options->arguments[i], '=') == NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "%s is not key=value; to start a program write cddp-run ... -- %s %s",
+                              options->arguments[i], options->config, options->arguments[i]);
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launch_options *out)
+{
+    struct cddpi_launch_options options = {.grace_ms = 10000, .nnodes = 1, .node_rank = -1};
+    const char *values[OPTION_COUNT] = {NULL};
+    bool after_dashes = false;
+    int word_count = 0;
+    cddp_status status = CDDP_OK;
+
+    options.positional = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.positional);
+    options.words = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.words);
+    if (options.positional == NULL || options.words == NULL) {
+        cddpi_launch_options_fini(&options);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d arguments", argc);
+    }
+    options.arguments = options.positional;
+    options.words[word_count++] = argv[0];
+    for (int i = 1; i < argc && status == CDDP_OK; i++) {
+        if (!after_dashes && strcmp(argv[i], "--") == 0) {
+            if (options.argument_count > 0) {
+                status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                                    "%s stands before --: give either a "
+                                    "train.conf or -- and a program",
+                                    options.arguments[0]);
+            }
+            after_dashes = true;
+        } else if (!after_dashes && argv[i][0] == '-' && argv[i][1] != '\0') {
+            int first = i;
+
+            status = cddpi_option_read(&table, argv, &i, values);
+            while (first <= i) {
+                options.words[word_count++] = argv[first++];
+            }
+        } else {
+            options.arguments[options.argument_count++] = argv[i];
+        }
+    }
+    if (status == CDDP_OK) {
+        status = interpret(values, &options);
+    }
+    if (status == CDDP_OK) {
+        status = take_command(&options, after_dashes);
+    }
+    if (status != CDDP_OK) {
+        cddpi_launch_options_fini(&options);
+        return status;
+    }
+    *out = options;
+    return CDDP_OK;
+}
+
+void cddpi_launch_options_fini(struct cddpi_launch_options *options)
+{
+    cddpi_free(options->launcher);
+    cddpi_free(options->positional);
+    cddpi_free(options->words);
+    options->launcher = NULL;
+    options->positional = NULL;
+    options->words = NULL;
+}
+
+void cddpi_launch_options_help(FILE *to)
+{
+    fputs("usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
+          "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
+          "\nStarts the ranks of a job and owns them: when one fails the others are told and "
+          "ended, and\n"
+          "when cddp-run dies they die. Ranks are on this machine, or on several: either start "
+          "cddp-run\n"
+          "on each with --nnodes and --rdzv, or on one with --hosts.\n\n",
+          to);
+    cddpi_options_print(&table, HELP_COLUMN, to);
+    fputs(
+        "\nThe exit status is 0 when every rank ended with 0, else that of the rank that failed "
+        "first\n"
+        "(128 + the signal's number if a signal ended it), 2 for a wrong command line, 127 if the\n"
+        "program does not exist. More: man cddp-run.\n",
+        to);
+}

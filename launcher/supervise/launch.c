@@ -1,0 +1,595 @@
+/* launch.c - owns the job: what it is made of, its generations, and its dry run. */
+#include "launcher/supervise/launch.h"
+
+#include "launcher/hosts/head.h"
+#include "launcher/hosts/parcel.h"
+#include "launcher/nodes/nodes.h"
+#include "launcher/output/output.h"
+#include "launcher/supervise/environment.h"
+#include "launcher/supervise/job.h"
+#include "launcher/supervise/monitor.h"
+#include "launcher/supervise/supervise.h"
+#include "launcher/supervise/wait.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/folder.h"
+#include "base/machine.h"
+#include "base/process.h"
+#include "base/shell.h"
+#include "base/streams.h"
+#include "device/device.h"
+#include "group/launch/launch_node.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum {
+    SHORT_LIFE_MS = 20000, /* a job that fails sooner, without a checkpoint, got nowhere */
+    MOST_FRUITLESS = 5,
+    FIRST_PAUSE_MS = 250, /* before the second restart that follows such a failure; it doubles */
+    LONGEST_PAUSE_MS = 30000
+};
+
+static int exit_status_of(cddp_status status)
+{
+    switch (status) {
+    case CDDP_OK:
+        return 0;
+    case CDDP_ERR_CONFIG:
+    case CDDP_ERR_ARGUMENT:
+        return 2;
+    case CDDP_ERR_UNAVAILABLE:
+        return 126;
+    case CDDP_ERR_NOT_FOUND:
+        return 127;
+    default:
+        return 1;
+    }
+}
+
+static cddp_status choose_log_dir(struct cddpi_job *job)
+{
+    const struct cddpi_launch_options *options = &job->options;
+    int length = 0;
+
+    if (options->log_dir != NULL) {
+        length = snprintf(job->log_dir, sizeof job->log_dir, "%s", options->log_dir);
+    } else if (options->config != NULL && options->run_dir != NULL) {
+        length = snprintf(job->log_dir, sizeof job->log_dir, "%s/logs", options->run_dir);
+    }
+    return length < (int)sizeof job->log_dir
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "the name of the log folder is too long");
+}
+
+/* Everything that can be known before a process is started. */
+static cddp_status prepare(struct cddpi_job *job)
+{
+    cddp_status status = cddpi_command_find(&job->options, &job->command);
+
+    if (status == CDDP_OK) {
+        status = choose_log_dir(job);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_cores_read("/sys/devices/system", &job->cores);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_cores_limit(&job->cores);
+    job->local_world_size = job->options.nproc;
+    if (job->options.per_gpu) {
+        job->local_world_size = cddpi_device_count();
+        if (job->local_world_size == 0) {
+            return cddpi_fail_prefix(CDDP_ERR_UNAVAILABLE, "--nproc gpu");
+        }
+    }
+    if (job->local_world_size == 0) {
+        job->local_world_size = job->options.config != NULL
+                                    ? cddpi_command_nproc(&job->command,
+                                                          cddpi_cores_usable(&job->cores))
+                                    : cddpi_cores_usable(&job->cores);
+    }
+    if (job->options.config != NULL && job->local_world_size > CDDPI_MACHINE_RANKS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--nproc %d: with a train.conf 1 to %d ranks can share a machine",
+                          job->local_world_size, CDDPI_MACHINE_RANKS);
+    }
+    if (job->options.config != NULL && job->local_world_size > 1) {
+        status = cddpi_process_check_proc();
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    job->world_size = job->local_world_size; /* all there are, until other nodes have come */
+    job->bind = job->options.bind == CDDPI_BIND_CORE ||
+                (job->options.bind == CDDPI_BIND_AUTO &&
+                 job->cores.core_count >= job->local_world_size);
+    return CDDP_OK;
+}
+
+/* Several descriptors are open for each rank. Ranks themselves get the limit that we had. */
+static void raise_file_limit(struct cddpi_job *job)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &job->file_limit) == 0) {
+        limit = job->file_limit;
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* Wait until our readers have all of the output, unless a signal comes or the monitor dies. */
+static void flush_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
+                         int signal_fd)
+{
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_sink *sink = &output->sinks[i];
+        struct pollfd events[] = {
+            {sink->fd, POLLOUT, 0}, {monitor->lifeline, POLLIN, 0}, {signal_fd, POLLIN, 0}};
+
+        for (cddpi_sink_flush(sink); cddpi_sink_queued(sink) > 0; cddpi_sink_flush(sink)) {
+            struct signalfd_siginfo got;
+
+            if (poll(events, 3, -1) < 0 && errno != EINTR) {
+                return;
+            }
+            if (events[1].revents != 0 ||
+                ((events[2].revents & POLLIN) != 0 &&
+                 read(signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
+                 sigismember(&monitor->ending, (int)got.ssi_signo) == 1)) {
+                return;
+            }
+        }
+    }
+}
+
+/* How long to wait before a restart, after @p fruitless generations in a row that led nowhere. */
+static int64_t pause_ms(int fruitless)
+{
+    int64_t pause = fruitless < 2 ? 0 : (int64_t)FIRST_PAUSE_MS << (fruitless - 2);
+
+    return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
+}
+
+/* Wait before a restart. False if the job has to end instead, with *exit_status. */
+static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
+                            struct cddpi_output *output, int *exit_status)
+{
+    if (job->nodes != NULL) {
+        return cddpi_nodes_pause(job, milliseconds, wait, output, exit_status);
+    }
+    if (cddpi_wait_for(wait, -1, (int)milliseconds)) {
+        return true;
+    }
+    *exit_status = wait->number != 0 ? 128 + wait->number : *exit_status;
+    return false;
+}
+
+static void say_restart(const struct cddpi_job *job, struct cddpi_output *output)
+{
+    if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
+        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
+                         job->options.max_restarts, job->generation);
+    }
+}
+
+/* Several machines have met, so the number of ranks is known: whether the configuration is right
+ * for so many. */
+static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *outcome)
+{
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
+
+    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
+        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
+        return true;
+    }
+    outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
+    if (outcome->exit_status == 0) {
+        return true;
+    }
+    event.node = job->nodes->self;
+    event.exit_status = outcome->exit_status & 255;
+    snprintf(event.text, sizeof event.text, "cddp-train refuses %.500s there", job->options.config);
+    cddpi_node_link_publish(job->nodes->link, &event);
+    return false;
+}
+
+/* One generation, on all machines. False: the job is over, with outcome->exit_status. */
+static bool run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
+                           struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
+{
+    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
+        return false;
+    }
+    if (is_valid(job, outcome)) {
+        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
+    }
+    if (job->nodes != NULL) {
+        cddpi_nodes_finish(job, wait, output, outcome);
+    }
+    return outcome->may_restart;
+}
+
+static int run_generations(struct cddpi_job *job, struct cddpi_wait *wait,
+                           struct cddpi_output *output)
+{
+    bool decides = job->nodes == NULL || job->nodes->self == 0;
+    int fruitless = 0;
+
+    for (;; say_restart(job, output)) {
+        int64_t began = cddpi_now_ns();
+        struct cddpi_generation_outcome outcome = {.exit_status = 0};
+        bool may_restart = run_generation(job, wait, output, &outcome);
+        bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
+
+        if (!may_restart || (decides && job->generation == job->options.max_restarts)) {
+            return outcome.exit_status;
+        }
+        if (!decides) {
+            job->generation++;
+            continue;
+        }
+        fruitless = was_short && !outcome.has_saved ? fruitless + 1 : 0;
+        if (fruitless == MOST_FRUITLESS) {
+            cddpi_output_say(output,
+                             "giving up, with %d restarts left: %d times in a row the job failed "
+                             "within %d s and without a checkpoint",
+                             job->options.max_restarts - job->generation, fruitless,
+                             SHORT_LIFE_MS / 1000);
+            return outcome.exit_status;
+        }
+        if (!wait_to_restart(job, pause_ms(fruitless), wait, output, &outcome.exit_status)) {
+            return outcome.exit_status;
+        }
+        job->generation++;
+    }
+}
+
+/* The job on this machine alone. */
+static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
+{
+    int exit_status = 1;
+
+    job->world_size = job->local_world_size;
+    if (cddpi_rendezvous_init(job->world_size, &job->rendezvous) != CDDP_OK) {
+        cddpi_output_say(output, "%s", cddp_last_error());
+    } else {
+        exit_status = run_generations(job, wait, output);
+        cddpi_rendezvous_fini(&job->rendezvous);
+    }
+    return exit_status;
+}
+
+/* This machine's part of a job on several. */
+static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
+{
+    struct cddpi_nodes nodes = {.self = -1};
+    cddp_status status = cddpi_nodes_meet(job, wait, output, &nodes);
+    int exit_status;
+
+    if (job->token_file[0] != '\0' && job->options.node_rank == 0) {
+        (void)unlink(job->token_file); /* made for this meeting, and known to all by now */
+    }
+    if (status == CDDP_OK) {
+        exit_status = run_generations(job, wait, output);
+        cddpi_nodes_leave(job, exit_status, wait, output);
+    } else {
+        /* where one cddp-run shows the output of all, what node 0 tells all is shown once, and
+           nobody reads what comes after that one's end */
+        if (!job->options.is_agent ||
+            (!wait->is_over && (job->options.node_rank == 0 || !nodes.is_refused))) {
+            cddpi_output_say(output, "%s", cddp_last_error());
+        }
+        exit_status = exit_status_of(status);
+    }
+    cddpi_nodes_fini(&nodes);
+    cddpi_rendezvous_fini(&job->rendezvous);
+    return exit_status;
+}
+
+/* What is said last is written before this process ends. */
+static int finish_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
+                         int signal_fd, int exit_status)
+{
+    flush_output(output, monitor, signal_fd);
+    if (output->out->error != 0 || output->out->lost > 0) {
+        int error = output->out->error != 0 ? output->out->error : ENOMEM;
+
+        cddpi_output_say(output, "standard output: %s%s: some output of the ranks is lost",
+                         strerror(error), cddpi_limit_text(error));
+        exit_status = exit_status != 0 ? exit_status : 1;
+        flush_output(output, monitor, signal_fd);
+    }
+    cddpi_output_fini(output);
+    return exit_status;
+}
+
+/* All that is sent to us is read there. */
+static cddp_status open_signals(const struct cddpi_monitor *monitor, int *out)
+{
+    *out = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *out >= 0 ? CDDP_OK
+                     : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                        "signalfd, by which cddp-run hears of signals and of ranks "
+                                        "that end (does a seccomp filter refuse it?)");
+}
+
+/* The supervising process. */
+static int supervise(const struct cddpi_monitor *monitor, void *argument)
+{
+    struct cddpi_job *job = argument;
+    struct cddpi_output output;
+    int signal_fd;
+    cddp_status status = open_signals(monitor, &signal_fd);
+    struct cddpi_wait wait = {.monitor = monitor,
+                              .signal_fd = signal_fd,
+                              .head_fd = job->head_fd,
+                              .began_ns = cddpi_now_ns()};
+    int exit_status = 1;
+
+    cddpi_output_init(&output);
+    output.host = job->options.is_agent ? job->host : NULL;
+    if (job->options.is_agent && getenv("CDDP_PROGRESS") != NULL &&
+        strcmp(getenv("CDDP_PROGRESS"), "tty") == 0) {
+        output.err->is_terminal = true; /* which shows, far away, what comes here */
+    }
+    raise_file_limit(job);
+    if (status == CDDP_OK) {
+        status = cddpi_folder_make(job->log_dir);
+    }
+    if (status != CDDP_OK) {
+        cddpi_output_say(&output, "%s", cddp_last_error());
+    } else {
+        exit_status = job->options.rdzv != NULL ? run_node(job, &wait, &output)
+                                                : run_alone(job, &wait, &output);
+    }
+    return finish_output(&output, monitor, signal_fd, exit_status);
+}
+
+/* The supervising process of a job on a list of hosts. */
+static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
+{
+    struct cddpi_head *head = argument;
+    struct cddpi_output output;
+    int signal_fd;
+    cddp_status status = open_signals(monitor, &signal_fd);
+    int exit_status = 1;
+
+    cddpi_output_init(&output);
+    head->monitor = monitor;
+    head->output = &output;
+    head->signal_fd = signal_fd;
+    if (status != CDDP_OK) {
+        cddpi_output_say(&output, "%s", cddp_last_error());
+    } else {
+        exit_status = cddpi_head_supervise(head);
+    }
+    return finish_output(&output, monitor, signal_fd, exit_status);
+}
+
+static void print_rank(const struct cddpi_job *job, int rank)
+{
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->local_world_size,
+                                                      job->bind);
+    char cores[256];
+
+    cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
+    if (job->options.rdzv == NULL) {
+        printf("rank %d: ", rank);
+    }
+    cddpi_say(stdout, "local rank %d, %s %s, threads %d", rank,
+              share.bound ? "cores" : "not bound: any of", cores, share.threads);
+    if (job->options.rdzv == NULL) {
+        printf(", store tcp://127.0.0.1:(chosen at the start)");
+    }
+    if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
+        cddpi_say(stdout, ", log %s/rank-%d.log", job->log_dir, rank);
+    }
+}
+
+static void print_node(const struct cddpi_launch_options *options, int nproc)
+{
+    char node[32] = "(by order of arrival)";
+
+    if (options->node_rank >= 0) {
+        snprintf(node, sizeof node, "%d", options->node_rank);
+    }
+    cddpi_say(
+        stdout,
+        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
+        "before it\n",
+        node, options->nnodes, options->rdzv, nproc);
+}
+
+static int print_dry_run(const struct cddpi_job *job)
+{
+    if (job->options.config != NULL) {
+        int exit_status = cddpi_command_dry_run(&job->command, job->world_size);
+
+        if (exit_status != 0) {
+            return exit_status;
+        }
+    } else {
+        cddpi_say(stdout, "%s", job->command.path);
+        for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
+            cddpi_say(stdout, " %s", *argument);
+        }
+        putchar('\n');
+    }
+    if (job->options.rdzv != NULL) {
+        print_node(&job->options, job->local_world_size);
+    }
+    if (job->cores.usable > 0) {
+        char usable[640];
+
+        cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
+        cddpi_say(stdout, "this machine gives %s\n", usable);
+    }
+    for (int rank = 0; rank < job->local_world_size; rank++) {
+        char **own = NULL;
+
+        print_rank(job, rank);
+        if (job->options.config == NULL && job->options.rdzv == NULL) {
+            if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
+                fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+                return 1;
+            }
+            for (char **variable = own; *variable != NULL; variable++) {
+                cddpi_say(stdout, "%s %s", variable == own ? ":" : "", *variable);
+            }
+            cddp_free(own);
+        }
+        putchar('\n');
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* Other machines reach a store at tcp://, so that must not be open to everybody. */
+static cddp_status read_token(struct cddpi_job *job)
+{
+    const struct cddpi_launch_options *options = &job->options;
+    cddp_status status = options->rdzv != NULL || options->token_file != NULL
+                             ? cddpi_token_read(options->token_file, job->rendezvous.token)
+                             : CDDP_OK;
+
+    if (status == CDDP_OK && options->rdzv != NULL && options->launcher != NULL &&
+        options->rdzv == options->launcher->rdzv && job->rendezvous.token[0] == '\0') {
+        status = cddpi_launch_node_token(job->rendezvous.token, sizeof job->rendezvous.token,
+                                         job->token_file, sizeof job->token_file);
+    }
+    if (status == CDDP_OK && options->rdzv == NULL && options->token_file != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--token-file is for --rdzv: else cddp-run makes a token itself");
+    }
+    if (status == CDDP_OK && options->rdzv != NULL && strncmp(options->rdzv, "tcp://", 6) == 0 &&
+        job->rendezvous.token[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv %s: other machines can reach this store, so the job needs a "
+                          "secret. Make one (openssl rand -hex 16 >FILE; chmod 600 FILE), copy the "
+                          "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
+                          options->rdzv);
+    }
+    return status == CDDP_OK && options->rdzv != NULL && !options->is_agent
+               ? cddpi_token_suits(job->rendezvous.token, options->rdzv)
+               : status;
+}
+
+/* Let the ranks know how we were started, for the line that says how to go on. */
+static void export_words(const struct cddpi_launch_options *options)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = options->config != NULL ? open_memstream(&text, &bytes) : NULL;
+
+    unsetenv("CDDP_LAUNCH");
+    if (to == NULL) {
+        return;
+    }
+    for (int i = 0; options->words[i] != NULL; i++) {
+        if (i > 0) {
+            fputc(' ', to);
+        }
+        cddpi_shell_print(to, options->words[i]);
+    }
+    if (fclose(to) == 0) {
+        setenv("CDDP_LAUNCH", text, 1);
+    }
+    free(text);
+}
+
+/* That the environment has made this one machine of several, and whose words that were. */
+static void say_launcher(const struct cddpi_launch_options *options)
+{
+    const struct cddpi_launch_node *node = options->launcher;
+
+    if (node == NULL) {
+        return;
+    }
+    if (node->warning[0] != '\0') {
+        cddpi_say(stderr, "cddp-run: warning: %s\n", node->warning);
+    }
+    if (node->nodes > 1 && options->action == CDDPI_ACTION_RUN) {
+        cddpi_say(stderr, "cddp-run: node %d of %d, which meet at %s (%s)\n", options->node_rank,
+                  options->nnodes, options->rdzv, node->says);
+    }
+}
+
+/* A job on a list of hosts. */
+static int launch_hosts(const struct cddpi_launch_options *options)
+{
+    static struct cddpi_head head;
+    cddp_status status = cddpi_head_init(&head, options);
+    int exit_status;
+
+    if (status == CDDP_OK && options->token_file != NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--token-file is for --rdzv: with a list of hosts "
+                                               "cddp-run makes a token itself");
+    }
+    if (status != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+        exit_status = exit_status_of(status);
+    } else if (options->action == CDDPI_ACTION_DRY_RUN) {
+        exit_status = cddpi_head_dry_run(&head);
+    } else {
+        export_words(options);
+        exit_status = cddpi_monitor_run(supervise_hosts, &head);
+    }
+    cddpi_head_fini(&head);
+    return exit_status;
+}
+
+int cddpi_launch(const struct cddpi_launch_options *options)
+{
+    static struct cddpi_job job; /* zeroed; too large for a small stack */
+    int exit_status;
+    cddp_status status;
+
+    job.options = *options;
+    cddpi_rendezvous_clear(&job.rendezvous);
+    job.report_fd = -1;
+    job.head_fd = -1;
+    say_launcher(options);
+    if (options->hosts != NULL || options->hostfile != NULL) {
+        return launch_hosts(options);
+    }
+    if (options->run_dir != NULL) {
+        setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
+    }
+    status = options->is_agent && options->action != CDDPI_ACTION_DRY_RUN
+                 ? cddpi_parcel_receive(&job)
+                 : CDDP_OK;
+    if (status == CDDP_OK) {
+        status = prepare(&job);
+    }
+    if (status == CDDP_OK && !options->is_agent && options->action != CDDPI_ACTION_DRY_RUN) {
+        status = read_token(&job);
+    }
+    if (status != CDDP_OK) {
+        cddpi_say(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
+                  job.host != NULL ? job.host : "", cddp_last_error());
+        exit_status = exit_status_of(status);
+    } else if (options->action == CDDPI_ACTION_DRY_RUN) {
+        exit_status = print_dry_run(&job);
+    } else {
+        if (!options->is_agent) {
+            export_words(options);
+        }
+        exit_status = options->config != NULL && options->rdzv == NULL
+                          ? cddpi_command_validate(&job.command, job.world_size)
+                          : 0;
+        if (exit_status == 0) {
+            exit_status = cddpi_monitor_run(supervise, &job);
+        }
+    }
+    cddpi_command_fini(&job.command);
+    cddpi_cores_fini(&job.cores);
+    return exit_status;
+}

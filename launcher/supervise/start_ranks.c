@@ -1,0 +1,176 @@
+/* start_ranks.c - owns the start of all ranks of a generation. */
+#include "launcher/supervise/supervision.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* How a rank's stream is shown. Rank 0's stderr always passes byte for byte: it redraws its
+ * progress line. */
+static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, bool is_stderr)
+{
+    enum cddpi_tag tag = job->options.tag;
+
+    if (tag == CDDPI_TAG_ALL || (tag == CDDPI_TAG_AUTO && rank > 0)) {
+        return CDDPI_RELAY_TAGGED;
+    }
+    if (job->world_size == 1 || (rank == 0 && is_stderr)) {
+        return CDDPI_RELAY_RAW;
+    }
+    return CDDPI_RELAY_LINES;
+}
+
+/* An older one may be open to all, and what programs print is not for all. */
+static bool close_to_others(struct cddpi_supervision *run, struct cddpi_rank_log *log)
+{
+    struct stat info;
+
+    if (fchmod(log->fd, S_IRUSR | S_IWUSR) == 0 ||
+        (fstat(log->fd, &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0)) {
+        return true;
+    }
+    cddpi_output_say(run->output,
+                     "%s: others may read or write it, and its mode cannot be changed to 0600: "
+                     "use another --log-dir",
+                     log->path);
+    close(log->fd);
+    log->fd = -1;
+    return false;
+}
+
+static bool open_log(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    struct cddpi_rank_log *log = &worker->log;
+
+    if (run->job->log_dir[0] == '\0') {
+        return true;
+    }
+    snprintf(log->path, sizeof log->path, "%s/rank-%d.log", run->job->log_dir, worker->rank);
+    if (cddpi_file_open_own(log->path, O_WRONLY | O_CREAT | O_APPEND, S_IRUSR | S_IWUSR, true,
+                            &log->fd) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s: %s", log->path, cddp_last_error());
+        return false;
+    }
+    return close_to_others(run, log);
+}
+
+static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *worker, int rank)
+{
+    worker->rank = rank;
+    worker->pidfd = -1;
+    worker->culprit = -1;
+    worker->exec_fd = -1;
+    worker->log.fd = -1;
+    worker->out = (struct cddpi_relay){.fd = -1,
+                                       .rank = rank,
+                                       .index = rank - run->job->first_rank,
+                                       .owner = 2 * rank,
+                                       .form = choose_form(run->job, rank, false),
+                                       .sink = run->output->out,
+                                       .secret = &run->secret,
+                                       .log = &worker->log};
+    worker->err = (struct cddpi_relay){.fd = -1,
+                                       .rank = rank,
+                                       .index = rank - run->job->first_rank,
+                                       .owner = 2 * rank + 1,
+                                       .form = choose_form(run->job, rank, true),
+                                       .sink = run->output->err,
+                                       .secret = &run->secret,
+                                       .log = &worker->log,
+                                       .tail = &worker->tail};
+    if (run->job->options.tag == CDDPI_TAG_AUTO) {
+        worker->err.deduplicator = &run->deduplicator;
+    }
+}
+
+bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
+                             enum cddpi_event_source source, int index)
+{
+    struct epoll_event event = {.events = events};
+
+    event.data.u64 = (uint64_t)source << 32 | (uint32_t)index;
+    return epoll_ctl(run->epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EPERM;
+}
+
+static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worker *worker)
+{
+    int index = worker->rank - run->job->first_rank;
+
+    /* the exec first: who cannot be executed ends right after saying so */
+    return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index) &&
+           cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
+           cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&
+           (worker->pidfd < 0 ||
+            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, index));
+}
+
+static bool start_all(struct cddpi_supervision *run)
+{
+    struct cddpi_job *job = run->job;
+
+    for (int i = 0; i < job->local_world_size; i++) {
+        init_worker(run, &run->workers[i], job->first_rank + i);
+    }
+    for (int i = 0; i < job->local_world_size; i++) {
+        struct cddpi_worker *worker = &run->workers[i];
+
+        if (!open_log(run, worker)) {
+            return false;
+        }
+        if (cddpi_worker_start(worker, job, run->output, &run->monitor->inherited) != CDDP_OK) {
+            cddpi_output_say(run->output, "%s", cddp_last_error());
+            return false;
+        }
+        run->alive++;
+        run->starting++;
+        if (!watch_worker(run, worker)) {
+            cddpi_output_say(run->output, "rank %d: watching it: %s", worker->rank,
+                             strerror(errno));
+            return false;
+        }
+    }
+    return true;
+}
+
+bool cddpi_supervision_start(struct cddpi_supervision *run)
+{
+    run->outcome.exit_status = 1;
+    cddpi_secret_init(&run->secret, run->job->rendezvous.token);
+    /* with several machines node 0 has done so, and told the others */
+    if (run->job->nodes == NULL && cddpi_rendezvous_reserve(&run->job->rendezvous) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s", cddp_last_error());
+        return false;
+    }
+    if (!start_all(run)) {
+        return false;
+    }
+    run->outcome.exit_status = 0;
+    return true;
+}
+
+void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    int error = cddpi_worker_exec_error(worker);
+
+    run->starting--;
+    if (error != 0 && run->phase != CDDPI_KILLED) {
+        char text[1024];
+
+        snprintf(text, sizeof text, "%.800s cannot be executed: %s%s", run->job->command.path,
+                 strerror(error), error == ENOENT ? " (is its interpreter there?)" : "");
+        cddpi_output_say(run->output, "%s", text);
+        run->outcome.exit_status = error == ENOENT ? 127 : 126;
+        run->outcome.may_restart = false;
+        cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, text);
+        cddpi_supervision_kill(run);
+    }
+    if (run->starting == 0) {
+        cddpi_rendezvous_release(&run->job->rendezvous);
+        cddpi_rendezvous_leave_room(&run->job->rendezvous, 0);
+    }
+}

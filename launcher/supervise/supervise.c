@@ -1,0 +1,417 @@
+/* supervise.c - owns the loop: one epoll for signals, ends of ranks, their output and our readers.
+ * epoll hands events out in the order in which they happened, so when several ranks have died
+ * before we look, the one that died first is seen first. */
+#include "launcher/supervise/supervision.h"
+
+#include "launcher/nodes/nodes.h"
+#include "launcher/supervise/reaper.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000 };
+
+/* Read what a rank wrote before it ended. Bounded, since what it left behind may write on. */
+static void drain(struct cddpi_worker *worker)
+{
+    for (int i = 0; i < DRAIN_READS; i++) {
+        bool more = cddpi_relay_read(&worker->out);
+
+        if (!cddpi_relay_read(&worker->err) && !more) {
+            return;
+        }
+    }
+}
+
+/* The number of two bytes at @p at of the report. */
+static int number_at(const struct cddpi_supervision *run, size_t at)
+{
+    return run->report[at] | run->report[at + 1] << 8;
+}
+
+/* How long the report that is coming in will be, as far as is known. */
+static size_t report_length(const struct cddpi_supervision *run)
+{
+    switch (run->report[0]) {
+    case CDDPI_REPORT_CULPRIT:
+        return CDDPI_REPORT_CULPRIT_BYTES;
+    case CDDPI_REPORT_FAILURE:
+        return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
+                   ? CDDPI_REPORT_FAILURE_BYTES
+                   : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
+    default:
+        return 1;
+    }
+}
+
+struct cddpi_worker *cddpi_supervision_worker(const struct cddpi_supervision *run, int rank)
+{
+    int index = rank - run->job->first_rank;
+
+    return index >= 0 && index < run->job->local_world_size ? &run->workers[index] : NULL;
+}
+
+/* Any program may write anything to the pipe. */
+static void take_report(struct cddpi_supervision *run)
+{
+    int rank = number_at(run, 1);
+    int second = number_at(run, 3);
+
+    if (run->report[0] == CDDPI_REPORT_SAVED) {
+        run->outcome.has_saved = true;
+    }
+    if (cddpi_supervision_worker(run, rank) == NULL) {
+        return;
+    }
+    if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
+        cddpi_supervision_worker(run, rank)->culprit = second;
+    }
+    if (run->report[0] == CDDPI_REPORT_FAILURE) {
+        cddpi_deduplicator_report(&run->deduplicator, rank - run->job->first_rank,
+                                  (const char *)run->report + CDDPI_REPORT_FAILURE_BYTES,
+                                  run->report_bytes - CDDPI_REPORT_FAILURE_BYTES, (size_t)second);
+    }
+}
+
+static void take_byte(struct cddpi_supervision *run, char byte)
+{
+    size_t length;
+
+    run->report[run->report_bytes++] = (unsigned char)byte;
+    length = report_length(run);
+    if (length > sizeof run->report) {
+        run->report_bytes = 0; /* not one of our reports */
+    } else if (run->report_bytes == length) {
+        take_report(run);
+        run->report_bytes = 0;
+    }
+}
+
+static void read_reports(struct cddpi_supervision *run)
+{
+    char reports[256];
+    ssize_t got;
+
+    while (run->reports >= 0 && (got = read(run->reports, reports, sizeof reports)) > 0) {
+        cddpi_supervision_alive(run);
+        for (ssize_t i = 0; i < got; i++) {
+            take_byte(run, reports[i]);
+        }
+    }
+}
+
+static void poll_reports(void *context)
+{
+    read_reports(context);
+}
+
+/* Reap @p worker if it has ended. */
+static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    int status;
+
+    if (worker->has_ended || waitpid(worker->pid, &status, WNOHANG) != worker->pid) {
+        return;
+    }
+    worker->status = status;
+    if (worker->pidfd >= 0) {
+        close(worker->pidfd); /* and so out of the epoll set */
+        worker->pidfd = -1;
+    }
+    drain(worker);
+    read_reports(run);
+    cddpi_supervision_ended(run, worker);
+}
+
+static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
+{
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        if (run->workers[i].pid == pid && !run->workers[i].has_ended) {
+            return &run->workers[i];
+        }
+    }
+    return NULL;
+}
+
+/* Reap orphans that became our children. It stops at a rank that has ended: the event of its pidfd
+ * is there or comes, in the order of the ends, and then the sweep goes on. */
+static void sweep(struct cddpi_supervision *run)
+{
+    for (;;) {
+        siginfo_t ended = {0};
+        struct cddpi_worker *worker;
+
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) {
+            return;
+        }
+        worker = find_worker(run, ended.si_pid);
+        if (worker == NULL) {
+            waitpid(ended.si_pid, NULL, WNOHANG);
+        } else if (worker->pidfd < 0) {
+            reap(run, worker);
+        } else {
+            return;
+        }
+    }
+}
+
+static void read_signals(struct cddpi_supervision *run)
+{
+    struct signalfd_siginfo signals[8];
+    ssize_t got = read(run->signal_fd, signals, sizeof signals);
+    int64_t now_ns = cddpi_now_ns(); /* one time for all: they came while we were busy */
+
+    for (size_t i = 0; got > 0 && i < (size_t)got / sizeof signals[0]; i++) {
+        struct cddpi_worker *worker;
+
+        if (signals[i].ssi_signo != SIGCHLD) {
+            cddpi_supervision_pass_signal(run, (int)signals[i].ssi_signo, now_ns);
+            continue;
+        }
+        /* of several ends in a row the signal names the first one */
+        worker = find_worker(run, (pid_t)signals[i].ssi_pid);
+        if (worker != NULL && worker->pidfd < 0) {
+            reap(run, worker);
+        }
+    }
+}
+
+/* Who started us is gone, which @p fd has shown. */
+static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
+{
+    cddpi_output_say(run->output, "%s: ending all ranks", what);
+    epoll_ctl(run->epoll, EPOLL_CTL_DEL, fd, NULL);
+    run->outcome.exit_status = 128 + SIGKILL;
+    run->outcome.may_restart = false;
+    cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, what);
+    cddpi_supervision_kill(run);
+}
+
+static void handle(struct cddpi_supervision *run, uint64_t number)
+{
+    struct cddpi_worker *worker = &run->workers[(uint32_t)number];
+
+    switch ((enum cddpi_event_source)(number >> 32)) {
+    case CDDPI_FROM_SIGNALS:
+        read_signals(run);
+        break;
+    case CDDPI_FROM_MONITOR:
+        lose_parent(run, run->monitor->lifeline, "the launcher was killed");
+        break;
+    case CDDPI_FROM_HEAD:
+        if (cddpi_head_is_gone(run->job->head_fd)) {
+            lose_parent(run, run->job->head_fd,
+                        "the connection to the cddp-run that started this one is gone");
+        }
+        break;
+    case CDDPI_FROM_NODES:
+        cddpi_supervision_nodes(run);
+        break;
+    case CDDPI_FROM_REPORTS:
+        read_reports(run);
+        break;
+    case CDDPI_FROM_SINK:
+        cddpi_sink_flush(&run->output->sinks[(uint32_t)number]);
+        break;
+    case CDDPI_FROM_WORKER:
+        reap(run, worker);
+        break;
+    case CDDPI_FROM_EXEC:
+        cddpi_supervision_executed(run, worker);
+        break;
+    case CDDPI_FROM_STDOUT:
+        (void)cddpi_relay_read(&worker->out);
+        break;
+    case CDDPI_FROM_STDERR:
+        (void)cddpi_relay_read(&worker->err);
+        break;
+    }
+}
+
+/* Stop or go on reading what ranks write. */
+static void pause_reading(struct cddpi_supervision *run, bool paused)
+{
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        struct cddpi_relay *relays[] = {&run->workers[i].out, &run->workers[i].err};
+
+        for (int k = 0; k < 2; k++) {
+            if (relays[k]->fd < 0) {
+                continue;
+            }
+            if (paused) {
+                epoll_ctl(run->epoll, EPOLL_CTL_DEL, relays[k]->fd, NULL);
+            } else {
+                cddpi_supervision_watch(run, relays[k]->fd, EPOLLIN,
+                                        k == 0 ? CDDPI_FROM_STDOUT : CDDPI_FROM_STDERR, i);
+            }
+        }
+    }
+    run->is_paused = paused;
+}
+
+/* Wait for readers of ours that are slow; with too much queued let the ranks wait as well, as they
+ * would in front of the same reader without us. */
+static void follow_readers(struct cddpi_supervision *run)
+{
+    size_t queued = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct cddpi_sink *sink = &run->output->sinks[i];
+        bool is_waiting = cddpi_sink_queued(sink) > 0;
+
+        queued += cddpi_sink_queued(sink);
+        if (is_waiting && !run->is_sink_watched[i]) {
+            cddpi_supervision_watch(run, sink->fd, EPOLLOUT, CDDPI_FROM_SINK, i);
+        } else if (!is_waiting && run->is_sink_watched[i]) {
+            epoll_ctl(run->epoll, EPOLL_CTL_DEL, sink->fd, NULL);
+        }
+        run->is_sink_watched[i] = is_waiting;
+    }
+    if (run->is_paused ? queued < CDDPI_OUTPUT_FULL / 2 : queued > CDDPI_OUTPUT_FULL) {
+        pause_reading(run, !run->is_paused);
+    }
+}
+
+static void turn(struct cddpi_supervision *run)
+{
+    struct epoll_event events[EVENTS_AT_ONCE];
+    int timeout = run->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(run->deadline_ns);
+    int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
+
+    for (int i = 0; i < count; i++) {
+        handle(run, events[i].data.u64);
+    }
+    if (count >=
+        0) { /* not if interrupted: events that wait know the order of ends, a sweep does not */
+        sweep(run);
+    }
+    if (run->deadline_ns != CDDPI_NEVER && cddpi_left_ms(run->deadline_ns) == 0 && run->alive > 0) {
+        cddpi_supervision_overdue(run);
+    }
+    follow_readers(run);
+}
+
+/* All ranks have ended: end what they left behind, and pass on the last output. */
+static void finish(struct cddpi_supervision *run)
+{
+    int number = 0;
+
+    if (!cddpi_reaper_kill_all(run->has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->monitor->ending,
+                               &number)) {
+        cddpi_output_say(run->output, "some processes of the job cannot be killed");
+    }
+    if (number != 0 && run->outcome.may_restart) {
+        run->outcome.may_restart = false;
+        run->outcome.exit_status = 128 + number;
+    }
+    /* what is closed now, a next generation needs: no client of the store may take it */
+    cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        drain(&run->workers[i]);
+        cddpi_worker_close(&run->workers[i]);
+    }
+    if (run->deduplicator.ranks > 0) {
+        cddpi_output_say(run->output, "%d other rank%s said the same (--tag-output shows all)",
+                         run->deduplicator.ranks, run->deduplicator.ranks == 1 ? "" : "s");
+    }
+}
+
+/* The pipe in which ranks report; without it they have the usual time. */
+static void open_reports(struct cddpi_supervision *run)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
+        run->reports = ends[0];
+        run->job->report_fd = ends[1];
+        (void)cddpi_supervision_watch(run, run->reports, EPOLLIN, CDDPI_FROM_REPORTS, 0);
+    }
+}
+
+static void close_reports(struct cddpi_supervision *run)
+{
+    if (run->reports >= 0) {
+        read_reports(run);
+        close(run->reports);
+        close(run->job->report_fd);
+    }
+    run->job->report_fd = -1;
+}
+
+/* With several machines: what comes from the others. */
+static bool watch_nodes(struct cddpi_supervision *run)
+{
+    const struct cddpi_job *job = run->job;
+
+    return job->nodes == NULL ||
+           (cddpi_supervision_watch(run, cddpi_node_link_fd(job->nodes->link), EPOLLIN,
+                                    CDDPI_FROM_NODES, 0) &&
+            (job->head_fd < 0 ||
+             cddpi_supervision_watch(run, job->head_fd, EPOLLIN, CDDPI_FROM_HEAD, 0)));
+}
+
+static bool prepare(struct cddpi_supervision *run)
+{
+    if (cddpi_deduplicator_init(run->job->local_world_size, &run->deduplicator) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s", cddp_last_error());
+        return false;
+    }
+    run->deduplicator.poll_reports = poll_reports;
+    run->deduplicator.context = run;
+    run->workers = cddpi_zalloc_array((size_t)run->job->local_world_size, sizeof *run->workers);
+    run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (run->workers == NULL || run->epoll < 0 ||
+        !cddpi_supervision_watch(run, run->signal_fd, EPOLLIN, CDDPI_FROM_SIGNALS, 0) ||
+        !cddpi_supervision_watch(run, run->monitor->lifeline, EPOLLIN, CDDPI_FROM_MONITOR, 0) ||
+        !watch_nodes(run)) {
+        cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->local_world_size,
+                         strerror(run->workers == NULL ? ENOMEM : errno));
+        return false;
+    }
+    open_reports(run);
+    return true;
+}
+
+struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
+                                                const struct cddpi_monitor *monitor, int signal_fd,
+                                                struct cddpi_output *output)
+{
+    struct cddpi_supervision run = {.job = job,
+                                    .monitor = monitor,
+                                    .output = output,
+                                    .signal_fd = signal_fd,
+                                    .deadline_ns = CDDPI_NEVER,
+                                    .reports = -1,
+                                    .asked_node = -1,
+                                    .outcome = {.exit_status = 1}};
+
+    cddpi_memory_kills(&run.kills);
+    if (prepare(&run)) {
+        if (!cddpi_supervision_start(&run)) {
+            cddpi_supervision_publish(&run, CDDPI_EVENT_FAILURE, -1, "its ranks cannot be started");
+            cddpi_supervision_kill(&run);
+        } else {
+            cddpi_supervision_catch_up(&run);
+        }
+        while (run.alive > 0) {
+            turn(&run);
+        }
+        finish(&run);
+    }
+    close_reports(&run);
+    cddpi_deduplicator_fini(&run.deduplicator);
+    cddpi_free(run.workers);
+    if (run.epoll >= 0) {
+        close(run.epoll);
+    }
+    return run.outcome;
+}

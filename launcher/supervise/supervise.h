@@ -1,0 +1,22 @@
+/* supervise.h - one generation of a job: all ranks from their start to the end of the last one. */
+#ifndef CDDPI_LAUNCHER_SUPERVISE_H
+#define CDDPI_LAUNCHER_SUPERVISE_H
+
+#include "launcher/output/output.h"
+#include "launcher/supervise/job.h"
+#include "launcher/supervise/monitor.h"
+
+struct cddpi_generation_outcome {
+    int exit_status;  /* of cddp-run, were this the last generation */
+    bool may_restart; /* a rank failed, by itself and after it had started */
+    bool has_saved;   /* a rank said that it wrote a checkpoint */
+};
+
+/** Start the ranks of job->generation and watch over them until the last has ended and no process
+ *  of theirs is left. Everything that goes wrong is said on @p output.
+ *  @param signal_fd  A signalfd of monitor->blocked. */
+struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
+                                                const struct cddpi_monitor *monitor, int signal_fd,
+                                                struct cddpi_output *output);
+
+#endif

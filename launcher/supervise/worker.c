@@ -1,0 +1,215 @@
+/* worker.c - owns the start of a rank: pipes, fork, and what the child does before its exec. All
+ * memory is made before the fork, since the store's thread may hold a lock at that moment. */
+#include "launcher/supervise/worker.h"
+
+#include "launcher/supervise/environment.h"
+
+#include "base/alloc.h"
+#include "base/child.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What the child needs, all of it ready. */
+struct start {
+    const struct cddpi_command *command;
+    char **own;
+    char **environment;
+    cpu_set_t *cpus; /* NULL: not bound */
+    size_t cpus_bytes;
+    const sigset_t *unblocked;
+    const struct rlimit *file_limit;
+    int report_fd; /* stays open for the program; -1: none */
+    int out[2];
+    int err[2];
+    int exec[2];
+    int null;
+    pid_t parent;
+};
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
+static void release(struct start *start)
+{
+    cddpi_free(start->own);
+    cddpi_free(start->environment);
+    if (start->cpus != NULL) {
+        CPU_FREE(start->cpus);
+    }
+    for (int i = 0; i < 2; i++) {
+        close_fd(&start->out[i]);
+        close_fd(&start->err[i]);
+        close_fd(&start->exec[i]);
+    }
+    close_fd(&start->null);
+}
+
+static cddp_status make_mask(struct start *start, const struct cddpi_job *job, int rank)
+{
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
+                                                      job->local_world_size, job->bind);
+    int highest = 0;
+
+    if (!share.bound) {
+        return CDDP_OK;
+    }
+    for (int i = job->cores.first[share.begin]; i < job->cores.first[share.end]; i++) {
+        highest = job->cores.cpus[i] > highest ? job->cores.cpus[i] : highest;
+    }
+    start->cpus = CPU_ALLOC((size_t)highest + 1);
+    if (start->cpus == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, rank, "no memory for an affinity mask");
+    }
+    start->cpus_bytes = CPU_ALLOC_SIZE((size_t)highest + 1);
+    CPU_ZERO_S(start->cpus_bytes, start->cpus);
+    for (int i = job->cores.first[share.begin]; i < job->cores.first[share.end]; i++) {
+        CPU_SET_S((size_t)job->cores.cpus[i], start->cpus_bytes, start->cpus);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status prepare(struct start *start, const struct cddpi_job *job, int rank)
+{
+    cddp_status status = cddpi_environment_own(job, rank, &start->own);
+
+    if (status == CDDP_OK) {
+        status = cddpi_environment_merge(start->own, &start->environment);
+    }
+    if (status == CDDP_OK) {
+        status = make_mask(start, job, rank);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    start->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (start->null < 0 || pipe2(start->out, O_CLOEXEC) != 0 || pipe2(start->err, O_CLOEXEC) != 0 ||
+        pipe2(start->exec, O_CLOEXEC) != 0) {
+        return cddpi_fail_name(cddpi_fail_errno(CDDP_ERR_IO, errno, "making its pipes"), rank);
+    }
+    fcntl(start->out[0], F_SETFL, O_NONBLOCK);
+    fcntl(start->err[0], F_SETFL, O_NONBLOCK);
+    return CDDP_OK;
+}
+
+/* In the child: only what is safe after a fork of a process with threads. */
+static void __attribute__((noreturn)) become_rank(const struct start *start)
+{
+    int error;
+
+    setpgid(0, 0);
+    if (!cddpi_child_begin(start->parent, 0)) {
+        _exit(127);
+    }
+    if (start->cpus != NULL) {
+        (void)sched_setaffinity(0, start->cpus_bytes, start->cpus); /* a cpuset may have shrunk */
+    }
+    (void)setrlimit(RLIMIT_NOFILE, start->file_limit);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    signal(SIGTTOU, SIG_DFL);
+    sigprocmask(SIG_SETMASK, start->unblocked, NULL);
+    if (start->report_fd >= 0) {
+        (void)fcntl(start->report_fd, F_SETFD, 0);
+    }
+    if (dup2(start->null, STDIN_FILENO) >= 0 && dup2(start->out[1], STDOUT_FILENO) >= 0 &&
+        dup2(start->err[1], STDERR_FILENO) >= 0) {
+        execvpe(start->command->path, start->command->argv, start->environment);
+    }
+    error = errno;
+    (void)!write(start->exec[1], &error, sizeof error);
+    _exit(127);
+}
+
+static int open_pidfd(pid_t pid)
+{
+#ifdef SYS_pidfd_open
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+#else
+    (void)pid;
+    return -1;
+#endif
+}
+
+cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_job *job,
+                               struct cddpi_output *output, const sigset_t *unblocked)
+{
+    struct start start = {.command = &job->command,
+                          .unblocked = unblocked,
+                          .file_limit = &job->file_limit,
+                          .report_fd = job->report_fd,
+                          .out = {-1, -1},
+                          .err = {-1, -1},
+                          .exec = {-1, -1},
+                          .null = -1,
+                          .parent = getpid()};
+    cddp_status status = prepare(&start, job, worker->rank);
+    char name[32];
+    pid_t pid;
+
+    if (status != CDDP_OK) {
+        release(&start);
+        return status;
+    }
+    pid = fork();
+    if (pid == 0) {
+        become_rank(&start);
+    }
+    if (pid < 0) {
+        snprintf(name, sizeof name, "rank %d", worker->rank);
+        status = cddpi_child_fail(errno, name);
+        release(&start);
+        return status;
+    }
+    setpgid(pid, pid); /* also done in the child: the group must exist before anyone signals it */
+    worker->pid = pid;
+    worker->pidfd = open_pidfd(pid);
+    worker->exec_fd = start.exec[0];
+    worker->out.fd = start.out[0];
+    worker->err.fd = start.err[0];
+    worker->out.output = output;
+    worker->err.output = output;
+    start.exec[0] = -1;
+    start.out[0] = -1;
+    start.err[0] = -1;
+    release(&start);
+    return CDDP_OK;
+}
+
+int cddpi_worker_exec_error(struct cddpi_worker *worker)
+{
+    int error = 0;
+    ssize_t got;
+
+    do {
+        got = read(worker->exec_fd, &error, sizeof error);
+    } while (got < 0 && errno == EINTR);
+    close_fd(&worker->exec_fd);
+    return got == (ssize_t)sizeof error ? error : 0;
+}
+
+void cddpi_worker_signal(const struct cddpi_worker *worker, int number)
+{
+    if (worker->pid > 0 && !worker->has_ended) {
+        kill(-worker->pid, number);
+    }
+}
+
+void cddpi_worker_close(struct cddpi_worker *worker)
+{
+    cddpi_relay_finish(&worker->out);
+    cddpi_relay_finish(&worker->err);
+    close_fd(&worker->exec_fd);
+    close_fd(&worker->pidfd);
+    close_fd(&worker->log.fd);
+}

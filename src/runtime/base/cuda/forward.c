@@ -1,0 +1,138 @@
+/* forward.c - src/runtime/base in a module: forwards its calls to the library that opened the
+ * module, by the table in base/module.h. */
+#include "base/module.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The same for all callers, so it does not matter who writes it last. */
+static const struct cddpi_module_host *host;
+
+void cddpi_module_host_use(const struct cddpi_module_host *user)
+{
+    host = user;
+}
+
+const char *cddp_last_error(void)
+{
+    return host->last_error();
+}
+
+const struct cddpi_failure *cddpi_last_failure(void)
+{
+    return host->last_failure();
+}
+
+cddp_status cddpi_fail(cddp_status status, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    host->fail(status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format, ...)
+{
+    char text[3072];
+    char buffer[128];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return cddpi_fail(status, "%s: %s", text, strerror_r(error_number, buffer, sizeof buffer));
+}
+
+cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    host->fail_prefix(status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    host->fail(status, format, arguments);
+    va_end(arguments);
+    return host->fail_name(status, rank);
+}
+
+cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure)
+{
+    return host->fail_again(status, failure);
+}
+
+void cddpi_error_blame(int rank)
+{
+    host->blame(rank);
+}
+
+void *cddpi_zalloc(size_t bytes)
+{
+    return host->alloc(bytes);
+}
+
+void *cddpi_zalloc_array(size_t count, size_t bytes)
+{
+    if (bytes != 0 && count > SIZE_MAX / bytes) {
+        return NULL;
+    }
+    return host->alloc(count * bytes);
+}
+
+char *cddpi_strdup(const char *text)
+{
+    size_t bytes = text != NULL ? strlen(text) + 1 : 0;
+    char *copy = text != NULL ? host->alloc(bytes) : NULL;
+
+    if (copy != NULL) {
+        memcpy(copy, text, bytes);
+    }
+    return copy;
+}
+
+void cddpi_free(void *memory)
+{
+    host->free(memory);
+}
+
+void cddpi_log(enum cddpi_log_level level, const char *format, ...)
+{
+    char text[3072];
+    va_list arguments;
+
+    if (level != CDDPI_LOG_WARN && level != CDDPI_LOG_ERROR) {
+        return; /* the table has no way for other levels, which a user need not see */
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    host->warn(text);
+}
+
+size_t cddp_type_bytes(cddp_type type)
+{
+    return host->type_bytes(type);
+}
+
+const char *cddp_type_name(cddp_type type)
+{
+    return host->type_name(type);
+}
+
+const char *cddp_op_name(cddp_op op)
+{
+    return host->op_name(op);
+}

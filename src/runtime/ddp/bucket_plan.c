@@ -1,0 +1,430 @@
+/* bucket_plan.c - owns the bucket plan: a pure function from sizes, types, order and caps to
+ * slices. */
+#include "ddp/bucket_plan.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TYPES = CDDP_U8 + 1 };
+
+/* Of the caller's block. Each cut costs the latency of one collective more. */
+enum { STRAY_BYTES = 256 << 10, STRAY_SHARE = 8, MOST_CUTS = 64 };
+
+/* A bucket while it is being filled. */
+struct draft {
+    cddp_type type;
+    bool separate;
+    size_t payload;
+    size_t count;
+    bool is_part;
+    uint32_t last;   /* position in the order of completion of the member that comes last */
+    uint32_t number; /* in order of opening */
+    size_t from, to; /* of a flat plan: it is ready from byte to byte of all that becomes ready */
+};
+
+struct drafts {
+    struct draft *list;
+    size_t count;
+    uint32_t *of;       /* by tensor: the first */
+    uint32_t *parts;    /* by tensor: how many */
+    uint32_t *walk;     /* tensors in the order in which they are put into buckets */
+    uint32_t *position; /* by tensor: place in the order of completion */
+    uint32_t *bucket;   /* by number: index */
+    size_t *ready_at;   /* by tensor: how many bytes are ready when it is */
+    size_t stray_bytes; /* so many of others' may become ready in between: see is_apart() */
+    uint32_t cuts;      /* how often a range was cut for that */
+};
+
+static void free_drafts(struct drafts *drafts)
+{
+    cddpi_free(drafts->list);
+    cddpi_free(drafts->of);
+    cddpi_free(drafts->parts);
+    cddpi_free(drafts->walk);
+    cddpi_free(drafts->position);
+    cddpi_free(drafts->bucket);
+    cddpi_free(drafts->ready_at);
+}
+
+static cddp_status no_memory(size_t count)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to plan the buckets of %zu parameters",
+                      count);
+}
+
+static bool is_large(const struct cddpi_bucket_plan_tensor *tensor,
+                     const struct cddpi_bucket_plan_rule *rule)
+{
+    return rule->large_bytes > 0 && tensor->bytes >= rule->large_bytes;
+}
+
+/* The size of the parts in which @p tensor is cut, all of them but the last; its own: it is whole.
+ */
+static size_t part_of(const struct cddpi_bucket_plan_tensor *tensor,
+                      const struct cddpi_bucket_plan_rule *rule)
+{
+    size_t parts;
+
+    if (!is_large(tensor, rule) || rule->part_bytes == 0 || rule->grain > 0) {
+        return tensor->bytes;
+    }
+    parts = (tensor->bytes + rule->part_bytes - 1) / rule->part_bytes;
+    parts = parts < CDDPI_BUCKET_PARTS ? parts : CDDPI_BUCKET_PARTS;
+    return cddpi_align((tensor->bytes + parts - 1) / parts);
+}
+
+static uint32_t count_parts(const struct cddpi_bucket_plan_tensor *tensor,
+                            const struct cddpi_bucket_plan_rule *rule)
+{
+    size_t part = part_of(tensor, rule);
+
+    return part < tensor->bytes ? (uint32_t)((tensor->bytes + part - 1) / part) : 1;
+}
+
+static cddp_status alloc_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                                const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    size_t most = 1;
+
+    drafts->parts = cddpi_zalloc_array(count + 1, sizeof *drafts->parts);
+    for (size_t t = 0; t < count && drafts->parts != NULL; t++) {
+        drafts->parts[t] = count_parts(&tensors[t], rule);
+        most += drafts->parts[t];
+    }
+    drafts->list = cddpi_zalloc_array(most, sizeof *drafts->list);
+    drafts->bucket = cddpi_zalloc_array(most, sizeof *drafts->bucket);
+    drafts->of = cddpi_zalloc_array(count + 1, sizeof *drafts->of);
+    drafts->walk = cddpi_zalloc_array(count + 1, sizeof *drafts->walk);
+    drafts->position = cddpi_zalloc_array(count + 1, sizeof *drafts->position);
+    drafts->ready_at = cddpi_zalloc_array(count + 1, sizeof *drafts->ready_at);
+    if (drafts->parts == NULL || drafts->list == NULL || drafts->bucket == NULL ||
+        drafts->of == NULL || drafts->walk == NULL || drafts->position == NULL ||
+        drafts->ready_at == NULL) {
+        return no_memory(count);
+    }
+    return CDDP_OK;
+}
+
+/* Set walk and position; the order may come from another rank, so it is checked. */
+static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t count,
+                              struct drafts *drafts)
+{
+    memset(drafts->position, 0xff, count * sizeof *drafts->position);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t tensor = rule->order != NULL ? rule->order[i] : (uint32_t)(count - 1 - i);
+
+        if (tensor >= count || drafts->position[tensor] != UINT32_MAX) {
+            return cddpi_fail(
+                CDDP_ERR_ARGUMENT,
+                "ddp: the order of %zu gradients is not a permutation: entry %zu is %u%s", count, i,
+                tensor, tensor < count ? " again" : "");
+        }
+        drafts->position[tensor] = (uint32_t)i;
+        drafts->walk[i] = tensor;
+    }
+    return CDDP_OK;
+}
+
+/* The caller's block cannot be rearranged: only where it is cut, and the order of its ranges,
+ * follow completion. */
+static void read_flat_order(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                            const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    size_t ready = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        ready += tensors[drafts->walk[i]].bytes;
+        drafts->ready_at[drafts->walk[i]] = ready;
+    }
+    for (size_t i = 0; i < count; i++) {
+        drafts->walk[i] = (uint32_t)(count - 1 - i);
+    }
+    drafts->stray_bytes = ready / STRAY_SHARE > STRAY_BYTES ? ready / STRAY_SHARE : STRAY_BYTES;
+    if (drafts->stray_bytes > rule->bucket_bytes) {
+        drafts->stray_bytes = rule->bucket_bytes;
+    }
+}
+
+/* Whether a range that @p draft ends with @p tensor would wait long for a part of itself: too much
+ * else becomes ready between its first gradient and its last. */
+static bool is_apart(const struct draft *draft, size_t bytes, size_t ready_at,
+                     const struct drafts *drafts)
+{
+    size_t from = ready_at - bytes < draft->from ? ready_at - bytes : draft->from;
+    size_t to = ready_at > draft->to ? ready_at : draft->to;
+
+    return to - from - draft->payload - bytes > drafts->stray_bytes && drafts->cuts < MOST_CUTS;
+}
+
+static struct draft *open_draft(const struct cddpi_bucket_plan_tensor *tensor,
+                                struct drafts *drafts)
+{
+    struct draft *draft = &drafts->list[drafts->count];
+
+    draft->number = (uint32_t)drafts->count++;
+    draft->type = tensor->type;
+    draft->separate = tensor->separate;
+    return draft;
+}
+
+/* Give @p tensor buckets of its own. */
+static void draft_large(const struct cddpi_bucket_plan_tensor *tensor, uint32_t index,
+                        const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    size_t part = part_of(tensor, rule);
+
+    drafts->of[index] = (uint32_t)drafts->count;
+    for (uint32_t p = 0; p < drafts->parts[index]; p++) {
+        struct draft *draft = open_draft(tensor, drafts);
+        size_t left = tensor->bytes - p * part;
+
+        draft->payload = left < part ? left : part;
+        draft->count = 1;
+        draft->is_part = drafts->parts[index] > 1;
+        draft->last = drafts->position[index];
+    }
+}
+
+static void note_ready(struct draft *draft, size_t bytes, size_t ready_at)
+{
+    draft->from = ready_at - bytes < draft->from ? ready_at - bytes : draft->from;
+    draft->to = ready_at > draft->to ? ready_at : draft->to;
+}
+
+static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                        const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
+{
+    struct draft *open[2 * TYPES] = {NULL};
+    size_t cap[2 * TYPES];
+
+    for (int kind = 0; kind < 2 * TYPES; kind++) {
+        cap[kind] = rule->first_bytes;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t tensor = drafts->walk[i];
+        int kind = 2 * (int)tensors[tensor].type + (tensors[tensor].separate ? 1 : 0);
+        struct draft *draft = open[kind];
+
+        if (is_large(&tensors[tensor], rule)) {
+            draft_large(&tensors[tensor], tensor, rule, drafts);
+            open[kind] = NULL; /* what is there does not wait for it */
+            cap[kind] = rule->bucket_bytes;
+            continue;
+        }
+        if (draft != NULL && rule->flat &&
+            is_apart(draft, tensors[tensor].bytes, drafts->ready_at[tensor], drafts)) {
+            drafts->cuts++;
+            draft = NULL;
+        }
+        if (draft == NULL) {
+            draft = open[kind] = open_draft(&tensors[tensor], drafts);
+            draft->from = SIZE_MAX;
+        }
+        note_ready(draft, tensors[tensor].bytes, drafts->ready_at[tensor]);
+        draft->payload += tensors[tensor].bytes;
+        draft->count++;
+        if (drafts->position[tensor] > draft->last) {
+            draft->last = drafts->position[tensor];
+        }
+        drafts->of[tensor] = draft->number;
+        if (draft->payload >= cap[kind]) {
+            open[kind] = NULL;
+            cap[kind] = rule->bucket_bytes;
+        }
+    }
+}
+
+static int by_completion(const void *a, const void *b)
+{
+    const struct draft *x = a;
+    const struct draft *y = b;
+
+    if (x->last != y->last) {
+        return x->last < y->last ? -1 : 1;
+    }
+    return x->number < y->number ? -1 : x->number > y->number; /* parts of one tensor, in order */
+}
+
+static cddp_status alloc_plan(size_t count, size_t members, size_t buckets,
+                              struct cddpi_bucket_plan **out)
+{
+    struct cddpi_bucket_plan *plan = cddpi_zalloc(sizeof *plan);
+
+    if (plan == NULL) {
+        return no_memory(count);
+    }
+    plan->tensor_count = count;
+    plan->bucket_count = buckets;
+    plan->buckets = cddpi_zalloc_array(buckets + 1, sizeof *plan->buckets);
+    plan->members = cddpi_zalloc_array(members + 1, sizeof *plan->members);
+    plan->bucket_of = cddpi_zalloc_array(count + 1, sizeof *plan->bucket_of);
+    plan->parts_of = cddpi_zalloc_array(count + 1, sizeof *plan->parts_of);
+    plan->offsets = cddpi_zalloc_array(count + 1, sizeof *plan->offsets);
+    if (plan->buckets == NULL || plan->members == NULL || plan->bucket_of == NULL ||
+        plan->parts_of == NULL || plan->offsets == NULL) {
+        cddpi_bucket_plan_destroy(plan);
+        return no_memory(count);
+    }
+    *out = plan;
+    return CDDP_OK;
+}
+
+/* Number the buckets by completion and list their members in the order they were put in. */
+static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *plan)
+{
+    size_t first = 0;
+
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+        const struct draft *draft = &drafts->list[b];
+
+        bucket->type = draft->type;
+        bucket->separate = draft->separate;
+        bucket->payload = draft->payload;
+        bucket->is_part = draft->is_part;
+        bucket->first = first;
+        first += draft->count;
+    }
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        uint32_t tensor = drafts->walk[i];
+        struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[plan->bucket_of[tensor]];
+
+        for (uint32_t p = 0; p < plan->parts_of[tensor]; p++, bucket++) {
+            plan->members[bucket->first + bucket->count++] = tensor;
+        }
+    }
+}
+
+static size_t padded(size_t bytes, size_t grain)
+{
+    return grain > 0 ? (bytes + grain - 1) / grain * grain : bytes;
+}
+
+static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors, size_t grain,
+                          struct cddpi_bucket_plan *plan)
+{
+    size_t offset = 0;
+
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+
+        bucket->offset = offset;
+        if (bucket->is_part) {
+            if (plan->bucket_of[plan->members[bucket->first]] == b) {
+                plan->offsets[plan->members[bucket->first]] = offset;
+            }
+            offset += cddpi_align(bucket->payload);
+            bucket->bytes = offset - bucket->offset;
+            continue;
+        }
+        for (size_t i = bucket->first; i < bucket->first + bucket->count; i++) {
+            plan->offsets[plan->members[i]] = offset;
+            offset += cddpi_align(tensors[plan->members[i]].bytes);
+        }
+        bucket->bytes = padded(offset - bucket->offset, grain);
+        offset = bucket->offset + bucket->bytes;
+    }
+    plan->bytes = offset;
+}
+
+static void place_flat(const struct cddpi_bucket_plan_tensor *tensors,
+                       struct cddpi_bucket_plan *plan)
+{
+    for (size_t t = 0; t < plan->tensor_count; t++) {
+        plan->offsets[t] = plan->bytes;
+        plan->bytes += tensors[t].bytes;
+    }
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+        uint32_t last = plan->members[bucket->first + bucket->count - 1];
+
+        /* members go from the end of the block to its start, parts of one from its start on */
+        bucket->offset = plan->offsets[last];
+        if (b > plan->bucket_of[last]) {
+            bucket->offset = bucket[-1].offset + bucket[-1].bytes;
+        }
+        bucket->bytes = bucket->payload;
+    }
+}
+
+cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
+                                   const struct cddpi_bucket_plan_rule *rule,
+                                   struct cddpi_bucket_plan **out)
+{
+    struct drafts drafts = {0};
+    struct cddpi_bucket_plan *plan = NULL;
+    size_t members = 0;
+    cddp_status status = alloc_drafts(tensors, count, rule, &drafts);
+
+    if (status == CDDP_OK) {
+        status = read_order(rule, count, &drafts);
+    }
+    if (status != CDDP_OK) {
+        goto done;
+    }
+    if (rule->flat) {
+        read_flat_order(tensors, count, rule, &drafts);
+    }
+    fill_drafts(tensors, count, rule, &drafts);
+    for (size_t t = 0; t < count; t++) {
+        members += drafts.parts[t];
+    }
+    status = alloc_plan(count, members, drafts.count, &plan);
+    if (status != CDDP_OK) {
+        goto done;
+    }
+    qsort(drafts.list, drafts.count, sizeof *drafts.list, by_completion);
+    for (size_t b = 0; b < drafts.count; b++) {
+        drafts.bucket[drafts.list[b].number] = (uint32_t)b;
+    }
+    for (size_t t = 0; t < count; t++) {
+        plan->bucket_of[t] = drafts.bucket[drafts.of[t]];
+        plan->parts_of[t] = drafts.parts[t];
+    }
+    list_members(&drafts, plan);
+    if (rule->flat) {
+        place_flat(tensors, plan);
+    } else {
+        place_aligned(tensors, rule->grain, plan);
+    }
+    *out = plan;
+
+done:
+    free_drafts(&drafts);
+    return status;
+}
+
+void cddpi_bucket_plan_destroy(struct cddpi_bucket_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    cddpi_free(plan->buckets);
+    cddpi_free(plan->members);
+    cddpi_free(plan->bucket_of);
+    cddpi_free(plan->parts_of);
+    cddpi_free(plan->offsets);
+    cddpi_free(plan);
+}
+
+bool cddpi_bucket_plan_equal(const struct cddpi_bucket_plan *a, const struct cddpi_bucket_plan *b)
+{
+    if (a->tensor_count != b->tensor_count || a->bucket_count != b->bucket_count) {
+        return false;
+    }
+    for (size_t t = 0; t < a->tensor_count; t++) {
+        if (a->bucket_of[t] != b->bucket_of[t] || a->offsets[t] != b->offsets[t]) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < a->bucket_count; i++) { /* of parts */
+        if (a->buckets[i].offset != b->buckets[i].offset ||
+            a->buckets[i].bytes != b->buckets[i].bytes) {
+            return false;
+        }
+    }
+    return true;
+}

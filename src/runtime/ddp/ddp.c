@@ -1,0 +1,350 @@
+/* ddp.c - owns the life of a handle: comparison and broadcast, destruction; and what a caller may
+ * ask of it. */
+#include "ddp/ddp.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/struct_size.h"
+#include "ddp/copies.h"
+#include "ddp/manifest.h"
+#include "group/device/group_device.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_options *out)
+{
+    cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
+
+    if (options != NULL) {
+        cddp_status status = cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options,
+                                               sizeof read, sizeof read.struct_size, &read);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
+    *out = read;
+    return CDDP_OK;
+}
+
+static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options)
+{
+    if (options->flat_grads != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: shard and flat_grads exclude each other");
+    }
+    ddp->rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
+    ddp->shards = cddpi_zalloc(sizeof *ddp->shards);
+    if (ddp->shards == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
+    }
+    ddp->shards->deferred = options->reduce_late;
+    return CDDP_OK;
+}
+
+/* Whether the first backward may change the plan. Of a sharded optimizer only who keeps nothing
+ * that depends on it can let that be. */
+static bool may_rebuild(const cddp_ddp *ddp, const cddp_ddp_options *options,
+                        const struct cddpi_ddp_copies *copies)
+{
+    if (options->keep_buckets || ddp->in_place) {
+        return false;
+    }
+    return options->shard ? copies != NULL && copies->follows && ddp->chooses_sizes
+                          : ddp->chooses_sizes || options->ready_order == NULL;
+}
+
+/* Do everything that a rank can do alone. */
+static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
+                           const struct cddpi_ddp_copies *copies, struct cddpi_layout *layout)
+{
+    const cddp_ddp_options *options = model->options;
+    cddp_status status;
+
+    ddp->flat = options->flat_grads;
+    ddp->allow_unused = options->allow_unused;
+    ddp->hook = options->hook;
+    ddp->hook_state = options->hook_state;
+    ddp->rule.flat = ddp->flat != NULL;
+    ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
+    cddpi_sizes_begin(ddp, options);
+    ddp->rebuild_due = may_rebuild(ddp, options, copies);
+    ddp->late_due = ddp->flat != NULL && !ddp->in_place;
+    ddp->order_is_assumed = options->keep_buckets && options->ready_order == NULL;
+    if (options->shard) {
+        status = prepare_shards(ddp, options);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    status = cddpi_ddp_register(ddp, model);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (copies != NULL && ddp->shards != NULL && cddpi_device_is_async(ddp->device) &&
+        ddp->world_size > 1) {
+        cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
+    }
+    return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->arrivals : NULL, layout);
+}
+
+static const char *hook_name(cddp_hook_fn hook)
+{
+    if (hook == cddp_hook_identity) {
+        return "identity";
+    }
+    if (hook == cddp_hook_bf16) {
+        return "bf16";
+    }
+    return hook == cddp_hook_fp16 ? "fp16" : "custom";
+}
+
+/* Let the sizes of buckets be chosen, and plan again if they are others. */
+static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
+                                struct cddpi_layout *layout)
+{
+    const uint32_t *order = options->ready_order != NULL ? ddp->arrivals : NULL;
+    bool changed;
+    cddp_status status = cddpi_sizes_choose(ddp, order, false, &changed);
+
+    if (status != CDDP_OK || !changed) {
+        return status;
+    }
+    cddpi_layout_release(ddp, layout);
+    status = cddpi_layout_make(ddp, order, layout);
+    if (status != CDDP_OK) {
+        cddp_group_abort(ddp->group, cddp_last_error()); /* the others go on */
+    }
+    return status;
+}
+
+/* Do everything that ranks do together; @p own is the status of this rank's preparation. */
+static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_status own,
+                        struct cddpi_layout *layout)
+{
+    char *text = own == CDDP_OK ? cddpi_manifest_text(model) : NULL;
+    cddp_status status;
+
+    if (own == CDDP_OK && text == NULL) {
+        own = cddpi_ddp_no_memory(model->param_count);
+    }
+    status = cddpi_ddp_agree(ddp->group, own, text);
+    cddpi_free(text);
+    if (status == CDDP_OK) {
+        status = cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, 0);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0);
+    }
+    if (status == CDDP_OK && ddp->chooses_sizes) {
+        status = choose_sizes(ddp, model->options, layout);
+    }
+    if (status == CDDP_OK && ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
+        status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
+                                   cddp_type_bytes(ddp->tensors[0].type), &ddp->adopted);
+        status = status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: flat_grads");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_layout_install(ddp, layout);
+    }
+    if (status == CDDP_OK) {
+        cddpi_sizes_tell(ddp, false);
+    }
+    return status == CDDP_OK && ddp->shards != NULL ? cddpi_shard_install(ddp) : status;
+}
+
+cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t param_count,
+                            const cddp_param *buffers, size_t buffer_count,
+                            const cddp_ddp_options *options, cddp_ddp **out)
+{
+    return cddpi_ddp_create_with_copies(group, params, param_count, buffers, buffer_count, options,
+                                        NULL, out);
+}
+
+/* Whether @p work is unfinished: then it still uses our memory, and must not be waited for, since
+ * peers may never come. (On a device gathers may be unfinished here: they end before the memory is
+ * released.) */
+static bool is_running(cddp_work *work)
+{
+    bool done = true;
+
+    return work != NULL && cddp_work_test(work, &done) == CDDP_OK && !done;
+}
+
+static cddp_work *gather_of(const cddp_ddp *ddp, size_t bucket)
+{
+    return ddp->shards != NULL && ddp->shards->gathers != NULL ? ddp->shards->gathers[bucket]
+                                                               : NULL;
+}
+
+static void end_works(cddp_ddp *ddp)
+{
+    size_t buckets = ddp->layout.buckets != NULL ? ddp->layout.plan->bucket_count : 0;
+    bool running = is_running(ddp->step_status_work);
+
+    for (size_t b = 0; b < buckets; b++) {
+        running = running || is_running(ddp->layout.buckets[b].work) ||
+                  (!cddpi_device_is_async(ddp->device) && is_running(gather_of(ddp, b)));
+    }
+    if (running) {
+        cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");
+    }
+    for (size_t b = 0; b < buckets; b++) {
+        cddp_work_destroy(ddp->layout.buckets[b].work);
+        cddp_work_destroy(gather_of(ddp, b));
+    }
+    cddp_work_destroy(ddp->step_status_work);
+}
+
+static void release(cddp_ddp *ddp)
+{
+    end_works(ddp);
+    cddpi_shard_release(ddp);
+    cddpi_layout_release(ddp, &ddp->layout);
+    cddp_group_free(ddp->group, ddp->adopted.pages);
+    for (size_t i = 0; i < ddp->param_count; i++) {
+        cddpi_free(ddp->params[i].name);
+    }
+    for (size_t i = 0; i < ddp->buffer_count; i++) {
+        cddpi_free(ddp->buffers[i].name);
+    }
+    cddpi_free(ddp->buffers);
+    cddpi_free(ddp->params);
+    cddpi_free(ddp->slots);
+    cddpi_free(ddp->tensors);
+    cddpi_free(ddp->arrivals);
+    cddpi_free(ddp->ready_s);
+    cddpi_free(ddp->used_map);
+    cddpi_free(ddp->bucket_stats);
+    cddpi_free(ddp->step_statuses);
+    cddpi_unused_release(ddp);
+    cddpi_timing_release(ddp);
+}
+
+static void dismantle(cddp_ddp *ddp)
+{
+    release(ddp);
+    cddpi_handle_release(&ddp->handle, sizeof *ddp);
+}
+
+static cddp_status create(cddp_group *group, const cddp_param *params, size_t param_count,
+                          const cddp_param *buffers, size_t buffer_count,
+                          const cddp_ddp_options *options, const struct cddpi_ddp_copies *copies,
+                          cddp_ddp **out)
+{
+    cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
+    struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    cddp_status status;
+    cddp_ddp *ddp;
+
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_create: out is NULL");
+    }
+    ddp = cddpi_zalloc(sizeof *ddp);
+    if (ddp == NULL) {
+        status = cddpi_ddp_no_memory(param_count);
+        return cddpi_ddp_agree(group, status, NULL);
+    }
+    cddpi_handle_init(&ddp->handle, CDDPI_HANDLE_DDP);
+    cddpi_group_ref(group);
+    ddp->group = group;
+    ddp->device = cddpi_group_on_device(group);
+    model.device = ddp->device;
+    ddp->rank = cddp_group_rank(group);
+    ddp->world_size = cddp_group_world_size(group);
+    ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
+    ddp->step = ddp->last = (cddp_step)CDDP_STEP_INIT;
+    ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
+    status = read_options(options, &read);
+    if (status == CDDP_OK) {
+        model.hook_name = hook_name(read.hook);
+        status = prepare(ddp, &model, copies, &layout);
+    }
+    status = join(ddp, &model, status, &layout);
+    cddpi_layout_release(ddp, &layout);
+    if (status != CDDP_OK) {
+        struct cddpi_failure failure = *cddpi_last_failure();
+
+        dismantle(ddp);
+        cddpi_group_unref(group);
+        return cddpi_fail_again(status, &failure);
+    }
+    ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
+    *out = ddp;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
+                                         size_t param_count, const cddp_param *buffers,
+                                         size_t buffer_count, const cddp_ddp_options *options,
+                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
+{
+    cddp_status status = cddpi_group_enter(group, "ddp_create");
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_group_call_of_ddp(group);
+    return cddpi_group_leave(
+        group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
+}
+
+void cddp_ddp_destroy(cddp_ddp *ddp)
+{
+    cddp_group *group;
+
+    if (ddp == NULL || !cddpi_handle_enter_last(&ddp->handle, CDDPI_HANDLE_DDP, "ddp_destroy")) {
+        return;
+    }
+    if (!cddpi_handle_is_own(&ddp->handle)) { /* a fork: it has only memory of it */
+        cddpi_handle_end(&ddp->handle);
+        return;
+    }
+    group = ddp->group;
+    if (!cddpi_handle_enter_last(&group->handle, CDDPI_HANDLE_GROUP, "ddp_destroy")) {
+        (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
+        return;
+    }
+    if (cddpi_handle_is_nested(&group->handle)) { /* whose call has to come back to it */
+        cddpi_log(CDDPI_LOG_WARN, "ddp_destroy: a hook calls it; nothing was done");
+        (void)cddpi_group_leave(group, CDDP_OK);
+        (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
+        return;
+    }
+    dismantle(ddp);
+    (void)cddpi_group_leave(group, CDDP_OK);
+    cddpi_group_unref(group);
+}
+
+cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
+{
+    cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp; /* another thread may be changing them */
+    cddp_status status = cddpi_ddp_enter(entered, "ddp_get_stats");
+
+    return status == CDDP_OK
+               ? cddpi_ddp_leave(entered, cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT",
+                                                            &ddp->stats, sizeof *out, out))
+               : status;
+}
+
+static cddp_status bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
+{
+    if (bucket >= ddp->stats.buckets) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
+                          ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
+    }
+    return cddpi_struct_fill("bucket statistics", "CDDP_BUCKET_STATS_INIT",
+                             &ddp->bucket_stats[bucket], sizeof *out, out);
+}
+
+cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
+{
+    cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp;
+    cddp_status status = cddpi_ddp_enter(entered, "ddp_get_bucket_stats");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(entered, bucket_stats(ddp, bucket, out)) : status;
+}

@@ -1,0 +1,189 @@
+/* ddp_agree.c - owns the comparison of manifests: all ranks exchange a hash, and only if those
+ * differ the texts, from which every rank makes the same difference. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "ddp/manifest.h"
+#include "group/join/group_agree.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_VARIANTS = 4, MOST_LINES = 12, DIFF_BYTES = 3000, WHO_BYTES = 128 };
+static const uint64_t MOST_TEXT_BYTES = 64 << 20;
+
+/* What a rank sends first. */
+struct digest {
+    unsigned char hash[crypto_generichash_BYTES];
+    uint64_t text_bytes; /* with the NUL */
+};
+
+/* One of the different manifests, and the lowest rank that has it. */
+struct variant {
+    int rank;
+    char *text;
+};
+
+static void make_digest(struct digest *digest, const char *text)
+{
+    memset(digest, 0, sizeof *digest);
+    digest->text_bytes = strlen(text) + 1;
+    crypto_generichash(digest->hash, sizeof digest->hash, (const unsigned char *)text, strlen(text),
+                       NULL, 0);
+}
+
+/* @p root's text on every rank, in new memory. */
+static cddp_status share_text(cddp_group *group, const struct digest *digests, int root,
+                              const char *text, char **out)
+{
+    size_t bytes = (size_t)digests[root].text_bytes;
+    char *copy;
+    cddp_status status;
+
+    if (digests[root].text_bytes == 0 || digests[root].text_bytes > MOST_TEXT_BYTES) {
+        return cddpi_fail(
+            CDDP_ERR_MISMATCH,
+            "ranks disagree about the model, and the manifest of rank %d is too large "
+            "to compare: %zu bytes",
+            root, bytes);
+    }
+    copy = cddpi_zalloc(bytes);
+    if (copy == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu bytes of manifest", bytes);
+        cddp_group_abort(group, cddp_last_error()); /* the others wait in the broadcast */
+        return status;
+    }
+    if (root == cddp_group_rank(group)) {
+        memcpy(copy, text, bytes);
+    }
+    status = cddp_broadcast(group, copy, bytes, CDDP_U8, root, NULL);
+    if (status != CDDP_OK) {
+        cddpi_free(copy);
+        return cddpi_fail_prefix(status, "ddp: comparing models");
+    }
+    copy[bytes - 1] = '\0';
+    *out = copy;
+    return CDDP_OK;
+}
+
+static bool same_digest(const struct digest *a, const struct digest *b)
+{
+    return memcmp(a->hash, b->hash, sizeof a->hash) == 0 && a->text_bytes == b->text_bytes;
+}
+
+/* "rank 1" or "ranks 0, 2-5": those with the same manifest as @p rank. */
+static void name_variant(const struct digest *digests, int world_size, int rank, char *out,
+                         size_t bytes)
+{
+    size_t length = 0;
+    int members = 0;
+
+    for (int r = 0; r < world_size && length < bytes; r++) {
+        int last = r;
+
+        if (!same_digest(&digests[r], &digests[rank])) {
+            continue;
+        }
+        while (last + 1 < world_size && same_digest(&digests[last + 1], &digests[rank])) {
+            last++;
+        }
+        length += (size_t)snprintf(out + length, bytes - length, last > r ? "%s%d-%d" : "%s%d",
+                                   members > 0 ? ", " : "", r, last);
+        members += last - r + 1;
+        r = last;
+    }
+    if (length < bytes && length + 7 < bytes) {
+        size_t word = members > 1 ? 6 : 5;
+
+        memmove(out + word, out, length + 1);
+        memcpy(out, members > 1 ? "ranks " : "rank ", word);
+    }
+}
+
+static size_t find_variants(const struct digest *digests, int world_size, struct variant *variants)
+{
+    size_t count = 0;
+
+    for (int rank = 0; rank < world_size && count < MOST_VARIANTS; rank++) {
+        size_t variant = 0;
+
+        while (variant < count && !same_digest(&digests[rank], &digests[variants[variant].rank])) {
+            variant++;
+        }
+        if (variant == count) {
+            variants[count].rank = rank;
+            variants[count++].text = NULL;
+        }
+    }
+    return count;
+}
+
+static cddp_status word_diff(const struct digest *digests, int world_size,
+                             const struct variant *variants, size_t count)
+{
+    char text[DIFF_BYTES];
+    char first[WHO_BYTES];
+    size_t length = 0;
+
+    name_variant(digests, world_size, variants[0].rank, first, sizeof first);
+    for (size_t variant = 1; variant < count && length < sizeof text; variant++) {
+        char who[WHO_BYTES];
+        size_t left;
+
+        name_variant(digests, world_size, variants[variant].rank, who, sizeof who);
+        length += (size_t)snprintf(text + length, sizeof text - length,
+                                   "%s(%s against %s):", variant > 1 ? "\n  " : "", first, who);
+        if (length >= sizeof text) {
+            break;
+        }
+        /* divide what is left of the text among the variants that are left */
+        left = (sizeof text - length) / (count - variant);
+        cddpi_manifest_diff(variants[0].text, variants[0].rank, variants[variant].text,
+                            variants[variant].rank, MOST_LINES / (count - 1), text + length, left);
+        length += strlen(text + length);
+    }
+    return cddpi_fail(CDDP_ERR_MISMATCH, "ranks disagree about the model %s%s", text,
+                      count == MOST_VARIANTS ? "\n  (more manifests may differ)" : "");
+}
+
+static cddp_status compare(cddp_group *group, const struct digest *digests, const char *text)
+{
+    int world_size = cddp_group_world_size(group);
+    struct variant variants[MOST_VARIANTS] = {{0, NULL}};
+    size_t count = find_variants(digests, world_size, variants);
+    cddp_status status = CDDP_OK;
+
+    if (count == 1) {
+        return CDDP_OK;
+    }
+    for (size_t variant = 0; variant < count && status == CDDP_OK; variant++) {
+        status = share_text(group, digests, variants[variant].rank, text, &variants[variant].text);
+    }
+    if (status == CDDP_OK) {
+        status = word_diff(digests, world_size, variants, count);
+    }
+    for (size_t variant = 0; variant < count; variant++) {
+        cddpi_free(variants[variant].text);
+    }
+    return status;
+}
+
+cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text)
+{
+    struct digest digest;
+    void *digests = NULL;
+    cddp_status status = cddpi_agree(group, own);
+
+    if (status != CDDP_OK) {
+        return status; /* some rank failed before it had a manifest */
+    }
+    make_digest(&digest, text);
+    status = cddpi_all_gather_bytes(group, &digest, sizeof digest, &digests);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: comparing models");
+    }
+    status = compare(group, digests, text);
+    cddpi_free(digests);
+    return status;
+}

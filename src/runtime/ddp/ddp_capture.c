@@ -1,0 +1,76 @@
+/* ddp_capture.c - owns what captured graphs change in a cddp_ddp: only the handles of updates that
+ * a replay waits for, and the count of backward passes. */
+#include "ddp/ddp_capture.h"
+
+#include "base/error.h"
+#include "ddp/ddp.h"
+
+cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
+{
+    cddp_hook_fn hook = ddp->hook;
+
+    if (ddp->rebuild_due || (ddp->shards != NULL && ddp->world_size > 1 && !ddp->shards->updated)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "ddp: nothing can be captured before the first step is done");
+    }
+    if (hook != cddp_hook_identity && hook != cddp_hook_bf16 && hook != cddp_hook_fp16) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "ddp: a hook of the caller's cannot be captured");
+    }
+    return cddpi_group_can_capture(ddp->group);
+}
+
+cddp_status cddpi_ddp_capture_begin(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status == CDDP_OK) {
+        status = cddpi_ddp_can_capture(ddp);
+    }
+    if (status == CDDP_OK && ddp->shards != NULL) {
+        cddpi_shard_capture(ddp);
+    }
+    return status == CDDP_OK ? cddpi_group_capture_begin(ddp->group) : status;
+}
+
+cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out)
+{
+    struct cddpi_group_capture made = {NULL, 0};
+    cddp_status status = cddpi_group_capture_end(ddp->group, &made);
+
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+        cddp_work_destroy(ddp->layout.buckets[b].work);
+        ddp->layout.buckets[b].work = NULL;
+    }
+    cddpi_ddp_end_backward(ddp);
+    if (status == CDDP_OK) {
+        *out = made;
+    }
+    return status;
+}
+
+cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
+                             bool synchronised)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (synchronised) {
+        status = cddpi_group_replay(ddp->group, captured);
+    } else {
+        status = cddpi_group_healthy(ddp->group);
+        if (status == CDDP_OK) {
+            status = ddp->device->ops->replay(ddp->device, captured->work);
+        }
+    }
+    if (status != CDDP_OK) {
+        return cddpi_ddp_break(ddp, status);
+    }
+    if (ddp->shards != NULL) {
+        cddpi_shard_forget(ddp);
+    }
+    ddp->backward++;
+    ddp->stats.steps += synchronised;
+    return CDDP_OK;
+}

@@ -1,0 +1,26 @@
+/* ddp_entry.c - owns the way into a handle's public calls. */
+#include "ddp/ddp.h"
+#include "group/group.h"
+
+cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call)
+{
+    cddp_status status = cddpi_handle_check((struct cddpi_handle *)ddp, CDDPI_HANDLE_DDP, call);
+
+    if (status == CDDP_OK) {
+        status = cddpi_group_enter_kept(ddp->group, call);
+    }
+    if (status == CDDP_OK) {
+        cddpi_group_call_of_ddp(ddp->group);
+    }
+    return status;
+}
+
+cddp_status cddpi_ddp_leave(cddp_ddp *ddp, cddp_status status)
+{
+    return cddpi_group_leave(ddp->group, status);
+}
+
+bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call)
+{
+    return cddpi_handle_check((const struct cddpi_handle *)ddp, CDDPI_HANDLE_DDP, call) == CDDP_OK;
+}

@@ -1,0 +1,233 @@
+/* ddp_layout.c - owns the buckets' memory: makes it from a plan, moves gradients from one layout to
+ * the next, and says where each is. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ddp/ddp.h"
+
+#include <string.h>
+
+/* Less is sent so quickly that overlap matters little; and what is late. */
+enum { WORTH_BYTES = 1 << 20, MUCH_PERCENT = 50 };
+
+/* Make room for the statistics of @p buckets; those that are there stay. */
+static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
+{
+    cddp_bucket_stats *more;
+
+    if (buckets <= ddp->bucket_stats_room) {
+        return CDDP_OK;
+    }
+    more = cddpi_zalloc_array(buckets, sizeof *more);
+    if (more == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
+    }
+    if (ddp->bucket_stats_room > 0) {
+        memcpy(more, ddp->bucket_stats, ddp->bucket_stats_room * sizeof *more);
+    }
+    cddpi_free(ddp->bucket_stats);
+    ddp->bucket_stats = more;
+    ddp->bucket_stats_room = buckets;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out)
+{
+    struct cddpi_bucket_plan_rule rule = ddp->rule;
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    cddp_status status;
+
+    rule.order = order;
+    status = cddpi_bucket_plan_make(ddp->tensors, ddp->slot_count, &rule, &layout.plan);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    layout.buckets = cddpi_zalloc_array(layout.plan->bucket_count, sizeof *layout.buckets);
+    status = layout.buckets != NULL
+                 ? reserve_stats(ddp, layout.plan->bucket_count)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets",
+                              layout.plan->bucket_count);
+    if (status != CDDP_OK) {
+        cddpi_free(layout.buckets);
+        cddpi_bucket_plan_destroy(layout.plan);
+        return status;
+    }
+    *out = layout;
+    return CDDP_OK;
+}
+
+static void place_buckets(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    for (size_t b = 0; b < layout->plan->bucket_count; b++) {
+        const struct cddpi_bucket_plan_bucket *planned = &layout->plan->buckets[b];
+        struct cddp_bucket *bucket = &layout->buckets[b];
+
+        bucket->ddp = ddp;
+        bucket->index = b;
+        bucket->data = layout->block + planned->offset;
+        bucket->count = planned->bytes / cddp_type_bytes(planned->type);
+        bucket->type = planned->type;
+        bucket->missing = planned->count;
+    }
+}
+
+static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+        struct cddpi_ddp_slot *slot = &ddp->slots[s];
+        unsigned char *slice;
+
+        if (ddp->in_place && !slot->owned) {
+            slot->slice = slot->grad;
+            continue;
+        }
+        slice = layout->block + layout->plan->offsets[s];
+        if (slot->owned) {
+            if (slot->grad != NULL) {
+                status = cddpi_ddp_copy(ddp, slice, slot->grad, slot->bytes);
+            }
+            slot->grad = slice;
+        }
+        slot->slice = slice;
+    }
+    return status;
+}
+
+cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    cddp_status status;
+
+    if (ddp->flat != NULL) {
+        layout->block = ddp->flat;
+    } else {
+        void *block;
+        /* parameters without elements still need an address */
+        size_t bytes = layout->plan->bytes > 0 ? layout->plan->bytes : CDDPI_ALIGNMENT;
+
+        status = cddp_group_alloc(ddp->group, bytes, &block);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: %zu bytes for gradients", bytes);
+        }
+        layout->block = block;
+    }
+    place_buckets(ddp, layout);
+    status = move_slots(ddp, layout);
+    cddpi_layout_release(ddp, &ddp->layout);
+    ddp->layout = *layout;
+    layout->plan = NULL;
+    layout->buckets = NULL;
+    layout->block = NULL;
+    cddpi_ddp_log_plan(ddp);
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count && status == CDDP_OK; b++) {
+        status = cddpi_bucket_prepare(&ddp->layout.buckets[b]);
+    }
+    return status;
+}
+
+void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
+{
+    for (size_t b = 0; layout->buckets != NULL && b < layout->plan->bucket_count; b++) {
+        if (layout->buckets[b].scratch != NULL) {
+            cddp_group_free(ddp->group, layout->buckets[b].scratch);
+        }
+    }
+    if (layout->block != NULL && layout->block != ddp->flat) {
+        cddp_group_free(ddp->group, layout->block);
+    }
+    cddpi_free(layout->buckets);
+    cddpi_bucket_plan_destroy(layout->plan);
+    layout->buckets = NULL;
+    layout->plan = NULL;
+    layout->block = NULL;
+}
+
+/* How much of the gradients has to be ready before the first bucket may start, its own left out, of
+ * all that are not in it; in percent. */
+static unsigned percent_before_first(const cddp_ddp *ddp)
+{
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+    const struct cddpi_bucket_plan_bucket *first = &plan->buckets[0];
+    size_t own = 0;
+    size_t before = 0;
+    size_t missing = first->count;
+
+    for (size_t i = first->first; i < first->first + first->count; i++) {
+        own += ddp->slots[plan->members[i]].bytes;
+    }
+    for (size_t i = 0; missing > 0; i++) {
+        before += ddp->slots[ddp->arrivals[i]].bytes;
+        missing -= plan->bucket_of[ddp->arrivals[i]] == 0;
+    }
+    return plan->bytes > own ? (unsigned)(100 * (before - own) / (plan->bytes - own)) : 0;
+}
+
+void cddpi_layout_tell_late(cddp_ddp *ddp)
+{
+    unsigned percent;
+
+    if (!ddp->late_due || ddp->arrival_count < ddp->slot_count) {
+        return;
+    }
+    ddp->late_due = false;
+    percent = percent_before_first(ddp);
+    if (ddp->rank == 0 && ddp->layout.plan->bytes > WORTH_BYTES && percent > MUCH_PERCENT) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "ddp: the first bucket of flat_grads could start only when %u %% of all others' "
+                  "gradients were ready, too, since it holds one that comes late: little of the "
+                  "communication overlaps. Smaller buckets (bucket_bytes), %sgradients that lie in "
+                  "the order of backward, or grad = NULL help",
+                  percent, ddp->order_is_assumed ? "ready_order, " : "");
+    }
+}
+
+cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
+{
+    struct cddpi_layout layout = {NULL, NULL, NULL};
+    bool changed = false;
+    cddp_status status;
+
+    ddp->rebuild_due = false;
+    if ((ddp->step_statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
+        return CDDP_OK; /* some parameter had no gradient on rank 0: the present plan stays */
+    }
+    status = cddp_broadcast(ddp->group, ddp->arrivals, ddp->slot_count * sizeof *ddp->arrivals,
+                            CDDP_U8, 0, NULL);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: rank 0's order of gradients");
+    }
+    if (ddp->chooses_sizes) {
+        status = cddpi_sizes_choose(ddp, ddp->arrivals, true, &changed);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    /* every rank has made the same plan from the same order */
+    if (!cddpi_bucket_plan_equal(layout.plan, ddp->layout.plan)) {
+        status = ddp->shards != NULL ? cddpi_shard_move(ddp, &layout)
+                                     : cddpi_layout_install(ddp, &layout);
+    }
+    cddpi_layout_release(ddp, &layout);
+    if (status == CDDP_OK && ddp->chooses_sizes) {
+        cddpi_sizes_tell(ddp, true);
+    }
+    return status;
+}
+
+void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
+{
+    void *grad = NULL;
+
+    if (cddpi_ddp_enter(ddp, "ddp_grad") != CDDP_OK) { /* another thread may be moving it */
+        return NULL;
+    }
+    if (index < ddp->param_count && ddp->params[index].slot != UINT32_MAX) {
+        grad = ddp->slots[ddp->params[index].slot].grad;
+    }
+    (void)cddpi_ddp_leave(ddp, CDDP_OK);
+    return grad;
+}

@@ -1,0 +1,84 @@
+/* ddp_trace.c - owns what is told to those who look inside: each bucket's plan in the log; in a
+ * trace a step's wait and buckets, and in trainers of others, which only say CDDP_TRACE, the steps
+ * themselves. */
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "ddp/ddp.h"
+#include "group/watch/group_trace.h"
+
+static const char *name_of(const cddp_ddp *ddp, const struct cddpi_bucket_plan_bucket *bucket,
+                           size_t member)
+{
+    uint32_t slot = ddp->layout.plan->members[bucket->first + member];
+
+    return ddp->params[ddp->slots[slot].param].name;
+}
+
+void cddpi_ddp_log_plan(const cddp_ddp *ddp)
+{
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+
+    for (size_t b = 0; b < plan->bucket_count && cddpi_log_enabled(CDDPI_LOG_DEBUG); b++) {
+        const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+
+        cddpi_log(
+            CDDPI_LOG_DEBUG,
+            "ddp: bucket %zu of %zu: %zu bytes of %s at byte %zu of %zu, %zu of them padding; "
+            "%zu gradients, from %.80s to %.80s",
+            b, plan->bucket_count, bucket->bytes, cddp_type_name(bucket->type), bucket->offset,
+            plan->bytes, bucket->bytes - bucket->payload, bucket->count,
+            bucket->count > 0 ? name_of(ddp, bucket, 0) : "none",
+            bucket->count > 0 ? name_of(ddp, bucket, bucket->count - 1) : "none");
+    }
+}
+
+void cddpi_ddp_trace_begin(cddp_ddp *ddp)
+{
+    const char *text;
+    uint64_t first;
+    uint64_t last;
+    cddp_status status;
+
+    if (ddp->trace_looked) {
+        return;
+    }
+    ddp->trace_looked = true;
+    text = cddpi_env(CDDPI_ENV_TRACE);
+    if (text == NULL || ddp->group->trace != NULL) { /* whoever opened it says what a step is */
+        return;
+    }
+    status = cddpi_trace_parse(text, &first, &last);
+    if (status == CDDP_OK) {
+        status = cddpi_trace_open(ddp->group, first, last);
+    }
+    if (status != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "CDDP_TRACE: %s: no step is traced", cddp_last_error());
+        return;
+    }
+    ddp->traces_steps = true;
+    ddp->trace_step_ns = cddpi_now_ns();
+    cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
+}
+
+void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
+{
+    const struct cddpi_layout *layout = &ddp->layout;
+    int64_t now;
+
+    if (ddp->group->trace == NULL) {
+        return;
+    }
+    now = cddpi_now_ns();
+    cddpi_trace_add(ddp->group, CDDPI_SPAN_WAIT, entered_ns, now, -1, 0);
+    for (size_t b = 0; b < layout->plan->bucket_count && !cddpi_device_is_async(ddp->device); b++) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_BUCKET, layout->buckets[b].start_ns,
+                        layout->buckets[b].end_ns, (int32_t)b, layout->plan->buckets[b].payload);
+    }
+    if (ddp->traces_steps) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->begin_ns, entered_ns, -1, 0);
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_STEP, ddp->trace_step_ns, now, -1, 0);
+        ddp->trace_step_ns = now;
+        cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
+    }
+}

@@ -1,0 +1,224 @@
+/* finish.c - owns the end of a step: what is still open is waited for, results are copied to where
+ * the caller has them, what the step has cost is noted, and the handle is ready for the next. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "group/device/group_device.h"
+
+/* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
+ * statuses tell whether another rank has used them. */
+static cddp_status copy_out(struct cddp_bucket *bucket)
+{
+    cddp_status status = CDDP_OK;
+    cddp_ddp *ddp = bucket->ddp;
+    const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
+
+    for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
+        struct cddpi_ddp_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
+        size_t first;
+        size_t bytes = cddpi_bucket_part_of(bucket, slot, &first);
+
+        if (slot->copied && !slot->zero_filled) {
+            status = cddpi_ddp_copy(ddp, (char *)slot->grad + first, slot->slice + first, bytes);
+        }
+    }
+    bucket->copied = true;
+    return status;
+}
+
+/* Wait for a bucket's present stage and go on to its next. */
+static cddp_status push(struct cddp_bucket *bucket)
+{
+    if (!bucket->finished) {
+        cddp_status status = cddp_work_wait(bucket->work, 0);
+
+        if (status != CDDP_OK) {
+            return cddpi_bucket_failed(bucket, status);
+        }
+        cddp_work_destroy(bucket->work);
+        bucket->work = NULL;
+        if (bucket->end_ns == 0) {
+            bucket->end_ns = cddpi_now_ns();
+        }
+        status = cddpi_bucket_advance(bucket);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    return bucket->finished && !bucket->copied ? copy_out(bucket) : CDDP_OK;
+}
+
+/* Finish all buckets in rounds: a stage of each, in bucket order, then the next stage. */
+static cddp_status finish_buckets(cddp_ddp *ddp)
+{
+    bool open = true;
+
+    while (open) {
+        open = false;
+        for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+            struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+            cddp_status status = bucket->copied ? CDDP_OK : push(bucket);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
+            open = open || !bucket->finished;
+        }
+    }
+    return CDDP_OK;
+}
+
+/* A captured step contains no exchange of step statuses: it is replayed as it is. */
+static cddp_status record_buckets(cddp_ddp *ddp)
+{
+    cddp_status status;
+
+    if (ddp->arrival_count < ddp->slot_count) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "ddp: %zu of %zu parameters got no gradient, so the step cannot be "
+                          "captured",
+                          ddp->slot_count - ddp->arrival_count, ddp->slot_count);
+    }
+    status = cddpi_ddp_start_buckets(ddp);
+    return status == CDDP_OK ? finish_buckets(ddp) : status;
+}
+
+static cddp_status synchronise(cddp_ddp *ddp)
+{
+    cddp_status status;
+
+    cddpi_unused_complete(ddp);
+    status = cddpi_ddp_start_buckets(ddp);
+    if (status == CDDP_OK) {
+        status = cddpi_step_status_start(ddp);
+        status = status == CDDP_OK ? CDDP_OK : cddpi_ddp_not_started(ddp, status);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_timing_mark(ddp, CDDPI_AT_WAIT);
+    }
+    if (status == CDDP_OK) {
+        status = finish_buckets(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_timing_mark(ddp, CDDPI_AFTER_WAIT);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_step_status_finish(ddp);
+    }
+    return status == CDDP_OK ? cddpi_unused_restore(ddp) : status;
+}
+
+/* Keep what the step has cost; the buckets themselves may be rebuilt. On a device that is known
+ * later. */
+static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
+{
+    const struct cddpi_layout *layout = &ddp->layout;
+    int64_t first_ns = layout->buckets[0].start_ns;
+    int64_t last_ns = first_ns;
+
+    ddp->stats.steps++;
+    if (cddpi_device_is_async(ddp->device)) {
+        return cddpi_timing_read(ddp);
+    }
+    ddp->stats.bytes = 0;
+    for (size_t b = 0; b < layout->plan->bucket_count; b++) {
+        const struct cddp_bucket *bucket = &layout->buckets[b];
+        cddp_bucket_stats *stats = &ddp->bucket_stats[b];
+
+        stats->bytes = layout->plan->buckets[b].payload;
+        stats->params = layout->plan->buckets[b].count;
+        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
+        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
+        ddp->stats.bytes += stats->bytes;
+        last_ns = bucket->end_ns > last_ns ? bucket->end_ns : last_ns;
+    }
+    ddp->stats.buckets = layout->plan->bucket_count;
+    ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
+    ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
+    ddp->stats.peer_wait_ns = (uint64_t)ddp->peers_ns < ddp->stats.exposed_ns
+                                  ? (uint64_t)ddp->peers_ns
+                                  : ddp->stats.exposed_ns;
+    if (ddp->shards != NULL) { /* forward has waited for parameters */
+        ddp->stats.exposed_ns += ddp->shards->waited_ns;
+        ddp->shards->waited_ns = 0;
+    }
+    ddp->stats.transfer_ns = ddp->stats.exposed_ns - ddp->stats.peer_wait_ns;
+    ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+    ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
+    ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
+    return CDDP_OK;
+}
+
+void cddpi_ddp_end_backward(cddp_ddp *ddp)
+{
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        ddp->slots[s].ready = false;
+        ddp->slots[s].used = ddp->slots[s].used && ddp->step.no_sync;
+    }
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+
+        bucket->missing = ddp->layout.plan->buckets[b].count;
+        bucket->stage = 0;
+        bucket->finished = false;
+        bucket->copied = false;
+        bucket->end_ns = 0;
+    }
+    ddp->next_bucket = 0;
+    ddp->seen = 0;
+    ddp->arrival_count = 0;
+    ddp->in_backward = false;
+    ddp->step = (cddp_step)CDDP_STEP_INIT;
+}
+
+cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
+{
+    int64_t entered_ns = cddpi_now_ns();
+    cddp_status status = CDDP_OK;
+
+    if (ddp->broken) {
+        return cddpi_ddp_usable(ddp);
+    }
+    ddp->wait_ns = entered_ns;
+    if (cddpi_group_is_capturing(ddp->group)) {
+        return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
+    }
+    if (ddp->step.no_sync) {
+        cddpi_ddp_end_backward(ddp);
+        ddp->backward++;
+        return CDDP_OK;
+    }
+    if (!ddp->in_backward) {
+        status = cddpi_ddp_begin_backward(ddp, entered_ns);
+    }
+    if (status == CDDP_OK) {
+        status = synchronise(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = note_costs(ddp, entered_ns);
+        cddpi_ddp_trace_end(ddp, entered_ns);
+    }
+    if (ddp->shards != NULL) {
+        ddp->shards->has_moved = false;
+    }
+    if (status == CDDP_OK && ddp->rebuild_due) {
+        status = cddpi_layout_rebuild(ddp);
+    }
+    if (status == CDDP_OK) {
+        cddpi_layout_tell_late(ddp);
+    }
+    if (status != CDDP_OK) {
+        return cddpi_ddp_break(ddp, status);
+    }
+    ddp->last = ddp->step;
+    cddpi_ddp_end_backward(ddp);
+    ddp->backward++;
+    return CDDP_OK;
+}
+
+cddp_status cddp_ddp_wait(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp)) : status;
+}

@@ -1,0 +1,292 @@
+/* reducer.c - owns the course of a step until its end: begin, gradients becoming ready, buckets
+ * started strictly in index order. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "ddp/ddp.h"
+#include "group/device/group_device.h"
+
+#include <math.h>
+#include <string.h>
+
+static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
+{
+    cddp_step read = CDDP_STEP_INIT;
+    cddp_status status;
+
+    status = cddpi_ddp_usable(ddp);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (ddp->in_backward) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
+                          "ready, and wait was not called",
+                          (unsigned long long)ddp->backward, ddp->arrival_count, ddp->slot_count);
+    }
+    if (step != NULL) {
+        status = cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
+                                   sizeof read.struct_size, &read);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (!isfinite(read.weight)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
+    }
+    ddp->step = read;
+    return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
+}
+
+cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, step)) : status;
+}
+
+cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
+{
+    cddp_step step = CDDP_STEP_INIT;
+
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin_samples");
+
+    step.weight = (double)samples;
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, &step)) : status;
+}
+
+/* See which of the running buckets have ended meanwhile: for the statistics, and so that a failure
+ * is known before backward ends. */
+static cddp_status look(cddp_ddp *ddp)
+{
+    if (cddpi_device_is_async(ddp->device)) { /* there events tell when they end */
+        return cddpi_group_healthy(ddp->group);
+    }
+    while (ddp->seen < ddp->next_bucket) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->seen];
+        bool done = bucket->finished;
+
+        if (!done) {
+            cddp_status status = cddp_work_test(bucket->work, &done);
+
+            if (status != CDDP_OK) {
+                return cddpi_bucket_failed(bucket, status);
+            }
+        }
+        if (!done) {
+            return CDDP_OK;
+        }
+        if (bucket->end_ns == 0) {
+            bucket->end_ns = cddpi_now_ns();
+        }
+        ddp->seen++;
+    }
+    return CDDP_OK;
+}
+
+/* The group has ended, and with it all buckets that were started, if not now then at once: the
+ * thread that runs them says first that the group has ended. */
+static cddp_status await_failed_bucket(cddp_ddp *ddp)
+{
+    if (cddpi_device_is_async(ddp->device)) {
+        return cddpi_group_healthy(ddp->group);
+    }
+    for (size_t b = ddp->seen; b < ddp->next_bucket; b++) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work, 0) : CDDP_OK;
+
+        if (status != CDDP_OK) {
+            return cddpi_bucket_failed(bucket, status);
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    cddp_status earlier = status == CDDP_ERR_CLOSED ? await_failed_bucket(ddp) : CDDP_OK;
+
+    return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
+}
+
+cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
+{
+    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
+           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
+        cddp_status status;
+
+        bucket->start_ns = cddpi_now_ns();
+        ddp->arrival_ns = bucket->start_ns;
+        status = cddpi_timing_bucket_start(bucket);
+        if (status == CDDP_OK) {
+            status = cddpi_bucket_advance(bucket);
+        }
+        if (status != CDDP_OK) {
+            ddp->next_bucket--;
+            return cddpi_ddp_not_started(ddp, status);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status find_slot(const cddp_ddp *ddp, size_t index, struct cddpi_ddp_slot **out)
+{
+    if (index >= ddp->param_count) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: gradient %zu is ready, but there are only %zu",
+                          index, ddp->param_count);
+    }
+    if (ddp->params[index].slot == UINT32_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: gradient %zu is ready, but parameter %zu (%.200s) is frozen", index,
+                          index, ddp->params[index].name);
+    }
+    *out = &ddp->slots[ddp->params[index].slot];
+    return CDDP_OK;
+}
+
+static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = cddpi_fail(
+        CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in backward %llu",
+        index, ddp->params[index].name, (unsigned long long)ddp->backward);
+
+    /* its bucket may have been started, so the sum is wrong: all ranks must learn of it */
+    return ddp->step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
+}
+
+/* A gradient is ready: start what it completes. Of one in several buckets each part goes as soon as
+ * it is copied, while the next is. */
+static cddp_status complete(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot)
+{
+    size_t index = (size_t)(slot - ddp->slots);
+    struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[index]];
+    cddp_status status = CDDP_OK;
+
+    for (uint32_t p = 0; p < ddp->layout.plan->parts_of[index] && status == CDDP_OK; p++) {
+        size_t first;
+        size_t bytes = cddpi_bucket_part_of(&bucket[p], slot, &first);
+
+        if (slot->copied) {
+            status = cddpi_ddp_copy(ddp, slot->slice + first, (char *)slot->grad + first, bytes);
+        }
+        bucket[p].missing--;
+        if (status == CDDP_OK) {
+            status = cddpi_ddp_start_buckets(ddp);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns)
+{
+    ddp->in_backward = true;
+    ddp->begin_ns = now_ns;
+    cddpi_ddp_trace_begin(ddp);
+    return cddpi_timing_begin(ddp);
+}
+
+/* Let what was started move on, and look at it. */
+static cddp_status move_on(cddp_ddp *ddp)
+{
+    cddpi_group_poll(ddp->group);
+    return look(ddp);
+}
+
+/* Gradient @p index, which exists, is ready. */
+static cddp_status take_ready(cddp_ddp *ddp, size_t index)
+{
+    struct cddpi_ddp_slot *slot = &ddp->slots[ddp->params[index].slot];
+
+    slot->ready = true;
+    slot->used = true;
+    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
+    if (ddp->rebuild_due && ddp->chooses_sizes) {
+        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
+    }
+    return ddp->step.no_sync ? CDDP_OK : complete(ddp, slot);
+}
+
+/* All those of [first, first + count) that are not frozen are ready; they were checked. */
+static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = ddp->in_backward ? CDDP_OK : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
+
+    for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
+        if (ddp->params[i].slot != UINT32_MAX) {
+            status = take_ready(ddp, i);
+        }
+    }
+    if (status == CDDP_OK && !ddp->step.no_sync) {
+        status = move_on(ddp);
+    }
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
+{
+    struct cddpi_ddp_slot *slot = NULL;
+    cddp_status status;
+
+    status = cddpi_ddp_usable(ddp);
+    if (status == CDDP_OK) {
+        status = find_slot(ddp, index, &slot);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
+}
+
+static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (first > ddp->param_count || count > ddp->param_count - first) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: %zu gradients from %zu on are ready, but there are only %zu", count,
+                          first, ddp->param_count);
+    }
+    for (size_t i = first; i < first + count; i++) {
+        if (ddp->params[i].slot != UINT32_MAX && ddp->slots[ddp->params[i].slot].ready) {
+            return ready_twice(ddp, i);
+        }
+    }
+    return count > 0 ? take_all_ready(ddp, first, count) : CDDP_OK;
+}
+
+static cddp_status progress(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_usable(ddp);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = move_on(ddp);
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grad_ready");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grad_ready(ddp, index)) : status;
+}
+
+cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grads_ready");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grads_ready(ddp, first, count)) : status;
+}
+
+cddp_status cddp_ddp_progress(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_ddp_enter(ddp, "ddp_progress");
+
+    return status == CDDP_OK ? cddpi_ddp_leave(ddp, progress(ddp)) : status;
+}

@@ -1,0 +1,269 @@
+/* register.c - owns what a rank alone can see of the parameters and buffers that it was given: that
+ * they are well formed, each one's place, and the order in which gradients are declared to come. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "ddp/manifest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+cddp_status cddpi_ddp_no_memory(size_t count)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to register %zu parameters", count);
+}
+
+/* Loops over elements read and write whole ones, so C wants each at a multiple of its size. */
+static cddp_status check_alignment(const char *what, size_t index, const cddp_param *tensor,
+                                   const char *part, const void *memory)
+{
+    size_t element = cddp_type_bytes(tensor->type);
+
+    if ((uintptr_t)memory % element != 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: the %s of %s %zu (%.200s) lies at %p, which is not a multiple of "
+                          "the %zu bytes of %s",
+                          part, what, index, tensor->name, memory, element,
+                          cddp_type_name(tensor->type));
+    }
+    return CDDP_OK;
+}
+
+/* The number of elements, or a failure that names @p what ("parameter", "buffer") and @p index. */
+static cddp_status check_tensor(const char *what, size_t index, const cddp_param *tensor,
+                                size_t *out_count)
+{
+    size_t element = cddp_type_bytes(tensor->type);
+    size_t count = 1;
+
+    if (tensor->name == NULL || tensor->name[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu has no name", what, index);
+    }
+    if (tensor->dims < 0 || tensor->dims > CDDP_MAX_DIMS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s) has %d dimensions", what, index,
+                          tensor->name, tensor->dims);
+    }
+    if (element == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s) has an unknown type %d", what,
+                          index, tensor->name, (int)tensor->type);
+    }
+    for (int d = 0; d < tensor->dims; d++) {
+        if (tensor->shape[d] < 0 ||
+            __builtin_mul_overflow(count, (size_t)tensor->shape[d], &count) ||
+            count > (size_t)PTRDIFF_MAX / element) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s): dimension %d is %lld", what,
+                              index, tensor->name, d, (long long)tensor->shape[d]);
+        }
+    }
+    if (tensor->data == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %s %zu (%.200s) has no data", what, index,
+                          tensor->name);
+    }
+    *out_count = count;
+    return check_alignment(what, index, tensor, "data", tensor->data);
+}
+
+static cddp_status check_type(size_t index, const cddp_param *param)
+{
+    switch (param->type) {
+    case CDDP_F32:
+    case CDDP_F64:
+    case CDDP_F16:
+    case CDDP_BF16:
+        return check_alignment("parameter", index, param, "gradient", param->grad);
+    default:
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu (%.200s) has the type %s", index,
+                          param->name, cddp_type_name(param->type));
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const char *const *x = a;
+    const char *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+static cddp_status check_unique(const char *what, const cddp_param *tensors, size_t count)
+{
+    const char **names = cddpi_zalloc_array(count + 1, sizeof *names);
+    cddp_status status = CDDP_OK;
+
+    if (names == NULL) {
+        return cddpi_ddp_no_memory(count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        names[i] = tensors[i].name;
+    }
+    qsort(names, count, sizeof *names, by_name);
+    for (size_t i = 1; i < count && status == CDDP_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            status = cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: two %ss have the name %.200s", what,
+                                names[i]);
+        }
+    }
+    cddpi_free(names);
+    return status;
+}
+
+/* Check the buffers, and keep what later broadcasts need. */
+static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, size_t count)
+{
+    if (buffers == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu buffers at NULL", count);
+    }
+    ddp->buffers = cddpi_zalloc_array(count, sizeof *ddp->buffers);
+    if (ddp->buffers == NULL) {
+        return cddpi_ddp_no_memory(count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct cddpi_param *buffer = &ddp->buffers[i];
+        cddp_status status = check_tensor("buffer", i, &buffers[i], &buffer->count);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        buffer->name = cddpi_strdup(buffers[i].name);
+        if (buffer->name == NULL) {
+            return cddpi_ddp_no_memory(count);
+        }
+        buffer->data = buffers[i].data;
+        buffer->type = buffers[i].type;
+        buffer->slot = UINT32_MAX;
+        ddp->buffer_count++;
+    }
+    return check_unique("buffer", buffers, count);
+}
+
+static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
+{
+    ddp->params = cddpi_zalloc_array(count, sizeof *ddp->params);
+    ddp->slots = cddpi_zalloc_array(count, sizeof *ddp->slots);
+    ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
+    ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
+    ddp->ready_s = cddpi_zalloc_array(count, sizeof *ddp->ready_s);
+    ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
+    ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
+    if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
+        ddp->arrivals == NULL || ddp->ready_s == NULL || ddp->used_map == NULL ||
+        ddp->step_statuses == NULL) {
+        return cddpi_ddp_no_memory(count);
+    }
+    ddp->param_count = count;
+    return CDDP_OK;
+}
+
+static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_t index)
+{
+    const cddp_param *from = &params[index];
+    struct cddpi_param *param = &ddp->params[index];
+    struct cddpi_ddp_slot *slot = &ddp->slots[ddp->slot_count];
+    cddp_status status = check_tensor("parameter", index, from, &param->count);
+
+    if (status == CDDP_OK) {
+        status = check_type(index, from);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    param->name = cddpi_strdup(from->name);
+    if (param->name == NULL) {
+        return cddpi_ddp_no_memory(ddp->param_count);
+    }
+    param->data = param->home = from->data;
+    param->type = from->type;
+    param->slot = UINT32_MAX;
+    if (from->frozen) {
+        return CDDP_OK;
+    }
+    param->slot = (uint32_t)ddp->slot_count;
+    slot->param = (uint32_t)index;
+    slot->bytes = param->count * cddp_type_bytes(param->type);
+    slot->grad = from->grad;
+    slot->owned = from->grad == NULL;
+    slot->copied = from->grad != NULL && ddp->flat == NULL && !ddp->in_place;
+    ddp->tensors[ddp->slot_count].bytes = slot->bytes;
+    ddp->tensors[ddp->slot_count].type = param->type;
+    ddp->slot_count++;
+    return CDDP_OK;
+}
+
+static cddp_status register_params(cddp_ddp *ddp, const cddp_param *params, size_t count)
+{
+    cddp_status status;
+
+    if (params == NULL || count == 0 || count >= UINT32_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu parameters at %p", count,
+                          (const void *)params);
+    }
+    status = alloc_params(ddp, count);
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = register_param(ddp, params, i);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (ddp->slot_count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: all %zu parameters are frozen", count);
+    }
+    return check_unique("parameter", params, count);
+}
+
+/* Check that the caller's block is laid out as the plan assumes. */
+static cddp_status check_flat(const cddp_ddp *ddp)
+{
+    const unsigned char *expected = ddp->flat;
+
+    for (size_t s = 0; s < ddp->slot_count && ddp->flat != NULL; s++) {
+        const struct cddpi_ddp_slot *slot = &ddp->slots[s];
+        const struct cddpi_param *param = &ddp->params[slot->param];
+
+        if (param->type != ddp->tensors[0].type) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "ddp: flat_grads: parameter %u (%.200s) is %s, those before are %s",
+                              slot->param, param->name, cddp_type_name(param->type),
+                              cddp_type_name(ddp->tensors[0].type));
+        }
+        if (slot->grad != expected) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "ddp: flat_grads: the gradient of parameter %u (%.200s) is not at "
+                              "byte %td of the block",
+                              slot->param, param->name, expected - ddp->flat);
+        }
+        expected += slot->bytes;
+    }
+    return CDDP_OK;
+}
+
+/* Translate the caller's order, which names parameters, to the plan's, which names slots. */
+static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
+{
+    for (size_t i = 0; i < ddp->slot_count && ready_order != NULL; i++) {
+        uint32_t param = ready_order[i];
+
+        if (param >= ddp->param_count || ddp->params[param].slot == UINT32_MAX) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: ready_order: entry %zu is %u, which is %s",
+                              i, param,
+                              param >= ddp->param_count ? "no parameter" : "a frozen parameter");
+        }
+        ddp->arrivals[i] = ddp->params[param].slot; /* borrowed until the first backward */
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_register(cddp_ddp *ddp, const struct cddpi_manifest *model)
+{
+    cddp_status status = register_params(ddp, model->params, model->param_count);
+
+    if (status == CDDP_OK) {
+        status = register_buffers(ddp, model->buffers, model->buffer_count);
+    }
+    if (status == CDDP_OK) {
+        status = check_flat(ddp);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_ddp_check_memory(ddp, model->options->shard);
+    }
+    return status == CDDP_OK ? read_order(ddp, model->options->ready_order) : status;
+}

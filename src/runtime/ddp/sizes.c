@@ -1,0 +1,294 @@
+/* sizes.c - owns the choice of bucket sizes: it makes plans of many sizes, and foretells of each
+ * when communication would end. */
+#include "ddp/sizes.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEAST_SHIFT = 16, MOST_SHIFT = 26, SCENARIOS = 5 };
+
+/* Backward takes so many times what all communication does, where that is not known. */
+static const double durations[SCENARIOS] = {0, 0.5, 1, 2, 8};
+
+/* What is as good as the best: this part of the tail more, and this time. Less is in a link's
+ * noise. */
+static const double worth = 0.01, worth_s = 100e-6;
+
+/* A bucket costs more than its all_reduce alone: those who slept since the last one are woken. */
+static const double wake_s = 50e-6;
+
+struct sizes_search {
+    const struct cddpi_bucket_question *question;
+    int scenarios;
+    double *ready_s; /* by scenario, and tensor */
+    struct cddpi_bucket_plan_rule rule, found;
+    double tails[SCENARIOS]; /* of the rule */
+    double least[SCENARIOS]; /* of all that were tried */
+
+    /* a stage tries its rules twice: for the least loss, and for the first that is as good */
+    bool finds;
+    bool is_settled;
+    double least_loss, margin;
+};
+
+static double sent_bytes(const struct cddpi_bucket_question *question,
+                         const struct cddpi_bucket_plan_bucket *bucket)
+{
+    return (double)bucket->bytes * (bucket->type == CDDP_F32 ? question->sent : 1);
+}
+
+/* When the last gradient of bucket @p b is ready. */
+static double ready_of(const struct cddpi_bucket_plan *plan, size_t b, const double *ready_s)
+{
+    const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+    double ready = 0;
+
+    for (size_t i = bucket->first; i < bucket->first + bucket->count; i++) {
+        ready = fmax(ready, ready_s[plan->members[i]]);
+    }
+    return ready;
+}
+
+double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
+                                const struct cddpi_bucket_plan *plan, const double *ready_s)
+{
+    double ready = 0;    /* all gradients of the buckets so far */
+    double prepared = 0; /* and the processor has done its work on them before they are sent */
+    double free = 0;     /* the link has sent what it was given */
+    double done;         /* the processor has done its work behind that */
+    double last = 0;
+    double work;
+
+    for (size_t t = 0; t < plan->tensor_count; t++) {
+        last = fmax(last, ready_s[t]);
+    }
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        prepared = fmax(prepared, ready_of(plan, b, ready_s)) +
+                   (double)plan->buckets[b].bytes * question->worked_s;
+    }
+    done = prepared; /* nothing is waited for before */
+    prepared = 0;
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+
+        work = (double)bucket->bytes * question->worked_s;
+        ready = fmax(ready, ready_of(plan, b, ready_s));
+        prepared = fmax(prepared, ready) + work;
+        free = fmax(free, prepared) + wake_s +
+               cddpi_link_all_reduce_s(question->link, sent_bytes(question, bucket));
+        done = fmax(done, free) + work;
+    }
+    return done - last;
+}
+
+/* Note what @p rule would do. */
+static cddp_status look(struct sizes_search *search, const struct cddpi_bucket_plan_rule *rule,
+                        double *out_tails)
+{
+    const struct cddpi_bucket_question *question = search->question;
+    struct cddpi_bucket_plan *plan = NULL;
+    cddp_status status = cddpi_bucket_plan_make(question->tensors, question->count, rule, &plan);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (int s = 0; s < search->scenarios; s++) {
+        out_tails[s] = cddpi_bucket_plan_tail_s(question, plan,
+                                                search->ready_s + (size_t)s * question->count);
+        search->least[s] = fmin(search->least[s], out_tails[s]);
+    }
+    cddpi_bucket_plan_destroy(plan);
+    return CDDP_OK;
+}
+
+/* The most that @p tails lose to the best in any scenario, or, where arrivals are known, the tail.
+ */
+static double loss(const struct sizes_search *search, const double *tails)
+{
+    double most = 0;
+
+    for (int s = 0; s < search->scenarios; s++) {
+        most = fmax(most, search->scenarios == 1 ? tails[s] : tails[s] - search->least[s]);
+    }
+    return most;
+}
+
+static double tail_of(const struct sizes_search *search, const double *tails)
+{
+    double most = 0;
+
+    for (int s = 0; s < search->scenarios; s++) {
+        most = fmax(most, tails[s]);
+    }
+    return most;
+}
+
+static cddp_status try(struct sizes_search *search, struct cddpi_bucket_plan_rule rule)
+{
+    double tails[SCENARIOS];
+    cddp_status status = search->is_settled ? CDDP_OK : look(search, &rule, tails);
+
+    if (status != CDDP_OK || search->is_settled) {
+        return status;
+    }
+    if (search->finds) {
+        search->least_loss = fmin(search->least_loss, loss(search, tails));
+    } else if (loss(search, tails) <= search->least_loss + search->margin) {
+        search->found = rule;
+        memcpy(search->tails, tails, sizeof tails);
+        search->is_settled = true;
+    }
+    return CDDP_OK;
+}
+
+/* Take the rule of @p stage that is best, or the present one if that is as good. */
+static cddp_status run(struct sizes_search *search,
+                       cddp_status (*stage)(struct sizes_search *search))
+{
+    cddp_status status;
+
+    search->margin = worth * tail_of(search, search->tails) + worth_s;
+    search->least_loss = loss(search, search->tails);
+    search->found = search->rule;
+    search->is_settled = false;
+    search->finds = true;
+    status = stage(search);
+    search->finds = false;
+    search->is_settled = loss(search, search->tails) <= search->least_loss + search->margin;
+    if (status == CDDP_OK) {
+        status = stage(search);
+    }
+    search->rule = search->found;
+    return status;
+}
+
+/* Large sizes first: of what is equal they stay. */
+static cddp_status try_sizes(struct sizes_search *search)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+        struct cddpi_bucket_plan_rule rule = search->rule;
+
+        rule.bucket_bytes = (size_t)1 << shift;
+        rule.first_bytes = rule.bucket_bytes < search->question->rule.first_bytes
+                               ? rule.bucket_bytes
+                               : search->question->rule.first_bytes;
+        rule.large_bytes = 0;
+        status = try(search, rule);
+        rule.large_bytes = rule.bucket_bytes;
+        status = status == CDDP_OK ? try(search, rule) : status;
+    }
+    return status;
+}
+
+static cddp_status try_first(struct sizes_search *search)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+        struct cddpi_bucket_plan_rule rule = search->rule;
+
+        rule.first_bytes = (size_t)1 << shift;
+        status = try(search, rule);
+    }
+    return status;
+}
+
+static cddp_status try_parts(struct sizes_search *search)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+        struct cddpi_bucket_plan_rule rule = search->rule;
+
+        rule.part_bytes = (size_t)1 << shift;
+        rule.large_bytes = 2 * rule.part_bytes;
+        if (search->rule.large_bytes > rule.part_bytes) {
+            rule.large_bytes = search->rule.large_bytes;
+        }
+        status = try(search, rule);
+    }
+    return status;
+}
+
+/* Begin with the usual sizes, and go on to others. */
+static cddp_status try_all(struct sizes_search *search, double *out_usual)
+{
+    cddp_status status;
+
+    search->rule = search->question->rule;
+    status = look(search, &search->rule, search->tails);
+    memcpy(out_usual, search->tails, sizeof search->tails);
+    if (status == CDDP_OK) {
+        status = run(search, try_sizes);
+    }
+    if (status == CDDP_OK) {
+        status = run(search, try_first);
+    }
+    return status == CDDP_OK && search->question->may_split ? run(search, try_parts) : status;
+}
+
+/* When gradients are ready in each scenario: as measured, or by their bytes in backward's order. */
+static void set_arrivals(struct sizes_search *search)
+{
+    const struct cddpi_bucket_question *question = search->question;
+    double all = 0;
+    double so_far = 0;
+    double whole_s;
+
+    for (size_t t = 0; t < question->count; t++) {
+        all += (double)question->tensors[t].bytes;
+    }
+    whole_s = cddpi_link_all_reduce_s(question->link, all * question->sent);
+    for (size_t i = 0; i < question->count; i++) {
+        size_t t = question->rule.order != NULL ? question->rule.order[i] : question->count - 1 - i;
+
+        if (t >= question->count) {
+            return; /* the plan says what is wrong with the order */
+        }
+        so_far += (double)question->tensors[t].bytes;
+        for (int s = 0; s < search->scenarios; s++) {
+            search->ready_s[(size_t)s * question->count + t] = question->ready_s != NULL
+                                                                   ? question->ready_s[t]
+                                                                   : durations[s] * whole_s *
+                                                                         so_far / fmax(all, 1);
+        }
+    }
+}
+
+cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *question,
+                                      struct cddpi_bucket_sizes *out)
+{
+    struct sizes_search search = {.question = question,
+                                  .scenarios = question->ready_s != NULL ? 1 : SCENARIOS,
+                                  .rule = question->rule,
+                                  .least = {INFINITY, INFINITY, INFINITY, INFINITY, INFINITY}};
+    double usual[SCENARIOS];
+    cddp_status status;
+
+    search.ready_s = cddpi_zalloc_array((size_t)search.scenarios * question->count + 1,
+                                        sizeof *search.ready_s);
+    if (search.ready_s == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to choose bucket sizes");
+    }
+    set_arrivals(&search);
+    status = CDDP_OK;
+    /* the first time through shows what is the best in each scenario */
+    for (int pass = 0; pass < 2 && status == CDDP_OK; pass++) {
+        status = try_all(&search, usual);
+    }
+    if (status == CDDP_OK) {
+        *out = (struct cddpi_bucket_sizes){.first_bytes = search.rule.first_bytes,
+                                           .bucket_bytes = search.rule.bucket_bytes,
+                                           .large_bytes = search.rule.large_bytes,
+                                           .part_bytes = search.rule.part_bytes,
+                                           .tail_s = tail_of(&search, search.tails),
+                                           .usual_tail_s = tail_of(&search, usual)};
+    }
+    cddpi_free(search.ready_s);
+    return status;
+}

@@ -1,0 +1,201 @@
+/* step_status.c - owns the small exchange that ends each synchronised step: every rank learns in
+ * this very step whether all of them did it, who was late, and what went wrong elsewhere. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "group/join/group_agree.h"
+
+enum { MOST_REASONS = 3 };
+
+static uint32_t own_flags(const cddp_ddp *ddp)
+{
+    uint32_t flags = 0;
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        if (ddp->slots[s].zero_filled) {
+            flags |= CDDPI_STEP_ZERO_FILLED;
+        }
+    }
+    if (ddp->arrival_count == ddp->slot_count) {
+        flags |= CDDPI_STEP_ORDER_KNOWN;
+    }
+    if (ddp->step.sum != 0) {
+        flags |= CDDPI_STEP_SUM;
+    }
+    if (ddp->joined) {
+        flags |= CDDPI_STEP_JOINED;
+    }
+    return flags;
+}
+
+cddp_status cddpi_step_status_start(cddp_ddp *ddp)
+{
+    struct cddpi_step_status *own = &ddp->step_statuses[ddp->rank];
+    cddp_status status;
+
+    own->status = ddp->pending_failure.status;
+    own->flags = own_flags(ddp);
+    own->backward = ddp->backward;
+    own->weight = ddp->step.weight;
+    if (cddpi_device_is_async(ddp->device)) {
+        own->arrival_ns = -(int64_t)ddp->stats.exposed_ns;
+        own->wait_ns = (int64_t)ddp->times_known;
+    } else {
+        own->arrival_ns = ddp->arrival_ns - ddp->clock_origin_ns;
+        own->wait_ns = ddp->wait_ns - ddp->clock_origin_ns;
+    }
+    if (ddp->in_place && !cddpi_device_is_async(ddp->device)) { /* one rank knows all there is */
+        status = cddpi_group_usable(ddp->group);
+    } else {
+        status = cddp_all_gather(ddp->group, own, ddp->step_statuses, sizeof *own, CDDP_U8,
+                                 &ddp->step_status_work);
+    }
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
+}
+
+/* Compare the ranks' numbers of the backward: a rank that left out or added a no_sync backward
+ * would pair one step with another. */
+static cddp_status check_backward(const cddp_ddp *ddp)
+{
+    int first = -1; /* that has a backward of its own */
+
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        if ((ddp->step_statuses[rank].flags & CDDPI_STEP_JOINED) != 0) {
+            continue;
+        }
+        first = first < 0 ? rank : first;
+        if (ddp->step_statuses[rank].backward != ddp->step_statuses[first].backward) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "ranks disagree about no_sync: rank %d synchronised its backward "
+                              "%llu, rank %d its backward %llu",
+                              first, (unsigned long long)ddp->step_statuses[first].backward, rank,
+                              (unsigned long long)ddp->step_statuses[rank].backward);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Compare how the ranks weight the step, also where no bucket's reduction compares it. */
+static cddp_status check_weights(const cddp_ddp *ddp)
+{
+    uint32_t sum = ddp->step_statuses[0].flags & CDDPI_STEP_SUM;
+    bool any = sum != 0 || ddp->step_statuses[0].weight != 0;
+
+    for (int rank = 1; rank < ddp->world_size; rank++) {
+        if ((ddp->step_statuses[rank].flags & CDDPI_STEP_SUM) != sum) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "ranks disagree about backward %llu: rank %d adds gradients up, rank "
+                              "%d takes their mean",
+                              (unsigned long long)ddp->backward, sum != 0 ? 0 : rank,
+                              sum != 0 ? rank : 0);
+        }
+        if (sum != 0) {
+            continue;
+        }
+        any = any || ddp->step_statuses[rank].weight != 0;
+        if ((ddp->step_statuses[rank].weight < 0) != (ddp->step_statuses[0].weight < 0)) {
+            return cddpi_fail(CDDP_ERR_MISMATCH,
+                              "ranks disagree about the weight of backward %llu: it is %g on rank "
+                              "0, %g on rank %d",
+                              (unsigned long long)ddp->backward, ddp->step_statuses[0].weight,
+                              ddp->step_statuses[rank].weight, rank);
+        }
+    }
+    if (!any && !ddp->all_joined) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "the weight of backward %llu is 0 on every rank: nothing was "
+                          "contributed, so there is no mean",
+                          (unsigned long long)ddp->backward);
+    }
+    return CDDP_OK;
+}
+
+/* If some rank failed, exchange the failures: only then do they cost an exchange. */
+static cddp_status check_status(cddp_ddp *ddp)
+{
+    bool failed = false;
+    cddp_status status;
+
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        failed = failed || ddp->step_statuses[rank].status != CDDP_OK;
+    }
+    if (!failed) {
+        return CDDP_OK;
+    }
+    status = cddpi_agree_on_failure(ddp->group, &ddp->pending_failure, MOST_REASONS);
+    ddp->reported = true;
+    return status;
+}
+
+static int find_slowest(const cddp_ddp *ddp)
+{
+    int slowest = 0;
+
+    for (int rank = 1; rank < ddp->world_size; rank++) {
+        if (ddp->step_statuses[rank].arrival_ns > ddp->step_statuses[slowest].arrival_ns) {
+            slowest = rank;
+        }
+    }
+    return ddp->world_size > 1 ? slowest : -1;
+}
+
+/* Tell apart, in what this rank waited, what it waited for others. */
+static void split_wait(cddp_ddp *ddp)
+{
+    const struct cddpi_step_status *own = &ddp->step_statuses[ddp->rank];
+    const struct cddpi_step_status *slowest =
+        &ddp->step_statuses[ddp->world_size > 1 ? ddp->stats.slowest_rank : 0];
+
+    ddp->peers_ns = 0;
+    if (!cddpi_device_is_async(ddp->device)) {
+        for (int rank = 0; rank < ddp->world_size; rank++) {
+            int64_t later = ddp->step_statuses[rank].wait_ns - own->wait_ns;
+
+            ddp->peers_ns = later > ddp->peers_ns ? later : ddp->peers_ns;
+        }
+        return;
+    }
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        if (ddp->step_statuses[rank].wait_ns != own->wait_ns) {
+            return; /* they know the times of different steps */
+        }
+    }
+    if ((uint64_t)own->wait_ns == ddp->split_steps) {
+        return; /* that step was split before */
+    }
+    ddp->split_steps = (uint64_t)own->wait_ns;
+    ddp->stats.transfer_ns = (uint64_t)-slowest->arrival_ns;
+    ddp->stats.peer_wait_ns = (uint64_t)(slowest->arrival_ns - own->arrival_ns);
+    ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
+    ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
+}
+
+cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
+{
+    cddp_status status = CDDP_OK;
+
+    if (ddp->step_status_work != NULL) {
+        status = cddp_work_wait(ddp->step_status_work, 0);
+    }
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
+                                 (unsigned long long)ddp->backward);
+    }
+    cddp_work_destroy(ddp->step_status_work);
+    ddp->step_status_work = NULL;
+    ddp->stats.slowest_rank = find_slowest(ddp);
+    split_wait(ddp);
+    if (!ddp->one_machine) {
+        ddp->clock_origin_ns = cddpi_now_ns();
+    }
+    status = check_backward(ddp);
+    cddpi_ddp_read_joined(ddp);
+    if (status == CDDP_OK) {
+        status = check_weights(ddp);
+    }
+    if (status == CDDP_OK) {
+        return check_status(ddp);
+    }
+    ddp->reported = true;
+    return status;
+}

@@ -1,0 +1,228 @@
+/* timing.c - owns the times of steps on a device: events of the streams, read once they have
+ * passed, which is at least a step later; nothing here waits. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+#include "group/device/group_device.h"
+
+/* So many steps may be measured and not read yet; a step beyond them is not measured. */
+enum { STEPS = 4 };
+
+struct timing_times {
+    struct cddpi_event *begin;           /* of backward: its first gradient is ready */
+    struct cddpi_event *at_wait;         /* compute begins to wait */
+    struct cddpi_event *after_wait;      /* compute goes on */
+    struct cddpi_event **starts, **ends; /* of buckets */
+    struct cddpi_event *last;            /* of the ends: all others pass before it */
+    struct cddpi_bucket_plan_bucket *planned;
+    size_t capacity; /* buckets */
+    size_t count;    /* buckets of the step that was measured */
+};
+
+struct cddpi_timing {
+    struct timing_times steps[STEPS];
+    unsigned first;   /* the oldest that was not read */
+    unsigned waiting; /* how many were not */
+    bool measuring;   /* the present step is measured, in the place behind them */
+};
+
+static struct timing_times *present(const cddp_ddp *ddp)
+{
+    struct cddpi_timing *timing = ddp->timing;
+
+    if (timing == NULL || !timing->measuring) {
+        return NULL;
+    }
+    return &timing->steps[(timing->first + timing->waiting) % STEPS];
+}
+
+static void release(const cddp_ddp *ddp, struct timing_times *times)
+{
+    const struct cddpi_device_ops *ops = ddp->device->ops;
+
+    ops->event_destroy(ddp->device, times->begin);
+    ops->event_destroy(ddp->device, times->at_wait);
+    ops->event_destroy(ddp->device, times->after_wait);
+    for (size_t b = 0; b < times->capacity; b++) {
+        ops->event_destroy(ddp->device, times->starts[b]);
+        ops->event_destroy(ddp->device, times->ends[b]);
+    }
+    cddpi_free(times->starts);
+    cddpi_free(times->ends);
+    cddpi_free(times->planned);
+    *times = (struct timing_times){0};
+}
+
+static cddp_status make(const cddp_ddp *ddp, struct timing_times *times, size_t buckets)
+{
+    struct cddpi_device *device = ddp->device;
+    cddp_status status;
+
+    release(ddp, times);
+    times->starts = cddpi_zalloc_array(buckets, sizeof(struct cddpi_event *));
+    times->ends = cddpi_zalloc_array(buckets, sizeof(struct cddpi_event *));
+    times->planned = cddpi_zalloc_array(buckets, sizeof *times->planned);
+    if (times->starts == NULL || times->ends == NULL || times->planned == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to measure %zu buckets", buckets);
+    }
+    times->capacity = buckets;
+    status = device->ops->event_create(device, true, &times->begin);
+    if (status == CDDP_OK) {
+        status = device->ops->event_create(device, true, &times->at_wait);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->event_create(device, true, &times->after_wait);
+    }
+    for (size_t b = 0; b < buckets && status == CDDP_OK; b++) {
+        status = device->ops->event_create(device, true, &times->starts[b]);
+        if (status == CDDP_OK) {
+            status = device->ops->event_create(device, true, &times->ends[b]);
+        }
+    }
+    return status;
+}
+
+static cddp_status record(const cddp_ddp *ddp, struct cddpi_event *event, enum cddpi_stream stream)
+{
+    return ddp->device->ops->record(ddp->device, event, stream);
+}
+
+cddp_status cddpi_timing_begin(cddp_ddp *ddp)
+{
+    struct timing_times *times;
+    size_t buckets = ddp->layout.plan->bucket_count;
+    cddp_status status = CDDP_OK;
+
+    if (!cddpi_device_is_async(ddp->device)) {
+        return CDDP_OK;
+    }
+    if (ddp->timing == NULL) {
+        ddp->timing = cddpi_zalloc(sizeof *ddp->timing);
+        if (ddp->timing == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to measure steps");
+        }
+    }
+    /* what is captured has no times of its own */
+    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->step.no_sync &&
+                             !cddpi_group_is_capturing(ddp->group);
+    times = present(ddp);
+    if (times == NULL) {
+        return CDDP_OK;
+    }
+    if (times->capacity < buckets) {
+        status = make(ddp, times, buckets);
+    }
+    times->count = buckets;
+    return status == CDDP_OK ? record(ddp, times->begin, CDDPI_STREAM_COMPUTE) : status;
+}
+
+cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket)
+{
+    struct timing_times *times = present(bucket->ddp);
+
+    if (times == NULL) {
+        return CDDP_OK;
+    }
+    times->planned[bucket->index] = bucket->ddp->layout.plan->buckets[bucket->index];
+    return record(bucket->ddp, times->starts[bucket->index], CDDPI_STREAM_COMPUTE);
+}
+
+cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
+{
+    struct timing_times *times = present(bucket->ddp);
+
+    if (times == NULL) {
+        return CDDP_OK;
+    }
+    times->last = times->ends[bucket->index];
+    /* what stays in place is done in the compute stream, where it began */
+    return record(bucket->ddp, times->last,
+                  bucket->ddp->in_place ? CDDPI_STREAM_COMPUTE : CDDPI_STREAM_COMM);
+}
+
+cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point)
+{
+    struct timing_times *times = present(ddp);
+    cddp_status status;
+
+    if (times == NULL) {
+        return CDDP_OK;
+    }
+    status = record(ddp, point == CDDPI_AT_WAIT ? times->at_wait : times->after_wait,
+                    CDDPI_STREAM_COMPUTE);
+    if (point == CDDPI_AFTER_WAIT) {
+        ddp->timing->measuring = false;
+        ddp->timing->waiting++;
+    }
+    return status;
+}
+
+/* Nanoseconds from @p from to @p to, or 0 if that came first: streams are not ordered. */
+static cddp_status between(const cddp_ddp *ddp, struct cddpi_event *from, struct cddpi_event *to,
+                           uint64_t *out_ns)
+{
+    float ms = 0;
+    cddp_status status = ddp->device->ops->elapsed(ddp->device, from, to, &ms);
+
+    *out_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+    return status;
+}
+
+static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
+{
+    uint64_t first = UINT64_MAX;
+    uint64_t last = 0;
+    cddp_status status = between(ddp, times->at_wait, times->after_wait, &ddp->stats.exposed_ns);
+
+    ddp->stats.bytes = 0;
+    for (size_t b = 0; b < times->count && status == CDDP_OK; b++) {
+        cddp_bucket_stats *stats = &ddp->bucket_stats[b];
+
+        stats->bytes = times->planned[b].payload;
+        stats->params = times->planned[b].count;
+        status = between(ddp, times->begin, times->starts[b], &stats->start_ns);
+        if (status == CDDP_OK) {
+            status = between(ddp, times->begin, times->ends[b], &stats->end_ns);
+        }
+        ddp->stats.bytes += stats->bytes;
+        first = stats->start_ns < first ? stats->start_ns : first;
+        last = stats->end_ns > last ? stats->end_ns : last;
+    }
+    ddp->stats.buckets = times->count;
+    ddp->stats.comm_ns = last > first ? last - first : 0;
+    ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
+    ddp->times_known++;
+    return status;
+}
+
+cddp_status cddpi_timing_read(cddp_ddp *ddp)
+{
+    struct cddpi_timing *timing = ddp->timing;
+    cddp_status status = CDDP_OK;
+
+    while (timing != NULL && timing->waiting > 0 && status == CDDP_OK) {
+        struct timing_times *times = &timing->steps[timing->first];
+        bool done = false;
+
+        status = ddp->device->ops->query(ddp->device, times->after_wait, &done);
+        if (status == CDDP_OK && done) {
+            status = ddp->device->ops->query(ddp->device, times->last, &done);
+        }
+        if (status != CDDP_OK || !done) {
+            return status;
+        }
+        status = read_step(ddp, times);
+        timing->first = (timing->first + 1) % STEPS;
+        timing->waiting--;
+    }
+    return status;
+}
+
+void cddpi_timing_release(cddp_ddp *ddp)
+{
+    for (int i = 0; ddp->timing != NULL && i < STEPS; i++) {
+        release(ddp, &ddp->timing->steps[i]);
+    }
+    cddpi_free(ddp->timing);
+    ddp->timing = NULL;
+}

@@ -1,0 +1,166 @@
+/* unused.c - owns what happens to parameters that got no gradient: an error by name, or with
+ * allow_unused a contribution of zero, and their gradient back if no rank used them. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/ddp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_NAMES = 8 };
+
+void cddpi_unused_release(cddp_ddp *ddp)
+{
+    ddp->device->ops->release(ddp->device, ddp->backup);
+    ddp->backup = NULL;
+}
+
+/* Make room for the gradients that zero-filling overwrites. */
+static cddp_status reserve_backup(cddp_ddp *ddp)
+{
+    size_t bytes = 0;
+    void *memory;
+    cddp_status status;
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        struct cddpi_ddp_slot *slot = &ddp->slots[s];
+
+        if (!slot->used && !slot->copied) {
+            slot->backup = bytes;
+            bytes += slot->bytes;
+        }
+    }
+    if (bytes <= ddp->backup_bytes) {
+        return CDDP_OK;
+    }
+    status = ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_unused_release(ddp);
+    ddp->backup = memory;
+    ddp->backup_bytes = bytes;
+    return CDDP_OK;
+}
+
+static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_ddp_slot *slot)
+{
+    cddp_status status = CDDP_OK;
+
+    if (!slot->copied) {
+        status = cddpi_ddp_copy(ddp, ddp->backup + slot->backup, slot->slice, slot->bytes);
+    }
+    slot->zero_filled = true;
+    return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
+}
+
+static cddp_status restore(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used_somewhere)
+{
+    slot->zero_filled = false;
+    if (!used_somewhere && !slot->copied) {
+        return cddpi_ddp_copy(ddp, slot->slice, ddp->backup + slot->backup, slot->bytes);
+    }
+    if (used_somewhere && slot->copied) {
+        return cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
+    }
+    return CDDP_OK;
+}
+
+static size_t count_unused(const cddp_ddp *ddp)
+{
+    size_t unused = 0;
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        unused += !ddp->slots[s].used;
+    }
+    return unused;
+}
+
+/* "2 of 10 parameters got no gradient ...: 3 (fc2.weight), 4 (fc2.bias); ..." */
+static void report_unused(cddp_ddp *ddp, size_t unused)
+{
+    char names[512];
+    size_t length = 0;
+    size_t named = 0;
+
+    for (size_t s = 0; s < ddp->slot_count && named < MOST_NAMES; s++) {
+        uint32_t param = ddp->slots[s].param;
+
+        if (ddp->slots[s].used) {
+            continue;
+        }
+        length += (size_t)snprintf(names + length, sizeof names - length, "%sparameter %u (%.40s)",
+                                   named++ > 0 ? ", " : "", param, ddp->params[param].name);
+    }
+    if (unused > named) {
+        snprintf(names + length, sizeof names - length, " and %zu more", unused - named);
+    }
+    (void)cddpi_ddp_set_pending(
+        ddp, cddpi_fail(CDDP_ERR_STATE,
+                        "%zu of %zu parameters got no gradient in backward %llu: %s (if that "
+                        "is meant, create with allow_unused)",
+                        unused, ddp->slot_count, (unsigned long long)ddp->backward, names));
+}
+
+void cddpi_unused_complete(cddp_ddp *ddp)
+{
+    size_t unused = count_unused(ddp);
+    bool zero_filling = unused > 0 && ddp->allow_unused;
+
+    if (zero_filling && reserve_backup(ddp) != CDDP_OK) {
+        (void)cddpi_ddp_set_pending(ddp, CDDP_ERR_NO_MEMORY);
+        zero_filling = false;
+    }
+    /* a rank of weight 0 had no samples, so it may have had no backward */
+    if (unused > 0 && !ddp->allow_unused && ddp->step.weight != 0 && !ddp->joined) {
+        report_unused(ddp, unused);
+    }
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        struct cddpi_ddp_slot *slot = &ddp->slots[s];
+        cddp_status status = CDDP_OK;
+
+        if (slot->ready) {
+            continue;
+        }
+        if (slot->used && slot->copied) { /* no_sync backward passes have accumulated it */
+            status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
+        } else if (!slot->used && zero_filling) {
+            status = zero_fill(ddp, slot);
+        } else if (ddp->joined) { /* it adds nothing to what the others have */
+            status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
+        }
+        if (status != CDDP_OK) {
+            (void)cddpi_ddp_set_pending(ddp, status);
+        }
+        for (uint32_t p = 0; p < ddp->layout.plan->parts_of[s]; p++) {
+            ddp->layout.buckets[ddp->layout.plan->bucket_of[s] + p].missing--;
+        }
+    }
+}
+
+cddp_status cddpi_unused_restore(cddp_ddp *ddp)
+{
+    bool any = false;
+    cddp_status status;
+
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        any = any || (ddp->step_statuses[rank].flags & CDDPI_STEP_ZERO_FILLED) != 0;
+    }
+    if (!any) {
+        return CDDP_OK;
+    }
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        ddp->used_map[s] = ddp->slots[s].used;
+    }
+    status = cddp_all_reduce(ddp->group, ddp->used_map, ddp->used_map, ddp->slot_count, CDDP_U8,
+                             CDDP_OP_MAX, NULL);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: which parameters were used");
+    }
+    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+        if (ddp->slots[s].zero_filled) {
+            status = restore(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,187 @@
+/* cuda_alloc.c - owns device memory and pinned host memory.
+ *
+ * Device memory comes in stream order from a pool of our own, which keeps what was released: after
+ * the first step nothing is asked of the driver any more. The pool is not the device's default one,
+ * so that what others in the process set there does not matter. */
+#include "device/cuda/cuda_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How long an allocation waits for memory that was released and is still used. */
+enum { RECLAIM_MS = 60000 };
+
+cddp_status cuda_pool_open(struct cuda_device *device)
+{
+    struct cddpi_device *base = &device->base;
+    struct cudaMemPoolProps properties;
+    uint64_t all = UINT64_MAX;
+    int supported = 0;
+    cddp_status status = CUDA_CHECK(
+        base, cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, base->index));
+
+    if (status != CDDP_OK || supported == 0) {
+        return status;
+    }
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = base->index;
+    status = CUDA_CHECK(base, cudaMemPoolCreate(&device->pool, &properties));
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(
+            base, cudaMemPoolSetAttribute(device->pool, cudaMemPoolAttrReleaseThreshold, &all));
+    }
+    return status;
+}
+
+cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory *out)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    uint64_t reserved = 0;
+    uint64_t used = 0;
+    size_t free_bytes;
+    size_t total_bytes;
+    cddp_status status = cuda_enter(device);
+
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaMemGetInfo(&free_bytes, &total_bytes));
+    }
+    if (status == CDDP_OK && self->pool != NULL) {
+        status = CUDA_CHECK(device, cudaMemPoolGetAttribute(
+                                        self->pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    }
+    if (status == CDDP_OK && self->pool != NULL) {
+        status = CUDA_CHECK(
+            device, cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    out->free_bytes = free_bytes + (reserved > used ? reserved - used : 0);
+    out->total_bytes = total_bytes;
+    return CDDP_OK;
+}
+
+static cudaError_t try_alloc(struct cuda_device *device, size_t bytes, void **out)
+{
+    if (device->pool == NULL) {
+        return cudaMalloc(out, bytes);
+    }
+    return cudaMallocFromPoolAsync(out, bytes, device->pool, device->streams[CDDPI_STREAM_COMPUTE]);
+}
+
+static cudaError_t stream_ready(void *stream)
+{
+    return cudaStreamQuery((cudaStream_t)stream);
+}
+
+static cddp_status no_memory(struct cddpi_device *device, size_t bytes, const char *what)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    struct cddpi_device_memory memory = {0, 0};
+    uint64_t used = 0;
+    double mib = 1 << 20;
+
+    (void)cudaGetLastError();
+    (void)cuda_memory(device, &memory);
+    if (self->pool != NULL) {
+        (void)cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    }
+    return cuda_fail(device, CDDP_ERR_NO_MEMORY,
+                     "no memory for %s: %zu bytes (%.1f MiB) were asked for, %.1f of %.1f MiB are "
+                     "free, and this rank holds %.1f MiB",
+                     what, bytes, (double)bytes / mib, (double)memory.free_bytes / mib,
+                     (double)memory.total_bytes / mib, (double)used / mib);
+}
+
+cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *what, void **out)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    size_t asked = bytes > 0 ? bytes : 1;
+    cudaError_t error;
+    cddp_status status = cuda_enter(device);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (self->capture != 0) {
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                         "%s: %zu bytes cannot be allocated while work is captured", what, bytes);
+    }
+    error = try_alloc(self, asked, out);
+    if (error == cudaErrorMemoryAllocation && self->pool != NULL) {
+        /* the pool may have the memory, but in pieces of the wrong sizes */
+        (void)cudaGetLastError();
+        if (cuda_poll(stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
+                cudaSuccess &&
+            cudaMemPoolTrimTo(self->pool, 0) == cudaSuccess) {
+            error = try_alloc(self, asked, out);
+        }
+    }
+    if (error == cudaErrorMemoryAllocation) {
+        return no_memory(device, bytes, what);
+    }
+    return error == cudaSuccess
+               ? CDDP_OK
+               : cuda_failed_call(device, error, "cudaMallocFromPoolAsync", __FILE__, __LINE__);
+}
+
+void cuda_release(struct cddpi_device *device, void *memory)
+{
+    struct cuda_device *self = cuda_device_of(device);
+
+    if (memory == NULL || cuda_enter(device) != CDDP_OK) {
+        return;
+    }
+    /* an error here is one of earlier work, which the next check reports */
+    if (self->pool == NULL) {
+        (void)cudaFree(memory);
+    } else {
+        (void)cudaFreeAsync(memory, self->streams[CDDPI_STREAM_COMPUTE]);
+    }
+}
+
+cddp_status cuda_pin(struct cddpi_device *device, size_t bytes, void **out)
+{
+    cddp_status status = cuda_enter(device);
+    cudaError_t error;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = cudaHostAlloc(out, bytes > 0 ? bytes : 1, cudaHostAllocPortable);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return cuda_fail(device, CDDP_ERR_NO_MEMORY,
+                         "%zu bytes of host memory cannot be pinned: no memory, or more than this "
+                         "process may lock",
+                         bytes);
+    }
+    return error == cudaSuccess
+               ? CDDP_OK
+               : cuda_failed_call(device, error, "cudaHostAlloc", __FILE__, __LINE__);
+}
+
+void cuda_unpin(struct cddpi_device *device, void *memory)
+{
+    if (memory != NULL && cuda_enter(device) == CDDP_OK) {
+        (void)cudaFreeHost(memory);
+    }
+}
+
+bool cuda_owns(const struct cddpi_device *device, const void *memory)
+{
+    struct cudaPointerAttributes attributes;
+
+    /* a new thread would use device 0, and make a context there */
+    if (memory == NULL || cudaSetDevice(device->index) != cudaSuccess) {
+        return false;
+    }
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) &&
+           attributes.device == device->index;
+}

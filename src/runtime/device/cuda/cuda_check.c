@@ -1,0 +1,89 @@
+/* cuda_check.c - words the failures of the module. */
+#include "device/cuda/cuda_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,
+                           const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    host->fail(status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, const char *format,
+                      ...)
+{
+    const struct cuda_device *self = (const struct cuda_device *)(const void *)device;
+    char text[3072];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    (void)cuda_host_fail(self->host, status, "cuda:%d: %s", device->index, text);
+    return self->host->fail_name(status, device->rank);
+}
+
+/* The part of a path below the source folder, which is what a reader can use. */
+static const char *short_path(const char *file)
+{
+    static const char *const tops[] = {"src/", "kernels/", "tests/"};
+    const char *best = file;
+
+    for (size_t i = 0; i < sizeof tops / sizeof tops[0]; i++) {
+        const char *at = strstr(file, tops[i]);
+
+        if (at != NULL && (at == file || at[-1] == '/')) {
+            return at;
+        }
+    }
+    return best;
+}
+
+static cddp_status status_of(cudaError_t error)
+{
+    if (error == cudaErrorMemoryAllocation) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    /* these are the errors of what cannot be captured */
+    if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent) {
+        return CDDP_ERR_UNAVAILABLE;
+    }
+    return CDDP_ERR_DEVICE;
+}
+
+/* What an error means for the reader, where CUDA's sentence does not say it. */
+static const char *advice(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorNoKernelImageForDevice:
+        return "; this build has no code for this card: build with -Dgpu_arch=...";
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorInsufficientDriver:
+        return "; the driver is older than the CUDA this was built with: update the driver";
+    case cudaErrorDevicesUnavailable:
+        return "; another process holds the device (compute mode exclusive?)";
+    case cudaErrorInitializationError:
+        return "; CUDA was used before this process was forked, or the driver is broken";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMisalignedAddress:
+        return "; earlier work may be the cause: CUDA_LAUNCH_BLOCKING=1 shows which";
+    default:
+        return "";
+    }
+}
+
+cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
+                             const char *file, int line)
+{
+    /* the next check of a launch must not report this error again */
+    (void)cudaGetLastError();
+    return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s", call, short_path(file),
+                     line, cudaGetErrorString(error), cudaGetErrorName(error), advice(error));
+}

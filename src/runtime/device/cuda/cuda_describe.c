@@ -1,0 +1,151 @@
+/* cuda_describe.c - what `cddp-run --check` prints of CUDA. */
+#include "device/cuda/cuda_internal.h"
+#include "kernels/cuda/library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Text that grows to the end of its room and is cut there. */
+struct cuda_describe_page {
+    char *text;
+    size_t bytes;
+    size_t length;
+};
+
+static void line(struct cuda_describe_page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void line(struct cuda_describe_page *page, const char *format, ...)
+{
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(page->text + page->length, page->bytes - page->length, format, arguments);
+    va_end(arguments);
+    if (length > 0) {
+        page->length += (size_t)length;
+        page->length = page->length < page->bytes ? page->length : page->bytes - 1;
+    }
+}
+
+static void describe_driver(struct cuda_describe_page *page)
+{
+    int driver = 0;
+
+    (void)cudaDriverGetVersion(&driver);
+    line(page, "%-14s %d.%d\n", "runtime", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (driver == 0) {
+        line(page, "%-14s no: there is no libcuda.so.1\n", "driver");
+    } else {
+        line(page, "%-14s supports CUDA %d.%d\n", "driver", driver / 1000, driver % 1000 / 10);
+    }
+}
+
+/* A library's version, from a number of the form 13 01 00, and file; or why it is not there. */
+static void describe_library(const struct cddpi_module_host *host, struct cuda_describe_page *page,
+                             const char *name, enum cuda_library which, const char *symbol)
+{
+    size_t (*version)(void);
+    int (*version_to)(int *) = NULL; /* NCCL's form */
+    size_t number = 0;
+    int to = 0;
+    void *library;
+    Dl_info place;
+
+    if (cuda_library_open(which, &library) != CDDP_OK) {
+        line(page, "%-14s no: %s\n", name, host->last_error());
+        return;
+    }
+    if (which == CUDA_LIBRARY_NCCL) {
+        *(void **)&version_to = cuda_library_symbol(library, symbol);
+        number = version_to != NULL && version_to(&to) == 0 ? (size_t)to : 0;
+    } else {
+        *(void **)&version = cuda_library_symbol(library, symbol);
+        number = version != NULL ? version() : 0;
+    }
+    line(page, "%-14s %zu.%zu.%zu, %s\n", name, number / 10000, number % 10000 / 100, number % 100,
+         dladdr(cuda_library_symbol(library, symbol), &place) != 0 ? place.dli_fname : "?");
+}
+
+static void describe_libraries(const struct cddpi_module_host *host,
+                               struct cuda_describe_page *page)
+{
+    char places[4096];
+
+    describe_library(host, page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
+    describe_library(host, page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
+    describe_library(host, page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
+    cuda_libraries_describe(places, sizeof places);
+    line(page, "%-14s %s\n", "libraries", places);
+}
+
+/* Write which other devices this one reaches without the host: their numbers, or none. */
+static void describe_peers(struct cuda_describe_page *page, int index, int count)
+{
+    int reached = 0;
+
+    for (int other = 0; other < count; other++) {
+        int can = 0;
+
+        if (other != index && cudaDeviceCanAccessPeer(&can, index, other) == cudaSuccess &&
+            can != 0) {
+            line(page, "%s%d", reached == 0 ? ", reaches " : ", ", other);
+            reached++;
+        }
+    }
+    if (count > 1 && reached == 0) {
+        line(page, ", reaches no other");
+    }
+}
+
+static void describe_device(struct cuda_describe_page *page, int index, int count)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t error = cudaGetDeviceProperties(&properties, index);
+    char unique[48];
+    int capability;
+
+    if (error != cudaSuccess) {
+        line(page, "cuda:%-9d no: %s\n", index, cudaGetErrorString(error));
+        (void)cudaGetLastError();
+        return;
+    }
+    cuda_unique_name(&properties, unique, sizeof unique);
+    capability = 10 * properties.major + properties.minor;
+    line(page,
+         "cuda:%-9d %s, %.1f GiB, compute capability %d.%d, %d multiprocessors, PCI "
+         "%04x:%02x:%02x, %s",
+         index, properties.name, (double)properties.totalGlobalMem / (1 << 30), properties.major,
+         properties.minor, properties.multiProcessorCount, properties.pciDomainID,
+         properties.pciBusID, properties.pciDeviceID, unique);
+    describe_peers(page, index, count);
+    line(page, "\n");
+    if (capability < CDDPI_CUDA_OLDEST) {
+        line(page, "%-14s no: this build is for compute capability %d.%d and later\n", "",
+             CDDPI_CUDA_OLDEST / 10, CDDPI_CUDA_OLDEST % 10);
+    }
+}
+
+cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_t bytes)
+{
+    struct cuda_describe_page page = {out, bytes, 0};
+    char connections[256];
+    int count;
+
+    cddpi_module_host_use(host);
+    out[0] = '\0';
+    cuda_connections_describe(connections, sizeof connections); /* before CUDA is used here */
+    describe_driver(&page);
+    describe_libraries(host, &page);
+    line(&page, "%-14s %s\n", "queues", connections);
+    if (cuda_count(host, false, &count) != CDDP_OK) {
+        line(&page, "%-14s no: %s\n", "devices", host->last_error());
+        return CDDP_OK;
+    }
+    for (int index = 0; index < count; index++) {
+        describe_device(&page, index, count);
+    }
+    return CDDP_OK;
+}

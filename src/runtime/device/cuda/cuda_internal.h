@@ -1,0 +1,104 @@
+/* cuda_internal.h - what the files of src/runtime/device/cuda share among themselves. */
+#ifndef CDDPI_CUDA_INTERNAL_H
+#define CDDPI_CUDA_INTERNAL_H
+
+#include "device/cuda/cuda_device.h"
+
+/* A point in a stream. While work is captured, `event` is what orders the captured work; the time
+ * is taken by `clock`, each time the capture is replayed. */
+struct cddpi_event {
+    cudaEvent_t event;
+    cudaEvent_t clock; /* NULL: not timed */
+    /* any thread asks, while the one that drives compute records */
+    _Atomic bool recorded;
+    _Atomic uint64_t capture; /* in which it was recorded last; 0: in none */
+};
+
+struct cddpi_captured_graph {
+    cudaGraphExec_t exec;
+};
+
+/** Word a failure before there is a device. */
+cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,
+                           const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/** Make the device the calling thread's. */
+cddp_status cuda_enter(struct cddpi_device *device);
+
+/** Call @p ready, more and more rarely, until it no longer returns cudaErrorNotReady. Returns what
+ *  it returned last: still cudaErrorNotReady once @p timeout_ms have passed. */
+cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t timeout_ms);
+
+/* cuda_alloc.c */
+cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *what, void **out);
+void cuda_release(struct cddpi_device *device, void *memory);
+cddp_status cuda_pin(struct cddpi_device *device, size_t bytes, void **out);
+void cuda_unpin(struct cddpi_device *device, void *memory);
+bool cuda_owns(const struct cddpi_device *device, const void *memory);
+cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory *out);
+cddp_status cuda_pool_open(struct cuda_device *device);
+
+/* cuda_capture.c */
+/** Whether what is put into @p in now becomes part of a capture. Streams that nothing has ordered
+ *  after the compute stream go on beside it. */
+bool cuda_is_capturing(const struct cuda_device *device, cudaStream_t in);
+
+/* kernels.c */
+/** Let kernels work on devices of this module. Before any kernel is started. */
+void cuda_kernels_serve(void);
+
+/* cuda_stream.c */
+cddp_status cuda_streams_open(struct cuda_device *device);
+void cuda_streams_close(struct cuda_device *device);
+cddp_status cuda_adopt(struct cddpi_device *device, void *stream);
+void *cuda_compute_stream(struct cddpi_device *device);
+cddp_status cuda_copy(struct cddpi_device *device, enum cddpi_stream stream, void *to,
+                      const void *from, size_t bytes);
+cddp_status cuda_clear(struct cddpi_device *device, enum cddpi_stream stream, void *memory,
+                       size_t bytes);
+cddp_status cuda_finish(struct cddpi_device *device, uint32_t timeout_ms);
+void cuda_range_push(struct cddpi_device *device, const char *name);
+void cuda_range_pop(struct cddpi_device *device);
+
+/* event.c */
+cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cddpi_event **out);
+void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event);
+cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *event,
+                              enum cddpi_stream stream);
+cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stream,
+                             struct cddpi_event *event);
+cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event,
+                             bool *out_done);
+cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *event,
+                            uint32_t timeout_ms);
+cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from,
+                               struct cddpi_event *to, float *out_ms);
+
+/* cuda_capture.c */
+cddp_status cuda_capture_begin(struct cddpi_device *device);
+cddp_status cuda_capture_end(struct cddpi_device *device, struct cddpi_captured_graph **out);
+cddp_status cuda_replay(struct cddpi_device *device, struct cddpi_captured_graph *captured);
+void cuda_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph *captured);
+
+/* connections.c */
+/** If @p has_peers, ask CUDA for as many hardware queues as it has, unless the environment says how
+ *  many. Before the first call of the runtime; when CUDA is in use already, it is too late: that
+ *  is a warning. */
+void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_peers);
+/** One sentence: how many there are or will be, and who decides it. */
+void cuda_connections_describe(char *out, size_t bytes);
+
+/* profile.c */
+/** If $CDDP_PROFILE names a file: let the kernels of @p device be timed, and write to it at close.
+ *  Streams are there. */
+cddp_status cuda_profile_open(struct cuda_device *device);
+void cuda_profile_close(struct cuda_device *device);
+
+/* cuda_open.c, cuda_describe.c */
+cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int *out);
+cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
+                      struct cddpi_device **out);
+void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes);
+cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,201 @@
+/* cuda_open.c - how many devices there are, or why none; and opening one. */
+#include "device/cuda/cuda_internal.h"
+#include "kernels/cuda/kernel_list.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A close waits this long for work that may never end, because a peer has gone. */
+enum { CLOSE_MS = 10000 };
+
+/* Fail with a text that says what to do: no driver, one too old, no device, or none visible. */
+static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t error)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int driver = 0;
+
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    if (driver == 0) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
+                              "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver, or "
+                              "give the container access to it");
+    }
+    if (error == cudaErrorInsufficientDriver) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
+                              "the driver supports CUDA %d.%d, but cddp was built with %d.%d: "
+                              "update the driver, or build with an older toolkit",
+                              driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                              CUDART_VERSION % 1000 / 10);
+    }
+    if (error == cudaErrorNoDevice && visible != NULL) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
+                              "no CUDA device is visible: CUDA_VISIBLE_DEVICES=\"%s\"", visible);
+    }
+    if (error == cudaErrorNoDevice) {
+        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE, "this machine has no CUDA device");
+    }
+    if (error == cudaErrorInitializationError) {
+        return cuda_host_fail(host, CDDP_ERR_DEVICE,
+                              "CUDA cannot be initialised: the driver is broken, or the process "
+                              "used CUDA before it was forked");
+    }
+    return cuda_host_fail(host, CDDP_ERR_DEVICE, "cudaGetDeviceCount: %s (%s)",
+                          cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int *out)
+{
+    int count = 0;
+    cudaError_t error;
+
+    cddpi_module_host_use(host);
+    cuda_connections_prepare(host, has_peers);
+    error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count == 0) {
+        error = cudaErrorNoDevice;
+    }
+    if (error != cudaSuccess) {
+        return no_device(host, error);
+    }
+    *out = count;
+    return CDDP_OK;
+}
+
+static void cuda_close(struct cddpi_device *device)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    bool dry = true;
+
+    (void)cuda_enter(device);
+    if (self->capture != 0) {
+        cudaGraph_t graph = NULL;
+
+        (void)cudaStreamEndCapture(self->streams[CDDPI_STREAM_COMPUTE], &graph);
+        if (graph != NULL) {
+            (void)cudaGraphDestroy(graph);
+        }
+    }
+    if (self->streams[CDDPI_STREAM_COUNT - 1] != NULL) {
+        cddp_status status = cuda_finish(device, CLOSE_MS);
+
+        if (status != CDDP_OK) {
+            self->host->warn(self->host->last_error());
+        }
+        /* if it is not dry, memory is not freed: that would wait for the device without a limit */
+        dry = status != CDDP_ERR_TIMEOUT;
+    }
+    for (int i = 0; i < CDDPI_CUDA_CACHE_KINDS && dry; i++) {
+        if (self->caches[i].state != NULL && self->caches[i].release != NULL) {
+            self->caches[i].release(device, self->caches[i].state);
+        }
+    }
+    cuda_profile_close(self);
+    cuda_streams_close(self);
+    if (self->pool != NULL) {
+        (void)cudaMemPoolDestroy(self->pool);
+    }
+    self->host->free(self);
+}
+
+static const struct cddpi_device_ops cuda_ops = {
+    .name = "cuda",
+    .kind = CDDPI_DEVICE_CUDA,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .owns = cuda_owns,
+    .memory = cuda_memory,
+    .copy = cuda_copy,
+    .clear = cuda_clear,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .record = cuda_event_record,
+    .order = cuda_event_order,
+    .query = cuda_event_query,
+    .wait = cuda_event_wait,
+    .elapsed = cuda_event_elapsed,
+    .finish = cuda_finish,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .replay = cuda_replay,
+    .graph_destroy = cuda_graph_destroy,
+    .range_push = cuda_range_push,
+    .range_pop = cuda_range_pop,
+    .adopt = cuda_adopt,
+    .compute_stream = cuda_compute_stream,
+};
+
+/* Write the device's id as nvidia-smi -L prints it. */
+void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes)
+{
+    const unsigned char *id = (const unsigned char *)properties->uuid.bytes;
+    size_t at = (size_t)snprintf(out, bytes, "GPU-");
+
+    for (int i = 0; i < 16 && at < bytes; i++) {
+        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+
+        at += (size_t)snprintf(out + at, bytes - at, "%s%02x", dash ? "-" : "", id[i]);
+    }
+}
+
+/* Fill in what is known of the card; makes its context. */
+static cddp_status describe_self(struct cuda_device *device)
+{
+    struct cddpi_device *base = &device->base;
+    struct cudaDeviceProp properties;
+    cddp_status status = CUDA_CHECK(base, cudaGetDeviceProperties(&properties, base->index));
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    snprintf(base->title, sizeof base->title, "%.95s", properties.name);
+    cuda_unique_name(&properties, base->unique, sizeof base->unique);
+    device->multiprocessors = properties.multiProcessorCount;
+    device->capability = 10 * properties.major + properties.minor;
+    if (properties.unifiedAddressing == 0) {
+        return cuda_fail(base, CDDP_ERR_UNAVAILABLE, "%s has no unified addressing", base->title);
+    }
+    return CUDA_CHECK(base, cudaSetDevice(base->index));
+}
+
+cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
+                      struct cddpi_device **out)
+{
+    struct cuda_device *device = host->alloc(sizeof *device);
+    cddp_status status;
+
+    cddpi_module_host_use(host);
+    cuda_kernels_serve();
+    if (device == NULL) {
+        return cuda_host_fail(host, CDDP_ERR_NO_MEMORY, "device: no memory for %zu bytes",
+                              sizeof *device);
+    }
+    device->host = host;
+    device->base.ops = &cuda_ops;
+    cddpi_cuda_kernels_fill(&device->kernels);
+    device->base.kernels = &device->kernels;
+    device->base.index = index;
+    device->base.rank = rank;
+    status = describe_self(device);
+    if (status == CDDP_OK) {
+        status = cuda_streams_open(device);
+    }
+    if (status == CDDP_OK) {
+        status = cuda_pool_open(device);
+    }
+    if (status == CDDP_OK) {
+        status = cuda_profile_open(device);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_cuda_load_kernels(&device->base);
+    }
+    if (status != CDDP_OK) {
+        cuda_close(&device->base);
+        return status;
+    }
+    *out = &device->base;
+    return CDDP_OK;
+}

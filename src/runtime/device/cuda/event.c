@@ -1,0 +1,187 @@
+/* event.c - points in streams, also inside captured graphs. */
+#include "device/cuda/cuda_internal.h"
+
+#include "base/clock.h"
+
+void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
+{
+    if (event == NULL) {
+        return;
+    }
+    (void)cuda_enter(device); /* a new thread would use device 0, and make a context there */
+    if (event->event != NULL) {
+        (void)cudaEventDestroy(event->event);
+    }
+    if (event->clock != NULL) {
+        (void)cudaEventDestroy(event->clock);
+    }
+    cuda_device_of(device)->host->free(event);
+}
+
+cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cddpi_event **out)
+{
+    struct cddpi_event *event = cuda_device_of(device)->host->alloc(sizeof *event);
+    cddp_status status = cuda_enter(device);
+
+    if (event == NULL) {
+        return cuda_fail(device, CDDP_ERR_NO_MEMORY, "event: no memory for %zu bytes",
+                         sizeof *event);
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device,
+                            cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
+    }
+    if (status == CDDP_OK && timed) {
+        status = CUDA_CHECK(device, cudaEventCreateWithFlags(&event->clock, cudaEventDefault));
+    }
+    if (status != CDDP_OK) {
+        cuda_event_destroy(device, event);
+        return status;
+    }
+    *out = event;
+    return CDDP_OK;
+}
+
+/* Fail if the caller captures its own stream: its graph would get half of an operation. */
+static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cddp_status status = CUDA_CHECK(device, cudaStreamIsCapturing(stream, &capture));
+
+    if (status == CDDP_OK && capture != cudaStreamCaptureStatusNone) {
+        status = cuda_fail(device, CDDP_ERR_STATE,
+                           "the compute stream is being captured by the caller: a graph of the "
+                           "caller's cannot hold operations of cddp");
+    }
+    return status;
+}
+
+cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *event,
+                              enum cddpi_stream stream)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    cudaStream_t in = cuda_device_stream(device, stream);
+    uint64_t capture = cuda_is_capturing(self, in) ? self->capture : 0;
+    /* External: each replay records the event. Outside a capture CUDA refuses the flag. */
+    unsigned flags = capture != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
+    cddp_status status = CDDP_OK;
+
+    if (self->adopted && self->capture == 0 && stream == CDDPI_STREAM_COMPUTE) {
+        status = check_capture(device, in);
+    }
+    if (status == CDDP_OK &&
+        event->clock != NULL) { /* first, so that the time is known when the event is done */
+        status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaEventRecord(event->event, in));
+    }
+    if (status == CDDP_OK) {
+        event->recorded = true;
+        event->capture = capture;
+    }
+    return status;
+}
+
+cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stream,
+                             struct cddpi_event *event)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    cudaStream_t in = cuda_device_stream(device, stream);
+    unsigned flags = cudaEventWaitDefault;
+
+    if (!event->recorded) {
+        return CDDP_OK;
+    }
+    if (event->capture != 0 && event->capture != self->capture) {
+        return cuda_fail(device, CDDP_ERR_STATE,
+                         "an event that is part of a capture cannot be waited for outside: "
+                         "record another behind the replay");
+    }
+    if (event->capture == 0 && cuda_is_capturing(self, in)) {
+        flags = cudaEventWaitExternal; /* recorded outside: waited for at each replay */
+    }
+    return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
+}
+
+cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
+                                 cudaStream_t stream)
+{
+    cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, stream));
+
+    if (status == CDDP_OK) {
+        event->capture = 0;
+        event->recorded = true;
+    }
+    return status;
+}
+
+cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,
+                                struct cddpi_event *event)
+{
+    return event->recorded ? CUDA_CHECK(device, cudaStreamWaitEvent(stream, event->event, 0))
+                           : CDDP_OK;
+}
+
+/* The event to query: of one in a capture, replays record only the clock. */
+static cudaEvent_t observable(const struct cddpi_event *event)
+{
+    return event->capture != 0 && event->clock != NULL ? event->clock : event->event;
+}
+
+static cudaError_t event_ready(void *event)
+{
+    return cudaEventQuery((cudaEvent_t)event);
+}
+
+cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event, bool *out_done)
+{
+    cddp_status status = cuda_enter(device); /* a new thread would use device 0 */
+    cudaError_t error;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    error = event->recorded ? cuda_asked(cudaEventQuery(observable(event))) : cudaSuccess;
+    if (error == cudaErrorNotReady) {
+        *out_done = false;
+        return CDDP_OK;
+    }
+    if (error == cudaSuccess) {
+        *out_done = true;
+        return CDDP_OK;
+    }
+    return cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
+}
+
+cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *event,
+                            uint32_t timeout_ms)
+{
+    cddp_status status = cuda_enter(device);
+    cudaError_t error;
+
+    if (status != CDDP_OK || !event->recorded) {
+        return status;
+    }
+    error = cuda_poll(event_ready, observable(event), timeout_ms);
+    if (error == cudaErrorNotReady) {
+        return cuda_fail(device, CDDP_ERR_TIMEOUT, "an event was not reached within %u ms",
+                         timeout_ms);
+    }
+    return error == cudaSuccess
+               ? CDDP_OK
+               : cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
+}
+
+cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from,
+                               struct cddpi_event *to, float *out_ms)
+{
+    cddp_status status = cuda_enter(device);
+
+    if (from->clock == NULL || to->clock == NULL) {
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "the time of an event that is not timed");
+    }
+    return status != CDDP_OK
+               ? status
+               : CUDA_CHECK(device, cudaEventElapsedTime(out_ms, from->clock, to->clock));
+}

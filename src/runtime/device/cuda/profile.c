@@ -1,0 +1,326 @@
+/* profile.c - owns the profile of kernels that $CDDP_PROFILE asks for: the table of kernels is
+ * replaced by one that times each call with events. A step is what lies between two updates of the
+ * parameters. The first step is left out, because algorithms are chosen in it, and so is what
+ * follows the last update. When the device is closed the file gets one JSON line for each operation
+ * and shape. In the second step a profiler that waits for cudaProfilerStart() is switched on. */
+#include "device/cuda/profile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_ROWS = 1024,
+    MOST_CALLS = 8192, /* of a step */
+    KEPT_TIMES = 256,  /* of a row, for its median */
+    MOST_TABLES = 16,
+    STEP_MS = 300000
+};
+
+/* From cuda_profiler_api.h, a CUDA header that some toolkit wheels lack. */
+extern cudaError_t cudaProfilerStart(void);
+extern cudaError_t cudaProfilerStop(void);
+
+struct profile_row {
+    struct cuda_work work;
+    long calls;
+    double total_ms;
+    float times[KEPT_TIMES];
+};
+
+struct profile_call {
+    int row;
+    cudaEvent_t from, to;
+};
+
+struct cuda_profile {
+    struct cddpi_cuda_kernels plain;
+    char *path;
+    struct profile_row rows[MOST_ROWS];
+    int row_count;
+    struct profile_call calls[MOST_CALLS]; /* of this step */
+    int call_count, event_count;
+    int depth;            /* kernels' functions call others, which are part of them */
+    bool timed;           /* whether the outermost call is timed */
+    long missed;          /* calls without room */
+    cudaEvent_t marks[2]; /* the ends of the last step and of this one */
+    long steps;           /* that have ended */
+    double steps_ms;      /* of all but the first */
+    struct {
+        const void *table;
+        double count;
+    } tables[MOST_TABLES];
+};
+
+const struct cddpi_cuda_kernels *cuda_profile_plain(struct cddpi_device *device)
+{
+    return &cuda_device_of(device)->profile->plain;
+}
+
+void cuda_profile_remember(struct cddpi_device *device, const void *table, double count)
+{
+    struct cuda_profile *profile = cuda_device_of(device)->profile;
+
+    for (int i = 0; i < MOST_TABLES; i++) {
+        if (profile->tables[i].table == NULL || profile->tables[i].table == table) {
+            profile->tables[i].table = table;
+            profile->tables[i].count = count;
+            return;
+        }
+    }
+}
+
+double cuda_profile_remembered(struct cddpi_device *device, const void *table)
+{
+    const struct cuda_profile *profile = cuda_device_of(device)->profile;
+
+    for (int i = 0; i < MOST_TABLES; i++) {
+        if (profile->tables[i].table == table) {
+            return profile->tables[i].count;
+        }
+    }
+    return 0;
+}
+
+/* The row of @p work, a new one if need be; -1: there is no room. */
+static int row_of(struct cuda_profile *profile, const struct cuda_work *work)
+{
+    for (int i = 0; i < profile->row_count; i++) {
+        const struct cuda_work *other = &profile->rows[i].work;
+
+        if (strcmp(other->op, work->op) == 0 && strcmp(other->shape, work->shape) == 0 &&
+            other->bytes == work->bytes && other->pass_bytes == work->pass_bytes) {
+            return i;
+        }
+    }
+    if (profile->row_count == MOST_ROWS) {
+        return -1;
+    }
+    profile->rows[profile->row_count].work = *work;
+    return profile->row_count++;
+}
+
+/* Events are made once and used again in each step. */
+static bool has_events(struct cuda_profile *profile)
+{
+    struct profile_call *call = &profile->calls[profile->call_count];
+
+    if (profile->call_count < profile->event_count) {
+        return true;
+    }
+    if (cudaEventCreateWithFlags(&call->from, cudaEventDefault) != cudaSuccess) {
+        return false;
+    }
+    if (cudaEventCreateWithFlags(&call->to, cudaEventDefault) != cudaSuccess) {
+        (void)cudaEventDestroy(call->from);
+        return false;
+    }
+    profile->event_count++;
+    return true;
+}
+
+void cuda_profile_begin(struct cddpi_device *device, const struct cuda_work *work)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    struct cuda_profile *profile = self->profile;
+    cudaStream_t stream = cuda_device_stream(device, CDDPI_STREAM_COMPUTE);
+    int row;
+
+    cuda_range_push(device, work->op);
+    if (profile->depth++ > 0) {
+        return;
+    }
+    profile->timed = false;
+    if (self->capture != 0) {
+        return;
+    }
+    row = profile->call_count < MOST_CALLS ? row_of(profile, work) : -1;
+    if (row < 0 || !has_events(profile)) {
+        profile->missed++;
+        return;
+    }
+    profile->calls[profile->call_count].row = row;
+    profile->timed = cudaEventRecord(profile->calls[profile->call_count].from, stream) ==
+                     cudaSuccess;
+}
+
+cddp_status cuda_profile_end(struct cddpi_device *device, cddp_status status)
+{
+    struct cuda_profile *profile = cuda_device_of(device)->profile;
+    cudaStream_t stream = cuda_device_stream(device, CDDPI_STREAM_COMPUTE);
+
+    if (--profile->depth == 0 && profile->timed && status == CDDP_OK &&
+        cudaEventRecord(profile->calls[profile->call_count].to, stream) == cudaSuccess) {
+        profile->call_count++;
+    }
+    cuda_range_pop(device);
+    return status;
+}
+
+/* Add the step's times to the rows, once all of it has run. */
+static void collect(struct cuda_profile *profile)
+{
+    float ms = 0;
+
+    for (int i = 0; i < profile->call_count; i++) {
+        struct profile_row *row = &profile->rows[profile->calls[i].row];
+
+        if (cudaEventElapsedTime(&ms, profile->calls[i].from, profile->calls[i].to) ==
+            cudaSuccess) {
+            row->times[row->calls % KEPT_TIMES] = ms;
+            row->total_ms += ms;
+            row->calls++;
+        }
+    }
+    if (cudaEventElapsedTime(&ms, profile->marks[0], profile->marks[1]) == cudaSuccess) {
+        profile->steps_ms += ms;
+    }
+}
+
+cddp_status cuda_profile_step(struct cddpi_device *device)
+{
+    struct cuda_device *self = cuda_device_of(device);
+    struct cuda_profile *profile = self->profile;
+    cudaEvent_t mark = profile->marks[0];
+    cddp_status status;
+
+    if (self->capture != 0) {
+        return CDDP_OK;
+    }
+    status = CUDA_CHECK(device, cudaEventRecord(profile->marks[1],
+                                                cuda_device_stream(device, CDDPI_STREAM_COMPUTE)));
+    if (status == CDDP_OK) {
+        status = cuda_finish(device, STEP_MS);
+    }
+    if (status == CDDP_OK && profile->steps > 0) {
+        collect(profile);
+    }
+    profile->call_count = 0;
+    profile->steps++;
+    if (profile->steps == 1) {
+        (void)cudaProfilerStart();
+    } else if (profile->steps == 2) {
+        (void)cudaProfilerStop();
+    }
+    /* a new mark for the begin of the next step: the wait above belongs to no step */
+    profile->marks[0] = profile->marks[1];
+    profile->marks[1] = mark;
+    return status != CDDP_OK
+               ? status
+               : CUDA_CHECK(device,
+                            cudaEventRecord(profile->marks[0],
+                                            cuda_device_stream(device, CDDPI_STREAM_COMPUTE)));
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a;
+    float y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void write_row(FILE *file, struct profile_row *row)
+{
+    size_t kept = row->calls < KEPT_TIMES ? (size_t)row->calls : KEPT_TIMES;
+
+    if (kept == 0) {
+        return;
+    }
+    qsort(row->times, kept, sizeof row->times[0], by_size);
+    fprintf(file,
+            "{\"op\":\"%s\",\"shape\":\"%s\",\"calls\":%ld,\"us\":%.3f,\"total_us\":%.3f,"
+            "\"bytes\":%.0f,\"flops\":%.0f,\"pass_bytes\":%.0f}\n",
+            row->work.op, row->work.shape, row->calls, 1000.0 * (double)row->times[kept / 2],
+            1000.0 * row->total_ms, row->work.bytes, row->work.flops, row->work.pass_bytes);
+}
+
+static void write_profile(const struct cuda_device *device, struct cuda_profile *profile)
+{
+    char path[4096];
+    char text[4352];
+    FILE *file;
+    bool written;
+
+    if (device->base.rank > 0) {
+        snprintf(path, sizeof path, "%s.%d", profile->path, device->base.rank);
+    } else {
+        snprintf(path, sizeof path, "%s", profile->path);
+    }
+    file = fopen(path, "we");
+    written = file != NULL;
+    if (file != NULL) {
+        fprintf(file, "{\"steps\":%ld,\"step_us\":%.3f,\"missed\":%ld}\n",
+                profile->steps > 1 ? profile->steps - 1 : 0,
+                profile->steps > 1 ? 1000.0 * profile->steps_ms / (double)(profile->steps - 1) : 0,
+                profile->missed);
+        for (int i = 0; i < profile->row_count; i++) {
+            write_row(file, &profile->rows[i]);
+        }
+        written = ferror(file) == 0;
+        written = fclose(file) == 0 && written;
+    }
+    if (!written) {
+        snprintf(text, sizeof text, "the profile could not be written to %s ($CDDP_PROFILE)", path);
+        device->host->warn(text);
+    }
+}
+
+cddp_status cuda_profile_open(struct cuda_device *device)
+{
+    const char *path = getenv("CDDP_PROFILE");
+    struct cddpi_device *base = &device->base;
+    struct cuda_profile *profile;
+    cddp_status status;
+
+    if (path == NULL || path[0] == '\0') {
+        return CDDP_OK;
+    }
+    profile = device->host->alloc(sizeof *profile);
+    if (profile == NULL) {
+        return cuda_fail(base, CDDP_ERR_NO_MEMORY, "profile: no memory for %zu bytes",
+                         sizeof *profile);
+    }
+    profile->path = device->host->alloc(strlen(path) + 1);
+    if (profile->path == NULL) {
+        device->host->free(profile);
+        return cuda_fail(base, CDDP_ERR_NO_MEMORY, "profile: no memory for %zu bytes",
+                         strlen(path) + 1);
+    }
+    memcpy(profile->path, path, strlen(path) + 1);
+    profile->plain = device->kernels;
+    device->profile = profile;
+    status = CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[0], cudaEventDefault));
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[1], cudaEventDefault));
+    }
+    if (status == CDDP_OK) {
+        cuda_profile_matmul(&device->kernels);
+        cuda_profile_rows(&device->kernels);
+    }
+    return status;
+}
+
+void cuda_profile_close(struct cuda_device *device)
+{
+    struct cuda_profile *profile = device->profile;
+
+    if (profile == NULL) {
+        return;
+    }
+    if (profile->marks[1] != NULL) {
+        write_profile(device, profile);
+    }
+    for (int i = 0; i < profile->event_count; i++) {
+        (void)cudaEventDestroy(profile->calls[i].from);
+        (void)cudaEventDestroy(profile->calls[i].to);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (profile->marks[i] != NULL) {
+            (void)cudaEventDestroy(profile->marks[i]);
+        }
+    }
+    device->host->free(profile->path);
+    device->host->free(profile);
+    device->profile = NULL;
+}

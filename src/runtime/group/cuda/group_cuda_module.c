@@ -1,0 +1,25 @@
+/* group_cuda_module.c - the module's only symbol: its table, and the list of its transports. */
+#include "device/cuda/cuda_internal.h"
+#include "group/cuda/common.h"
+
+#include "cddp_config.h"
+
+#define ROW(name) &cddpi_##name##_transport,
+static const struct cddpi_transport *const transports[] = {
+    CDDPI_CUDA_TRANSPORTS(ROW) & cddpi_staged_hosts_transport, NULL};
+
+static const struct cddpi_module module = {
+    .abi = CDDPI_MODULE_ABI,
+    .version = CDDP_VERSION,
+    .count = cuda_count,
+    .open = cuda_open,
+    .describe = cuda_describe,
+    .transports = transports,
+};
+
+CDDP_API const struct cddpi_module *cddpi_cuda_module(void);
+
+const struct cddpi_module *cddpi_cuda_module(void)
+{
+    return &module;
+}

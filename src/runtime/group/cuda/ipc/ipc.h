@@ -1,0 +1,199 @@
+/* ipc.h - inside of the transports "ipc" and "staged": ranks of one machine that reduce on their
+ * GPUs.
+ *
+ * All ranks map one block of host memory, which is registered with CUDA. Each rank's stream counts
+ * up two flags there, and waits for those of the others; no kernel and no thread spins. Work comes
+ * in pieces, numbered through all operations. Piece k of a rank has up to three stages:
+ *
+ *   A: bring the input where peers can read it;              then `arrived` = k
+ *   B: when all have arrived: read the peers' input, reduce; then `done` = k
+ *   C: when all are done: read what the peers reduced
+ *
+ * What peers read is a window of each rank: device memory that CUDA IPC opens ("ipc"), or a part of
+ * the block ("staged"). A window has three slots, used in turn: the slot of piece k may be written
+ * when all have done piece k - 2, because stage C of piece k - 3 lies before that in their streams.
+ * Memory of alloc is opened by all peers, so it needs no window ("zero-copy"): stage A brings
+ * nothing and stage B writes results into the peers' memory.
+ *
+ * Flags are released when a peer is lost: see stream_flags.h. Messages (send and recv) go another
+ * way, through group_cuda_p2p.h. */
+#ifndef CDDPI_GROUP_CUDA_IPC_H
+#define CDDPI_GROUP_CUDA_IPC_H
+
+#include "group/cuda/common.h"
+#include "group/cuda/group_cuda_p2p.h"
+#include "group/cuda/stream_flags.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <stdatomic.h>
+
+enum {
+    IPC_RANKS = 64, /* what the reduction kernel takes */
+    IPC_SLOTS = 3,
+    IPC_GRAIN = 256,           /* bytes: windows, parts and blocks in them begin at multiples */
+    IPC_ALLOC_BYTES = 2 << 20, /* shared allocations are whole pages of the GPU: CUDA would share
+                                  what else lies in them */
+    IPC_PLACES = 1024,         /* operations whose places are kept for comparison */
+    IPC_TEXT_BYTES = CDDPI_TRANSPORT_TEXT_BYTES
+};
+
+/* Tests take smaller pieces, so that little has many, and begin shortly before the lower half of
+ * the flags overflows. */
+#ifndef CDDPI_IPC_SIZES
+#define CDDPI_IPC_SIZES 64 << 10, 8 << 20, 4 << 20, 0
+#endif
+struct ipc_sizes {
+    size_t small;   /* bytes of a reduction that every rank does alone */
+    size_t window;  /* bytes of a slot in device memory */
+    size_t staging; /* bytes of a slot in host memory */
+    uint64_t start; /* the number before the first piece */
+};
+static const struct ipc_sizes ipc_sizes = {CDDPI_IPC_SIZES};
+
+/* Written by its rank alone, but for releases. */
+struct ipc_rank {
+    _Alignas(128) _Atomic uint64_t arrived;
+    _Alignas(128) _Atomic uint64_t done;
+    _Alignas(128) _Atomic uint32_t left; /* 1: has closed the transport and the peers' memory */
+    _Atomic uint32_t closed;             /* blocks of alloc that it has closed again */
+    /* by number % IPC_PLACES, where an operation lies in memory of alloc: the number above, a hash
+     * below */
+    _Atomic uint64_t places[IPC_PLACES];
+};
+
+/* The start of the shared memory; windows of the staged transport follow. */
+struct ipc_block {
+    _Atomic uint32_t abort_state; /* 0 none, 1 being written, 2 there */
+    int32_t abort_rank;
+    char abort_text[IPC_TEXT_BYTES];
+    _Alignas(128) double weights[IPC_SLOTS][IPC_RANKS]; /* written by streams */
+    struct ipc_rank ranks[];
+};
+
+/* A block of alloc, opened by all. */
+struct ipc_segment {
+    struct ipc_segment *next;
+    size_t bytes;         /* asked for */
+    char *at[IPC_RANKS];  /* by rank, as this process sees it */
+    uint32_t id;          /* counts from 1, the same on all ranks */
+    cudaEvent_t last_use; /* when retired */
+    bool closed;
+};
+
+struct cddpi_device_transport {
+    struct cddpi_device *device;
+    cudaStream_t comm;
+    int rank, size;
+    bool staged;
+    struct cddpi_device_open_params params; /* copied */
+
+    struct ipc_block *block; /* NULL with one rank */
+    size_t block_bytes;
+    char *block_device; /* its address for streams */
+    bool registered;
+    size_t window;            /* bytes of a slot */
+    char *windows[IPC_RANKS]; /* slot 0 of each rank */
+    char *scratch;   /* device memory: a row for each rank's part of a piece, one for the result */
+    size_t row;      /* bytes */
+    double *weights; /* device memory, one a rank */
+    cudaStream_t side_stream; /* staged: stage A; both: setting up */
+    cudaEvent_t started, copied_in[IPC_SLOTS],
+        consumed[IPC_SLOTS]; /* stage A; the end of a piece */
+    struct cddpi_stream_flags flags;
+    struct cddpi_p2p *p2p;      /* NULL with one rank */
+    char *p2p_areas[IPC_RANKS]; /* what messages go through, by rank; staged: none */
+
+    _Atomic uint64_t pieces; /* so far, and ipc_sizes.start */
+    uint64_t operations;
+    struct ipc_segment *segments;
+    struct ipc_segment *retired; /* in the order of free_memory */
+    uint32_t last_segment;
+    uint32_t freed; /* retired and freed so far */
+
+    int alive[IPC_RANKS];     /* a pidfd of each peer, or -1 */
+    uint64_t compared;        /* operations whose places were compared; poll's own */
+    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    char reason[IPC_TEXT_BYTES];
+};
+
+static inline char *ipc_window(const struct cddpi_device_transport *transport, int rank,
+                               uint64_t piece)
+{
+    return transport->windows[rank] + piece % IPC_SLOTS * transport->window;
+}
+
+/* flags.c */
+enum ipc_flag { IPC_ARRIVED, IPC_DONE };
+/** In @p stream: set this rank's flag to @p piece, once what is before is visible to all. */
+cddp_status cddpi_ipc_signal(struct cddpi_device_transport *transport, cudaStream_t stream,
+                             enum ipc_flag flag, uint64_t piece);
+/** In @p stream: go on when all peers' flags have reached @p piece. */
+cddp_status cddpi_ipc_await(struct cddpi_device_transport *transport, cudaStream_t stream,
+                            enum ipc_flag flag, uint64_t piece);
+/** In @p stream: write this rank's weight for @p piece. */
+cddp_status cddpi_ipc_write_weight(struct cddpi_device_transport *transport, cudaStream_t stream,
+                                   uint64_t piece, double weight);
+/** End all ranks' waits, present and future ones. Any thread. */
+void cddpi_ipc_release(struct cddpi_device_transport *transport);
+uint64_t cddpi_ipc_read(const struct cddpi_device_transport *transport, int rank,
+                        enum ipc_flag flag);
+
+/* ipc_health.c: see struct cddpi_device_transport_ops */
+/** From here on, look whether the processes live. */
+void cddpi_ipc_watch(struct cddpi_device_transport *transport, const int *pids);
+cddp_status cddpi_ipc_poll(struct cddpi_device_transport *transport);
+/** The part of poll that several threads may call at a time: whether this rank or a peer has
+ *  aborted. */
+cddp_status cddpi_ipc_ended(struct cddpi_device_transport *transport);
+void cddpi_ipc_abort(struct cddpi_device_transport *transport, const char *reason);
+bool cddpi_ipc_gone(const struct cddpi_device_transport *transport, int rank);
+/** Note where an operation lies, for comparison; blocks are NULL where the place does not matter.
+ */
+void cddpi_ipc_note_place(struct cddpi_device_transport *transport,
+                          const struct ipc_segment *in_block, const void *in,
+                          const struct ipc_segment *out_block, const void *out);
+
+/* ipc_memory.c */
+/** Share device memory of @p bytes with all ranks. Collective; they succeed or fail together. */
+cddp_status cddpi_ipc_share(struct cddpi_device_transport *transport, size_t bytes, char **out_at);
+/** Close the peers' memory in @p at. */
+void cddpi_ipc_unshare(struct cddpi_device_transport *transport, char **at);
+cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *transport, size_t bytes, void **out);
+void cddpi_ipc_free(struct cddpi_device_transport *transport, void *memory);
+/** The block that holds all of [data, data + bytes), or NULL. */
+const struct ipc_segment *cddpi_ipc_find(const struct cddpi_device_transport *transport,
+                                         const void *data, size_t bytes);
+/** The two steps of free: close the peers' memory that streams no longer use, then free this rank's
+ *  memory that no peer has open. @p all: do it for all, without these checks. */
+void cddpi_ipc_close_retired(struct cddpi_device_transport *transport, bool all);
+void cddpi_ipc_free_retired(struct cddpi_device_transport *transport, bool all);
+
+/* ipc_reduce.c */
+/** The elements before rank @p rank's part of @p count. */
+size_t cddpi_ipc_part(const struct cddpi_device_transport *transport,
+                      const struct cddpi_group_op *op, size_t count, int rank);
+/** Copy the weights of @p piece to where kernels read them. */
+cddp_status cddpi_ipc_fetch_weights(struct cddpi_device_transport *transport, uint64_t piece);
+cddp_status cddpi_ipc_copy(struct cddpi_device_transport *transport, cudaStream_t stream, void *to,
+                           const void *from, size_t bytes);
+/** Reduce @p count elements of all @p inputs in the communication stream. This rank's input and
+ *  @p out may be the same, and need not be aligned: what kernels cannot take goes through scratch.
+ */
+cddp_status cddpi_ipc_reduce(struct cddpi_device_transport *transport,
+                             const struct cddpi_group_op *op, const char *const *inputs,
+                             size_t count, char *out);
+
+/* chunked.c */
+cddp_status cddpi_ipc_chunked(struct cddpi_device_transport *transport,
+                              const struct cddpi_group_op *op);
+
+/* zero_copy.c */
+/** Whether @p op can be done in the memory where it lies; the same on all ranks. */
+bool cddpi_ipc_is_zero_copy(struct cddpi_device_transport *transport,
+                            const struct cddpi_group_op *op);
+cddp_status cddpi_ipc_zero_copy(struct cddpi_device_transport *transport,
+                                const struct cddpi_group_op *op);
+
+#endif

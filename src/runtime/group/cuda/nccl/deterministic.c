@@ -1,0 +1,146 @@
+/* deterministic.c - reductions whose bits do not depend on NCCL's algorithm: NCCL only moves the
+ * numbers, and rank r reduces part r with the kernel that all transports use. As many bytes go over
+ * the wire as in a ring. 16-bit types are added up in float32, and rounded once. */
+#include "group/cuda/nccl/nccl_transport.h"
+#include "kernels/cuda/cuda_kernels.h"
+
+/* A piece of an operation: every rank's part of it, in elements from the start of the input. */
+struct deterministic_cut {
+    const struct cddpi_group_op *op;
+    size_t element;
+    size_t starts[NCCL_MOST_RANKS];
+    size_t counts[NCCL_MOST_RANKS];
+};
+
+static bool aligned(const void *memory)
+{
+    return (uintptr_t)memory % 16 == 0; /* what kernels ask for */
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
+ * block, which is its rank's. */
+static struct deterministic_cut cut(const struct cddpi_device_transport *transport,
+                                    const struct cddpi_group_op *op, size_t at, size_t count)
+{
+    struct deterministic_cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
+    size_t grains = (count * cut.element + NCCL_GRAIN - 1) / NCCL_GRAIN;
+
+    for (int r = 0; r < transport->size; r++) {
+        size_t ranks = (size_t)transport->size;
+        size_t start = grains * (size_t)r / ranks * NCCL_GRAIN / cut.element;
+        size_t end = grains * ((size_t)r + 1) / ranks * NCCL_GRAIN / cut.element;
+
+        if (op->kind == CDDPI_REDUCE_SCATTER) {
+            cut.starts[r] = (size_t)r * op->count + at;
+            cut.counts[r] = count;
+        } else {
+            cut.starts[r] = at + least(start, count);
+            cut.counts[r] = least(end, count) - least(start, count);
+        }
+    }
+    return cut;
+}
+
+/* Receive all ranks' input of this rank's part into the rows of scratch. */
+static cddp_status collect(struct cddpi_device_transport *transport,
+                           const struct deterministic_cut *cut)
+{
+    struct nccl_transfer transfers[NCCL_MOST_RANKS];
+
+    for (int r = 0; r < transport->size; r++) {
+        transfers[r] = (struct nccl_transfer){
+            (const char *)cut->op->in + cut->starts[r] * cut->element,
+            cut->counts[r] * cut->element, transport->scratch + (size_t)r * transport->row,
+            cut->counts[transport->rank] * cut->element};
+    }
+    if (aligned(transfers[transport->rank].out)) {
+        transfers[transport->rank].in_bytes = 0; /* the kernel reads it where it lies */
+    }
+    return cddpi_nccl_exchange(transport, transfers);
+}
+
+static cddp_status reduce(struct cddpi_device_transport *transport,
+                          const struct deterministic_cut *cut, char *out)
+{
+    const struct cddpi_group_op *op = cut->op;
+    const char *own = (const char *)op->in + cut->starts[transport->rank] * cut->element;
+    char *result = aligned(out) ? out
+                                : transport->scratch + (size_t)transport->size * transport->row;
+    size_t count = cut->counts[transport->rank];
+    const void *inputs[NCCL_MOST_RANKS];
+    cddp_status status;
+
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    for (int r = 0; r < transport->size; r++) {
+        inputs[r] = transport->scratch + (size_t)r * transport->row;
+    }
+    if (aligned(own)) {
+        inputs[transport->rank] = own;
+    }
+    status = transport->device->kernels->reduce(transport->device, op->type, op->op, inputs,
+                                                op->weighted ? transport->weights : NULL,
+                                                transport->size, count, result);
+    return status != CDDP_OK ? status
+                             : cddpi_nccl_copy(transport, out, result, count * cut->element);
+}
+
+/* Send the results to all ranks, or to root. */
+static cddp_status spread(struct cddpi_device_transport *transport,
+                          const struct deterministic_cut *cut, const char *own)
+{
+    const struct cddpi_group_op *op = cut->op;
+    bool all = op->kind == CDDPI_ALL_REDUCE;
+    struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+
+    for (int r = 0; r < transport->size; r++) {
+        if (all || r == op->root) {
+            transfers[r].out = own;
+            transfers[r].out_bytes = cut->counts[transport->rank] * cut->element;
+        }
+        if (all || transport->rank == op->root) {
+            transfers[r].in = (char *)op->out + cut->starts[r] * cut->element;
+            transfers[r].in_bytes = cut->counts[r] * cut->element;
+        }
+    }
+    return cddpi_nccl_exchange(transport, transfers);
+}
+
+static cddp_status one_piece(struct cddpi_device_transport *transport,
+                             const struct cddpi_group_op *op, size_t at, size_t count)
+{
+    struct deterministic_cut piece = cut(transport, op, at, count);
+    bool wants = op->kind != CDDPI_REDUCE || transport->rank == op->root;
+    size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[transport->rank];
+    char *result = wants ? (char *)op->out + start * piece.element
+                         : transport->scratch + (size_t)transport->size * transport->row;
+    cddp_status status = collect(transport, &piece);
+
+    if (status == CDDP_OK) {
+        status = reduce(transport, &piece, result);
+    }
+    if (status == CDDP_OK && op->kind != CDDPI_REDUCE_SCATTER) {
+        status = spread(transport, &piece, result);
+    }
+    return status;
+}
+
+cddp_status cddpi_nccl_deterministic(struct cddpi_device_transport *transport,
+                                     const struct cddpi_group_op *op)
+{
+    size_t element = cddp_type_bytes(op->type);
+    size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)transport->size;
+    size_t most = (transport->row - NCCL_GRAIN) / element * parts;
+    cddp_status status = op->weighted ? cddpi_nccl_gather_weights(transport, op) : CDDP_OK;
+
+    for (size_t at = 0; at < op->count && status == CDDP_OK; at += most) {
+        status = one_piece(transport, op, at, least(op->count - at, most));
+    }
+    return status;
+}

@@ -1,0 +1,503 @@
+/* staged_hosts.c - the transport "staged" for ranks on several hosts: through pinned memory of the
+ * processor, which the group's backend reduces; so the bits are those of the processor's memory.
+ *
+ * An operation goes in pieces, numbered through all operations. Three counters in pinned memory say
+ * how far each of them is:
+ *
+ *   brought  = k: the side stream has copied the input of piece k into its slot
+ *   reduced  = k: the processor has done the collective of piece k from slot to slot
+ *   taken    = k: the communication stream has copied the result of piece k to its place
+ *
+ * Streams raise the first and the last, and wait for the second; the thread of
+ * group/device/remote.c, which calls host_part, does the opposite. Slots are used in turn. Aborting
+ * releases the counters (stream_flags.h), so that streams run dry. Messages between ranks of one
+ * host go through group_cuda_p2p.h. */
+#include "group/cuda/group_cuda_p2p.h"
+#include "group/cuda/stream_flags.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SLOTS = 3,
+    GRACE_MS = 1000, /* for work under way when the group is left */
+    DRAIN_MS = 10000,
+    SHORT_NS = 20000,
+    LONG_NS = 500000,
+    SHORT_LOOKS = 50
+};
+
+/* Tests take small slots, so that little has many pieces. */
+#ifndef CDDPI_STAGED_SLOT_BYTES
+#define CDDPI_STAGED_SLOT_BYTES (4 << 20)
+#endif
+
+/* The start of the pinned memory. */
+struct counters {
+    _Alignas(128) _Atomic uint64_t brought;
+    _Alignas(128) _Atomic uint64_t reduced;
+    _Alignas(128) _Atomic uint64_t taken;
+};
+
+struct cddpi_device_transport {
+    struct cddpi_device_open_params params; /* copied */
+    struct cddpi_device *device;
+    cudaStream_t comm, side;
+    cudaEvent_t started;
+    struct cddpi_stream_flags flags;
+    struct cddpi_p2p *p2p;
+    struct counters *counters; /* pinned; slots for input, then for results, lie in `slots` */
+    char *slots;
+    char *counters_device;    /* its address for streams */
+    uint64_t put;             /* pieces in the streams so far */
+    uint64_t done;            /* and done by the processor; host_part's own */
+    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    char reason[CDDPI_TRANSPORT_TEXT_BYTES];
+};
+
+/* How an operation is cut. */
+struct staged_hosts_cut {
+    size_t element;
+    size_t in_blocks, out_blocks; /* of `count` elements each, that a rank gives and gets */
+    size_t chunk;                 /* elements of a piece, of each block */
+    bool gives, gets;             /* this rank */
+};
+
+static bool is_rooted(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_REDUCE || op->kind == CDDPI_GATHER;
+}
+
+static bool is_spread(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_BROADCAST || op->kind == CDDPI_SCATTER;
+}
+
+static struct staged_hosts_cut cut(const struct cddpi_device_transport *transport,
+                                   const struct cddpi_group_op *op)
+{
+    size_t size = (size_t)transport->params.world_size;
+    bool is_root = transport->params.rank == op->root;
+    bool splits = op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
+                  op->kind == CDDPI_REDUCE_SCATTER;
+    bool gathers = op->kind == CDDPI_GATHER || op->kind == CDDPI_ALL_TO_ALL ||
+                   op->kind == CDDPI_ALL_GATHER;
+    struct staged_hosts_cut cut = {.element = cddp_type_bytes(op->type)};
+
+    cut.in_blocks = splits ? size : 1;
+    cut.out_blocks = gathers ? size : 1;
+    cut.chunk = CDDPI_STAGED_SLOT_BYTES / (splits || gathers ? size : 1) / cut.element;
+    cut.gives = !is_spread(op) || is_root;
+    cut.gets = !is_rooted(op) || is_root;
+    return cut;
+}
+
+static size_t piece_count(const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
+                          size_t at)
+{
+    return op->count - at < cut->chunk ? op->count - at : cut->chunk;
+}
+
+static char *in_slot(const struct cddpi_device_transport *transport, uint64_t piece)
+{
+    return transport->slots + piece % SLOTS * CDDPI_STAGED_SLOT_BYTES;
+}
+
+static char *out_slot(const struct cddpi_device_transport *transport,
+                      const struct cddpi_group_op *op, uint64_t piece)
+{
+    return op->kind == CDDPI_BROADCAST
+               ? in_slot(transport, piece) /* one buffer */
+               : transport->slots + (SLOTS + piece % SLOTS) * CDDPI_STAGED_SLOT_BYTES;
+}
+
+/* --- the streams' part --- */
+
+static CUdeviceptr address(const struct cddpi_device_transport *transport,
+                           const _Atomic uint64_t *counter)
+{
+    return (CUdeviceptr)(uintptr_t)(transport->counters_device +
+                                    ((const char *)counter - (char *)transport->counters));
+}
+
+static cddp_status await_in(struct cddpi_device_transport *transport, cudaStream_t stream,
+                            const _Atomic uint64_t *counter, uint64_t value)
+{
+    CUstreamBatchMemOpParams item;
+
+    cddpi_flag_wait_item(&transport->flags, address(transport, counter), value, &item);
+    return cddpi_flag_items(&transport->flags, stream, &item, 1);
+}
+
+/* @p blocks parts of @p bytes, @p from_step and @p to_step bytes apart. */
+static cddp_status copy(struct cddpi_device_transport *transport, cudaStream_t stream, char *to,
+                        size_t to_step, const char *from, size_t from_step, size_t blocks,
+                        size_t bytes)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t b = 0; b < blocks && status == CDDP_OK; b++) {
+        status = CUDA_CHECK(transport->device,
+                            cudaMemcpyAsync(to + b * to_step, from + b * from_step, bytes,
+                                            cudaMemcpyDefault, stream));
+    }
+    return status;
+}
+
+static cddp_status bring(struct cddpi_device_transport *transport,
+                         const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
+                         size_t at, uint64_t piece)
+{
+    size_t bytes = piece_count(cut, op, at) * cut->element;
+    cddp_status status = CDDP_OK;
+
+    if (piece > SLOTS) {
+        /* the slot was used before; as the result's, too, where there is one buffer */
+        status = await_in(transport, transport->side, &transport->counters->taken, piece - SLOTS);
+    }
+    if (status == CDDP_OK && cut->gives) {
+        status = copy(transport, transport->side, in_slot(transport, piece), bytes,
+                      (const char *)op->in + at * cut->element, op->count * cut->element,
+                      cut->in_blocks, bytes);
+    }
+    return status != CDDP_OK
+               ? status
+               : cddpi_flag_raise(&transport->flags, transport->side,
+                                  address(transport, &transport->counters->brought), piece);
+}
+
+static cddp_status take(struct cddpi_device_transport *transport,
+                        const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
+                        size_t at, uint64_t piece)
+{
+    size_t bytes = piece_count(cut, op, at) * cut->element;
+    cddp_status status = await_in(transport, transport->comm, &transport->counters->reduced, piece);
+
+    if (status == CDDP_OK && cut->gets) {
+        status = copy(transport, transport->comm, (char *)op->out + at * cut->element,
+                      op->count * cut->element, out_slot(transport, op, piece), bytes,
+                      cut->out_blocks, bytes);
+    }
+    return status != CDDP_OK
+               ? status
+               : cddpi_flag_raise(&transport->flags, transport->comm,
+                                  address(transport, &transport->counters->taken), piece);
+}
+
+static cddp_status put_pieces(struct cddpi_device_transport *transport,
+                              const struct cddpi_group_op *op)
+{
+    struct staged_hosts_cut how = cut(transport, op);
+    cddp_status status = CUDA_CHECK(transport->device,
+                                    cudaEventRecord(transport->started, transport->comm));
+
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(transport->device,
+                            cudaStreamWaitEvent(transport->side, transport->started, 0));
+    }
+    for (size_t at = 0; at < op->count && status == CDDP_OK; at += how.chunk) {
+        uint64_t piece = ++transport->put;
+
+        status = bring(transport, &how, op, at, piece);
+        if (status == CDDP_OK) {
+            status = take(transport, &how, op, at, piece);
+        }
+    }
+    return status;
+}
+
+/* --- the processor's part --- */
+
+static cddp_status ended(struct cddpi_device_transport *transport)
+{
+    return atomic_load_explicit(&transport->aborted, memory_order_acquire) == 2
+               ? cddpi_transport_fail_rank(transport->device, CDDP_ERR_CLOSED,
+                                           transport->params.rank, "%s", transport->reason)
+               : CDDP_OK;
+}
+
+/* Wait until a stream has raised @p counter to @p value; it has its end with the device's work, or
+ * with abort. */
+static cddp_status await_here(struct cddpi_device_transport *transport,
+                              const _Atomic uint64_t *counter, uint64_t value)
+{
+    for (int looks = 0;; looks++) {
+        struct timespec pause = {0, looks < SHORT_LOOKS ? SHORT_NS : LONG_NS};
+        cddp_status status = ended(transport);
+
+        if (status != CDDP_OK || atomic_load_explicit(counter, memory_order_acquire) >= value) {
+            return status;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Tell the stream, unless the counter was released meanwhile. */
+static void raise_here(_Atomic uint64_t *counter, uint64_t value)
+{
+    uint64_t before = value - 1;
+
+    (void)atomic_compare_exchange_strong(counter, &before, value);
+}
+
+static cddp_status do_piece(struct cddpi_device_transport *transport,
+                            const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
+                            size_t at, uint64_t piece)
+{
+    struct cddpi_group_op part = {.kind = op->kind,
+                                  .type = op->type,
+                                  .op = op->op,
+                                  .root = op->root,
+                                  .weighted = op->weighted,
+                                  .weight = op->weight,
+                                  .count = piece_count(cut, op, at),
+                                  .in = in_slot(transport, piece),
+                                  .out = out_slot(transport, op, piece)};
+    cddp_status status = await_here(transport, &transport->counters->brought, piece);
+
+    if (status == CDDP_OK && piece > SLOTS) {
+        status = await_here(transport, &transport->counters->taken, piece - SLOTS);
+    }
+    if (status == CDDP_OK) {
+        status = transport->params.collective(transport->params.context, &part);
+    }
+    if (status == CDDP_OK) {
+        raise_here(&transport->counters->reduced, piece);
+    }
+    return status;
+}
+
+static cddp_status host_part(struct cddpi_device_transport *transport,
+                             const struct cddpi_group_op *op)
+{
+    struct staged_hosts_cut how = cut(transport, op);
+    cddp_status status = CDDP_OK;
+
+    for (size_t at = 0; at < op->count && status == CDDP_OK; at += how.chunk) {
+        status = do_piece(transport, &how, op, at, ++transport->done);
+    }
+    return status;
+}
+
+/* --- opening and closing --- */
+
+static cddp_status probe(const struct cddpi_device_open_params *params)
+{
+    struct cddpi_stream_flags flags;
+
+    if (CDDPI_STAGED_SLOT_BYTES / (size_t)params->world_size < sizeof(double)) {
+        return cddpi_transport_fail(params->device, CDDP_ERR_UNAVAILABLE, "%d ranks: at most %zu",
+                                    params->world_size, CDDPI_STAGED_SLOT_BYTES / sizeof(double));
+    }
+    return cddpi_flags_find(params->device, &flags);
+}
+
+static cddp_status make_own(struct cddpi_device_transport *transport)
+{
+    struct cddpi_device *device = transport->device;
+    cddp_status status = cddpi_flags_find(device, &transport->flags);
+
+    transport->comm = cuda_device_stream(device, CDDPI_STREAM_COMM);
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device,
+                            cudaStreamCreateWithFlags(&transport->side, cudaStreamNonBlocking));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device,
+                            cudaEventCreateWithFlags(&transport->started, cudaEventDisableTiming));
+    }
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(device, cudaHostAlloc((void **)&transport->counters,
+                                                  sizeof *transport->counters,
+                                                  cudaHostAllocPortable | cudaHostAllocMapped));
+    }
+    if (status == CDDP_OK) {
+        memset(transport->counters, 0, sizeof *transport->counters);
+        status = CUDA_CHECK(device, cudaHostGetDevicePointer((void **)&transport->counters_device,
+                                                             transport->counters, 0));
+    }
+    return status != CDDP_OK
+               ? status
+               : CUDA_CHECK(device, cudaHostAlloc((void **)&transport->slots,
+                                                  2 * SLOTS * (size_t)CDDPI_STAGED_SLOT_BYTES,
+                                                  cudaHostAllocPortable));
+}
+
+static void close_transport(struct cddpi_device_transport *transport);
+
+static cddp_status open_transport(const struct cddpi_device_open_params *params,
+                                  struct cddpi_device_transport **out)
+{
+    struct cddpi_device_transport *transport = cddpi_transport_zalloc(params->device,
+                                                                      sizeof *transport);
+    cddp_status status;
+
+    if (transport == NULL) {
+        status = cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY, "transport: no memory");
+    } else {
+        transport->params = *params;
+        transport->device = params->device;
+        status = make_own(transport);
+    }
+    status = cddpi_transport_agree(params, status);
+    if (status == CDDP_OK) {
+        status = cddpi_p2p_open(params, NULL, &transport->p2p);
+    }
+    if (status != CDDP_OK) {
+        return cddpi_transport_give_up(params->device, status, close_transport, transport);
+    }
+    *out = transport;
+    return CDDP_OK;
+}
+
+static void abort_transport(struct cddpi_device_transport *transport, const char *reason)
+{
+    uint32_t none = 0;
+
+    if (atomic_compare_exchange_strong(&transport->aborted, &none, 1)) {
+        snprintf(transport->reason, sizeof transport->reason, "%s", reason);
+        atomic_store_explicit(&transport->aborted, 2, memory_order_release);
+    }
+    if (transport->counters != NULL) {
+        cddpi_flag_release(&transport->counters->brought);
+        cddpi_flag_release(&transport->counters->reduced);
+        cddpi_flag_release(&transport->counters->taken);
+    }
+    cddpi_p2p_release(transport->p2p);
+}
+
+static bool drain(struct cddpi_device_transport *transport, uint32_t timeout_ms)
+{
+    return transport->side == NULL ||
+           (cddpi_transport_drain(transport->device, transport->comm, timeout_ms) &&
+            cddpi_transport_drain(transport->device, transport->side, timeout_ms));
+}
+
+static void free_own(struct cddpi_device_transport *transport)
+{
+    if (transport->started != NULL) {
+        (void)cudaEventDestroy(transport->started);
+    }
+    if (transport->side != NULL) {
+        (void)cudaStreamDestroy(transport->side);
+    }
+    (void)cudaFreeHost(transport->slots);
+    (void)cudaFreeHost(transport->counters);
+    (void)cudaGetLastError(); /* after a lost device all of these fail */
+}
+
+static void close_transport(struct cddpi_device_transport *transport)
+{
+    bool dry;
+
+    if (transport == NULL) {
+        return;
+    }
+    cddpi_transport_enter(transport->device);
+    if (!drain(transport, GRACE_MS)) {
+        abort_transport(transport, "left the group while work was under way");
+    }
+    dry = drain(transport, DRAIN_MS);
+    dry = cddpi_p2p_close(transport->p2p) && dry;
+    if (dry) {
+        free_own(transport);
+    } else {
+        cddpi_transport_warn(
+            transport->device,
+            "work on the device does not end: its memory stays until this process ends");
+    }
+    cddpi_transport_free(transport->device, transport);
+}
+
+/* --- one operation after another --- */
+
+static cddp_status enqueue(struct cddpi_device_transport *transport,
+                           const struct cddpi_group_op *op)
+{
+    cddp_status status = ended(transport);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (op->kind == CDDPI_BARRIER || op->kind == CDDPI_ALLOC || op->kind == CDDPI_SEND ||
+        op->kind == CDDPI_RECV) {
+        return cddpi_transport_refuse(transport->device, op);
+    }
+    status = put_pieces(transport, op);
+    if (status != CDDP_OK) { /* the processor waits for what was not put into the stream */
+        abort_transport(transport, cddpi_transport_reason(transport->device));
+    }
+    return status;
+}
+
+static cddp_status message(struct cddpi_device_transport *transport,
+                           const struct cddpi_p2p_message *message)
+{
+    cddp_status status = ended(transport);
+
+    return status != CDDP_OK ? status : cddpi_p2p_start(transport->p2p, message);
+}
+
+static cddp_status poll_transport(struct cddpi_device_transport *transport)
+{
+    cddp_status status = ended(transport);
+
+    return status != CDDP_OK ? status : cddpi_p2p_advance(transport->p2p);
+}
+
+static cddp_status alloc(struct cddpi_device_transport *transport, size_t bytes, void **out)
+{
+    void *memory = NULL;
+    cddp_status status = CUDA_CHECK(transport->device, cudaMalloc(&memory, bytes));
+
+    if (status == CDDP_OK) {
+        status = CUDA_CHECK(transport->device, cudaMemset(memory, 0, bytes));
+    }
+    status = cddpi_transport_agree(&transport->params, status);
+    if (status != CDDP_OK) {
+        (void)cudaFree(memory);
+        return status;
+    }
+    *out = memory;
+    return CDDP_OK;
+}
+
+static void free_memory(struct cddpi_device_transport *transport, void *memory)
+{
+    cddpi_transport_enter(transport->device);
+    if (drain(transport, DRAIN_MS)) {
+        (void)cudaFree(memory);
+    } else {
+        cddpi_transport_warn(transport->device, "work on the device does not end: memory of the "
+                                                "group stays until this process ends");
+    }
+}
+
+/* No: counters count up from one operation to the next, and the processor has its part. */
+static bool can_capture(const struct cddpi_device_transport *transport)
+{
+    (void)transport;
+    return false;
+}
+
+static const struct cddpi_device_transport_ops ops = {.close = close_transport,
+                                                      .enqueue = enqueue,
+                                                      .message = message,
+                                                      .poll = poll_transport,
+                                                      .abort = abort_transport,
+                                                      .alloc = alloc,
+                                                      .free_memory = free_memory,
+                                                      .can_capture = can_capture,
+                                                      .host_part = host_part};
+
+const struct cddpi_transport cddpi_staged_hosts_transport = {
+    .name = "staged",
+    .carries = CDDPI_MEMORY_DEVICE,
+    .device = {.ops = &ops,
+               .probe = probe,
+               .open = open_transport,
+               .hosts = CDDPI_SEVERAL_HOSTS,
+               .for_host = true,
+               .by_carrier = true}};

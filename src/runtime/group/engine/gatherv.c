@@ -1,0 +1,142 @@
+/* gatherv.c - owns the gathering of blocks of different lengths: one broadcast a rank, from its
+ * place to the same place everywhere, so that nothing is padded. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/device/group_device.h"
+#include "group/engine/group_check.h"
+
+#include <cddp/exchange.h>
+
+#include <string.h>
+
+/* Where every rank's block begins, and @p world_size more for the end; checked against overflow. */
+static cddp_status count_before(const cddp_group *group, const size_t *counts, cddp_type type,
+                                size_t *out_own, size_t *out_all)
+{
+    size_t most = CDDPI_BYTES_MAX / cddp_type_bytes(type);
+    size_t all = 0;
+
+    for (int r = 0; r < group->world_size; r++) {
+        if (r == group->rank) {
+            *out_own = all;
+        }
+        if (counts[r] > most - all) {
+            return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                                   "all_gatherv: %zu elements of rank %d are too many", counts[r],
+                                   r);
+        }
+        all += counts[r];
+    }
+    *out_all = all;
+    return CDDP_OK;
+}
+
+static cddp_status check(const cddp_group *group, const void *in, const void *out,
+                         const size_t *counts, cddp_type type, size_t *out_own)
+{
+    static const char call[] = "all_gatherv";
+    size_t element = cddp_type_bytes(type);
+    const char *place;
+    size_t all = 0;
+    cddp_status status;
+
+    if (element == 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no element type %d",
+                               call, (int)type);
+    }
+    if (counts == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: counts is NULL", call);
+    }
+    status = count_before(group, counts, type, out_own, &all);
+    if (status == CDDP_OK) {
+        status = cddpi_check_memory(group, call, "in", in, counts[group->rank], type);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_check_memory(group, call, "out", out, all, type);
+    }
+    place = (const char *)out + *out_own * element;
+    return status == CDDP_OK && in != place
+               ? cddpi_check_apart(group, call, in, counts[group->rank] * element, out,
+                                   all * element)
+               : status;
+}
+
+/* Put this rank's block where it belongs, in whichever memory that is. */
+static cddp_status place_own(cddp_group *group, void *to, const void *from, size_t bytes)
+{
+    struct cddpi_device *device = cddpi_group_on_device(group);
+
+    if (to == from || bytes == 0) {
+        return CDDP_OK;
+    }
+    if (cddpi_group_has_device(group) && device->ops->owns(device, to)) {
+        return device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, from, bytes);
+    }
+    memmove(to, from, bytes);
+    return CDDP_OK;
+}
+
+/* Start the broadcasts. Their handles hang at the last one's, which is done after all others. */
+static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t *counts,
+                             cddp_type type, cddp_work **out_last)
+{
+    cddp_work *last = NULL;
+    size_t element = cddp_type_bytes(type);
+
+    for (int r = 0; r < group->world_size; r++) {
+        cddp_work *work = NULL;
+        cddp_status status = cddp_broadcast(group, out, counts[r], type, r, &work);
+
+        if (status != CDDP_OK) {
+            struct cddpi_failure failure = *cddpi_last_failure();
+
+            cddp_group_abort(group, cddp_last_error()); /* the others come to this broadcast */
+            cddp_work_destroy(last);
+            return cddpi_fail_again(status, &failure);
+        }
+        work->before = last;
+        last = work;
+        out += counts[r] * element;
+    }
+    *out_last = last;
+    return CDDP_OK;
+}
+
+static cddp_status all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
+                               cddp_type type, cddp_work **work)
+{
+    static unsigned char nothing; /* where no elements go, if the caller has no memory for them */
+    cddp_work *last = NULL;
+    size_t own = 0;
+    cddp_status status = check(group, in, out, counts, type, &own);
+
+    out = out != NULL ? out : &nothing;
+    if (status == CDDP_OK) {
+        size_t element = cddp_type_bytes(type);
+
+        status = place_own(group, (char *)out + own * element, in, counts[group->rank] * element);
+    }
+    if (status == CDDP_OK) {
+        status = start_all(group, out, counts, type, &last);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (work != NULL) {
+        *work = last;
+        return CDDP_OK;
+    }
+    status = cddp_work_wait(last, 0);
+    cddp_work_destroy(last);
+    return status;
+}
+
+cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
+                             cddp_type type, cddp_work **work)
+{
+    cddp_status status = cddpi_group_enter(group, "all_gatherv");
+
+    return status == CDDP_OK
+               ? cddpi_group_leave(group, all_gatherv(group, in, out, counts, type, work))
+               : status;
+}

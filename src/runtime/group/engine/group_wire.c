@@ -1,0 +1,96 @@
+/* group_wire.c - runs the queue of a group over several machines on a rank that has no core to
+ * spare. What comes over a wire needs little of a core, but often: if it had to wait for the next
+ * call of the thread that computes, the wire would be idle for as long. So a thread sleeps until
+ * something comes and moves that on; whenever the calling thread waits, it runs the queue itself,
+ * without a change of threads, and the other one is parked. Whoever runs the queue has its mutex,
+ * except where the thread sleeps. */
+#include "group/engine/queue.h"
+
+#include <stdint.h>
+
+void *cddpi_wire_main(void *argument)
+{
+    cddp_group *group = argument;
+    struct cddpi_queue *queue = &group->queue;
+    bool overslept = false;
+
+    pthread_mutex_lock(&queue->mutex);
+    for (;;) {
+        bool any;
+
+        while ((queue->caller_drives || queue->running == 0) && !queue->stop) {
+            queue->idle = true;
+            pthread_cond_signal(&queue->parked);
+            pthread_cond_wait(&queue->wake, &queue->mutex);
+        }
+        queue->idle = false;
+        if (queue->stop) {
+            pthread_mutex_unlock(&queue->mutex);
+            return NULL;
+        }
+        any = cddpi_queue_advance(group);
+        if (any || queue->running == 0) {
+            overslept = false;
+        } else {
+            overslept = cddpi_queue_sleep(group, INT64_MAX, overslept, &queue->mutex);
+        }
+        (void)cddpi_queue_count_finished(queue);
+    }
+}
+
+/* Let the calling thread have the queue. */
+static void enter(cddp_group *group)
+{
+    struct cddpi_queue *queue = &group->queue;
+
+    pthread_mutex_lock(&queue->mutex);
+    queue->caller_drives = true;
+    if (!queue->idle) {
+        group->ops->wake(group->backend);
+    }
+    while (!queue->idle) {
+        pthread_cond_wait(&queue->parked, &queue->mutex);
+    }
+}
+
+static void leave(cddp_group *group)
+{
+    struct cddpi_queue *queue = &group->queue;
+
+    queue->caller_drives = false;
+    if (queue->running > 0) {
+        pthread_cond_signal(&queue->wake);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+void cddpi_wire_run(cddp_group *group, struct cddp_work *work)
+{
+    enter(group);
+    cddpi_queue_push(&group->queue, work);
+    cddpi_queue_run_here(group, work, 0);
+    leave(group);
+}
+
+void cddpi_wire_submit(cddp_group *group, struct cddp_work *work)
+{
+    struct cddpi_queue *queue = &group->queue;
+
+    pthread_mutex_lock(&queue->mutex);
+    cddpi_queue_push(queue, work);
+    (void)cddpi_queue_advance(group);
+    (void)cddpi_queue_count_finished(queue);
+    if (queue->running > 0 && queue->idle) {
+        pthread_cond_signal(&queue->wake);
+    } else if (queue->running > 0) {
+        group->ops->wake(group->backend); /* it may sleep on what is not waited for any more */
+    }
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+void cddpi_wire_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
+{
+    enter(group);
+    cddpi_queue_run_here(group, work, deadline_ns);
+    leave(group);
+}

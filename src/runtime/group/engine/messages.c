@@ -1,0 +1,105 @@
+/* messages.c - owns the start of several messages at once: all are checked before any is begun, and
+ * none is waited for before all are. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/engine/group_check.h"
+#include "group/group.h"
+
+#include <cddp/exchange.h>
+
+#include <stdio.h>
+
+static cddp_status check(const cddp_group *group, const cddp_message *messages, size_t index)
+{
+    const cddp_message *message = &messages[index];
+    char call[64];
+
+    if (message->peer < 0 || message->peer >= group->world_size || message->peer == group->rank) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "messages_start: message %zu: rank %d is %s", index, message->peer,
+                               message->peer == group->rank ? "this one" : "not in the group");
+    }
+    if (cddp_type_bytes(message->type) == 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "messages_start: message %zu: there is no element type %d", index,
+                               (int)message->type);
+    }
+    snprintf(call, sizeof call, "messages_start: message %zu", index);
+    return cddpi_check_memory(group, call, "data", message->data, message->count, message->type);
+}
+
+static void destroy_all(cddp_work **works, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cddp_work_destroy(works[i]);
+    }
+}
+
+static cddp_status start_all(cddp_group *group, const cddp_message *messages, size_t count,
+                             cddp_work **works)
+{
+    for (size_t i = 0; i < count; i++) {
+        const cddp_message *m = &messages[i];
+        cddp_status status = m->receives
+                                 ? cddp_recv(group, m->data, m->count, m->type, m->peer, &works[i])
+                                 : cddp_send(group, m->data, m->count, m->type, m->peer, &works[i]);
+
+        if (status != CDDP_OK) { /* no memory, or the group is broken */
+            struct cddpi_failure failure = *cddpi_last_failure();
+
+            cddp_group_abort(group, cddp_last_error()); /* peers wait for those not begun */
+            destroy_all(works, i);
+            return cddpi_fail_again(status, &failure);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status messages_start(cddp_group *group, const cddp_message *messages, size_t count,
+                                  cddp_work **works)
+{
+    cddp_work **own = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (messages == NULL && count > 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "messages_start: the array of messages is NULL");
+    }
+    if (count > CDDPI_BYTES_MAX / sizeof *messages) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "messages_start: %zu messages",
+                               count);
+    }
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = check(group, messages, i);
+    }
+    if (status == CDDP_OK && works == NULL && count > 0) {
+        own = cddpi_zalloc_array(count, sizeof(cddp_work *));
+        status = own != NULL ? CDDP_OK
+                             : cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
+                                               "messages_start: no memory for %zu handles", count);
+    }
+    if (status == CDDP_OK) {
+        status = start_all(group, messages, count, works != NULL ? works : own);
+    }
+    for (size_t i = 0; own != NULL && i < count && status == CDDP_OK; i++) {
+        status = cddp_work_wait(own[i], 0);
+    }
+    if (own != NULL) {
+        struct cddpi_failure failure = *cddpi_last_failure();
+
+        destroy_all(own, count);
+        cddpi_free(own);
+        return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
+    }
+    return status;
+}
+
+cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages, size_t count,
+                                cddp_work **works)
+{
+    cddp_status status = cddpi_group_enter(group, "messages_start");
+
+    return status == CDDP_OK
+               ? cddpi_group_leave(group, messages_start(group, messages, count, works))
+               : status;
+}

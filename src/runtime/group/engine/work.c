@@ -1,0 +1,118 @@
+/* work.c - work handles: test, wait, destroy, wherever their operation runs. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/device/group_device.h"
+
+/* What became of a work that is done: of the first of those that go with it, if that failed. */
+static cddp_status result(const struct cddp_work *work)
+{
+    for (const struct cddp_work *part = work->before; part != NULL; part = part->before) {
+        work = part->status != CDDP_OK ? part : work;
+    }
+    if (work->status == CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (work->group == NULL) {
+        return work->status == CDDP_ERR_CLOSED
+                   ? cddpi_fail(work->status, "the group was destroyed before this work was done")
+                   : cddpi_fail(work->status, "work of a group that is gone: %s",
+                                cddp_status_text(work->status));
+    }
+    return cddpi_group_fail_broken(work->group, work->status);
+}
+
+/* Begin the call @p call. The group of a work, if it is still there, is one with it: one thread at
+ * a time is in calls of any of them. */
+static cddp_status enter(cddp_work *work, const char *call)
+{
+    cddp_status status = cddpi_handle_check((struct cddpi_handle *)work, CDDPI_HANDLE_WORK, call);
+
+    return status == CDDP_OK && work->group != NULL ? cddpi_group_enter_kept(work->group, call)
+                                                    : status;
+}
+
+static cddp_status leave(cddp_work *work, cddp_status status)
+{
+    return work->group != NULL ? cddpi_group_leave(work->group, status) : status;
+}
+
+static cddp_status test(cddp_work *work, bool *out_done)
+{
+    if (out_done == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "work_test: out_done is NULL");
+    }
+    if (work->pending != NULL) {
+        return cddpi_group_device_test(work, out_done);
+    }
+    if (work->group != NULL && atomic_load_explicit(&work->done, memory_order_acquire) != 1) {
+        cddpi_group_poll(work->group);
+    }
+    if (atomic_load_explicit(&work->done, memory_order_acquire) != 1) {
+        *out_done = false;
+        return CDDP_OK;
+    }
+    *out_done = true;
+    return result(work);
+}
+
+cddp_status cddp_work_test(cddp_work *work, bool *out_done)
+{
+    cddp_status status = enter(work, "work_test");
+
+    return status == CDDP_OK ? leave(work, test(work, out_done)) : status;
+}
+
+static cddp_status wait(cddp_work *work, uint32_t timeout_ms)
+{
+    int64_t deadline;
+
+    if (work->pending != NULL) {
+        return cddpi_group_device_wait(work, timeout_ms);
+    }
+    deadline = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : 0;
+    if (work->group != NULL && !cddpi_queue_wait(work->group, work, deadline)) {
+        return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,
+                               "the work was not done within %u ms", timeout_ms);
+    }
+    return result(work);
+}
+
+cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
+{
+    cddp_status status = enter(work, "work_wait");
+
+    return status == CDDP_OK ? leave(work, wait(work, timeout_ms)) : status;
+}
+
+/* Destroy the handle of a group that is still there. */
+static void destroy(cddp_work *work, cddp_group *group)
+{
+    cddp_work_destroy(work->before);
+    if (!cddpi_handle_is_own(&group->handle)) {
+        return; /* a fork: it goes with what the fork has of the group */
+    }
+    if (work->pending != NULL) {
+        cddpi_group_device_drop(work);
+    } else {
+        (void)cddpi_queue_wait(group, work, 0);
+    }
+    cddpi_work_put(work);
+    (void)cddpi_group_leave(group, CDDP_OK);
+}
+
+void cddp_work_destroy(cddp_work *work)
+{
+    if (work == NULL ||
+        !cddpi_handle_enter_last(&work->handle, CDDPI_HANDLE_WORK, "work_destroy")) {
+        return;
+    }
+    if (work->group == NULL) {
+        cddp_work_destroy(work->before);
+        cddpi_handle_release(&work->handle, sizeof *work);
+    } else if (cddpi_handle_enter_last(&work->group->handle, CDDPI_HANDLE_GROUP, "work_destroy")) {
+        destroy(work, work->group);
+    } else {
+        (void)cddpi_handle_leave(&work->handle, CDDP_OK);
+    }
+}

@@ -1,0 +1,227 @@
+/* group.c - a group's life: building and leaving; its device and its memory. */
+#include "group/group.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "group/device/group_device.h"
+#include "group/transports.h"
+#include "group/watch/dump.h"
+#include "group/watch/group_trace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+cddp_status cddpi_group_build(const struct cddpi_open_params *params,
+                              const struct cddpi_transport *transport,
+                              struct cddpi_backend *backend, cddp_group **out)
+{
+    cddp_group *group = cddpi_zalloc(sizeof *group);
+    struct cddpi_cores cores = {.ranks = params->world_size, .all = 1, .own = 1};
+    cddp_status status;
+
+    if (group == NULL) {
+        transport->cpu.ops->close(backend);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group: no memory for %zu bytes", sizeof *group);
+    }
+    cddpi_handle_init(&group->handle, CDDPI_HANDLE_GROUP);
+    atomic_init(&group->refs, 1);
+    group->rank = group->local_rank = params->rank;
+    group->world_size = group->local_world_size = params->world_size;
+    group->timeout_ms = params->timeout_ms;
+    group->transport = transport;
+    group->recorder.bucket = -1;
+    group->ops = transport->cpu.ops;
+    group->backend = backend;
+    if (transport->cpu.cores != NULL) {
+        transport->cpu.cores(backend, &cores);
+    }
+    status = cddpi_queue_init(group, &cores);
+    if (status != CDDP_OK) {
+        cddp_group_destroy(group);
+        return status;
+    }
+    cddpi_group_note_open(group);
+    *out = group;
+    return CDDP_OK;
+}
+
+/* The last reference is gone. */
+static void leave(cddp_group *group)
+{
+    cddpi_group_note_closed(group);
+    cddpi_trace_close(group);
+    cddpi_user_store_destroy(group->user_store);
+    if (cddpi_group_has_device(group)) {
+        cddpi_group_device_close(group);
+    }
+    cddpi_queue_fini(group);
+    cddpi_dump_withdraw(group); /* after its threads: a failure of theirs is written, too */
+    group->ops->close(group->backend);
+    cddp_store_close(group->place);
+    for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
+        work->group = NULL; /* its owner will destroy it */
+    }
+    while (group->free_works != NULL) {
+        struct cddp_work *next = group->free_works->next;
+
+        cddpi_handle_release(&group->free_works->handle, sizeof *group->free_works);
+        group->free_works = next;
+    }
+    cddpi_free(group->messages);
+    cddpi_free(group->ranks_of_job);
+    cddpi_handle_release(&group->handle, sizeof *group);
+}
+
+void cddpi_group_unref(cddp_group *group)
+{
+    if (atomic_fetch_sub_explicit(&group->refs, 1, memory_order_acq_rel) == 1) {
+        leave(group);
+    }
+}
+
+/* In a fork the group is its parent's: give back what the fork has of it, and nothing else. Of its
+ * threads the fork has none, and a device cannot be used in it. */
+static void forget(cddp_group *group)
+{
+    if (!cddpi_group_has_device(group)) {
+        group->ops->close(group->backend);
+    }
+    cddpi_handle_end(&group->handle);
+}
+
+void cddp_group_destroy(cddp_group *group)
+{
+    if (group == NULL ||
+        !cddpi_handle_enter_last(&group->handle, CDDPI_HANDLE_GROUP, "group_destroy")) {
+        return;
+    }
+    if (!cddpi_handle_is_own(&group->handle)) {
+        forget(group);
+    } else if (group->is_closed) {
+        (void)cddpi_group_leave(group, CDDP_OK);
+        cddpi_log(CDDPI_LOG_WARN,
+                  "group_destroy: the group was destroyed before; nothing was done");
+    } else {
+        group->is_closed = true;
+        (void)cddpi_group_leave(group, CDDP_OK);
+        cddpi_group_unref(group);
+    }
+}
+
+const char *cddp_group_backend(const cddp_group *group)
+{
+    if (!cddpi_group_may_ask(group, "group_backend")) {
+        return NULL;
+    }
+    return cddpi_group_has_device(group) ? cddpi_group_device_transport_name(group)
+                                         : group->transport->name;
+}
+
+int cddp_group_device(const cddp_group *group)
+{
+    if (!cddpi_group_may_ask(group, "group_device")) {
+        return -1;
+    }
+    return cddpi_group_has_device(group) ? cddpi_group_on_device(group)->index : -1;
+}
+
+void *cddp_group_stream(const cddp_group *group)
+{
+    struct cddpi_device *device;
+
+    if (!cddpi_group_may_ask(group, "group_stream")) {
+        return NULL;
+    }
+    device = cddpi_group_on_device(group);
+    return device->ops->compute_stream(device);
+}
+
+static cddp_status set_stream(cddp_group *group, void *stream)
+{
+    struct cddpi_device *device;
+
+    if (stream == NULL) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "set_stream: the stream is NULL (the default stream is cudaStreamLegacy)");
+    }
+    if (!cddpi_group_has_device(group)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "set_stream: rank %d's group is on the processor, which has no streams: "
+                          "ask for options.device = \"cuda\"",
+                          group->rank);
+    }
+    device = cddpi_group_on_device(group);
+    return device->ops->adopt(device, stream);
+}
+
+cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
+{
+    cddp_status status = cddpi_group_enter(group, "group_set_stream");
+
+    return status == CDDP_OK ? cddpi_group_leave(group, set_stream(group, stream)) : status;
+}
+
+static cddp_status alloc_host(cddp_group *group, size_t bytes, void **out)
+{
+    void *memory = NULL;
+    struct cddpi_group_op op = {
+        .kind = CDDPI_ALLOC, .type = CDDP_U8, .count = bytes, .out = &memory};
+    cddp_status status = cddpi_group_run(group, &op, NULL);
+
+    if (status == CDDP_OK) {
+        *out = memory;
+    }
+    return status;
+}
+
+static cddp_status alloc(cddp_group *group, bool on_host, size_t bytes, void **out)
+{
+    cddp_status status = cddpi_group_enter(group, on_host ? "group_alloc_host" : "group_alloc");
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (out == NULL || bytes > CDDPI_BYTES_MAX) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
+    } else if (!on_host && cddpi_group_has_device(group)) {
+        status = cddpi_group_device_alloc(group, bytes, out);
+    } else {
+        status = alloc_host(group, bytes, out);
+    }
+    return cddpi_group_leave(group, status);
+}
+
+cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
+{
+    return alloc(group, false, bytes, out);
+}
+
+cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out)
+{
+    return alloc(group, true, bytes, out);
+}
+
+bool cddpi_group_has_thread(const cddp_group *group)
+{
+    return group->queue.threaded;
+}
+
+bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out)
+{
+    return group->ops->peers != NULL && group->ops->peers(group->backend, memory, bytes, out);
+}
+
+void cddp_group_free(cddp_group *group, void *memory)
+{
+    if (memory == NULL ||
+        cddpi_group_enter_kept(group, "group_free") != CDDP_OK) { /* it is freed with the group */
+        return;
+    }
+    if (!(cddpi_group_has_device(group) && cddpi_group_device_free(group, memory))) {
+        group->ops->free_memory(group->backend, memory);
+    }
+    (void)cddpi_group_leave(group, CDDP_OK);
+}

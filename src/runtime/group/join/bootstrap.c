@@ -1,0 +1,344 @@
+/* bootstrap.c - rank 0 serves a store at addresses that all ranks are told, each finds one that it
+ * reaches, and all agree on how that went, so that nobody waits for one that failed. */
+#include "group/join/bootstrap.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine.h"
+#include "group/join/group_agree.h"
+#include "group/net/mpi_module.h"
+#include "group/net/tcp/reach.h"
+#include "store/server.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    OWN_FILES = 64, /* open files that rank 0 needs beside the server */
+    REACH_MS = 20000
+};
+
+/* Where a rank is: loopback connects those for which all of it is the same. */
+struct bootstrap_place {
+    char machine[256];                 /* as $CDDP_HOST_ID says, else the kernel */
+    char network[CDDPI_MACHINE_BYTES]; /* the network namespace */
+};
+
+/* What a rank tells all of itself. */
+struct arrival {
+    struct bootstrap_place place;
+    uint8_t has_token; /* of its own */
+    uint8_t encrypts;  /* CDDP_ENCRYPT=1 */
+};
+
+/* What rank 0 tells all, by means that encrypt nothing. */
+struct bootstrap_offer {
+    struct tcp_offer at;
+    char token[33]; /* "": all ranks have one, which never travels; else one for this group alone */
+    char job[256];
+};
+
+static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, int code)
+{
+    cddp_status status = (cddp_status)cddpi_last_failure()->status;
+
+    if (status != CDDP_OK) { /* worded by the function that failed */
+        return cddpi_fail_prefix(status, "joining");
+    }
+    return cddpi_fail(
+        CDDP_ERR_PEER,
+        "joining: the bootstrap's %s failed with code %d (%s) on rank %d of %d: it is "
+        "the caller's function, and fails where another rank has not come to this call, "
+        "or has ended: see the output of the others",
+        what, code, strerror(code), bootstrap->rank, bootstrap->world_size);
+}
+
+static cddp_status gather(void *context, const void *own, size_t bytes, void *out_all)
+{
+    const cddp_bootstrap *bootstrap = context;
+    int code;
+
+    cddpi_error_clear();
+    code = bootstrap->all_gather(bootstrap->context, own, bytes, out_all);
+    return code == 0 ? CDDP_OK : fail_with(bootstrap, "all_gather", code);
+}
+
+static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
+{
+    return (struct cddpi_exchange){.context = (void *)(uintptr_t)bootstrap,
+                                   .world_size = bootstrap->world_size,
+                                   .all_gather = gather};
+}
+
+static void read_place(struct bootstrap_place *out)
+{
+    const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
+    char machine[CDDPI_MACHINE_BYTES];
+
+    cddpi_machine(machine);
+    memset(out, 0, sizeof *out);
+    snprintf(out->machine, sizeof out->machine, "%s", given != NULL ? given : machine);
+    (void)!readlink("/proc/self/ns/net", out->network, sizeof out->network - 1);
+}
+
+/* Of all, in rank order: release with cddpi_free(). */
+static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
+                                     const struct cddpi_launch_env *env, struct arrival **out)
+{
+    struct cddpi_exchange exchange = exchange_by(bootstrap);
+    struct arrival own;
+    struct arrival *all = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *all);
+    cddp_status status = all != NULL ? CDDP_OK
+                                     : cddpi_fail(CDDP_ERR_NO_MEMORY,
+                                                  "joining: no memory for the places of %d ranks",
+                                                  bootstrap->world_size);
+
+    memset(&own, 0, sizeof own);
+    read_place(&own.place);
+    own.has_token = env->token[0] != '\0';
+    own.encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
+    status = cddpi_agree_by(&exchange, status);
+    if (status == CDDP_OK) {
+        status = gather(exchange.context, &own, sizeof own, all);
+    }
+    if (status != CDDP_OK) {
+        cddpi_free(all);
+        return status;
+    }
+    *out = all;
+    return CDDP_OK;
+}
+
+static void count_locals(const cddp_bootstrap *bootstrap, const struct arrival *all,
+                         struct cddpi_launch_env *env)
+{
+    env->rank = bootstrap->rank;
+    env->world_size = bootstrap->world_size;
+    env->local_rank = env->local_world_size = 0;
+    for (int rank = 0; rank < bootstrap->world_size; rank++) {
+        if (memcmp(all[rank].place.machine, all[bootstrap->rank].place.machine,
+                   sizeof all[rank].place.machine) == 0) {
+            env->local_rank += rank < bootstrap->rank;
+            env->local_world_size++;
+        }
+    }
+}
+
+static bool is_near(const struct arrival *a, const struct arrival *b)
+{
+    return memcmp(&a->place, &b->place, sizeof a->place) == 0;
+}
+
+static bool all_are_at_one_place(const struct arrival *all, int count)
+{
+    for (int rank = 1; rank < count; rank++) {
+        if (!is_near(&all[rank], &all[0])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first rank that has no token of its own; -1: all have one. */
+static int find_without_token(const struct arrival *all, int count)
+{
+    for (int rank = 0; rank < count; rank++) {
+        if (!all[rank].has_token) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+/* Whether what all wrote suits what they want: the same on all ranks. */
+static cddp_status check_secrets(const struct arrival *all, int count)
+{
+    int without = find_without_token(all, count);
+
+    for (int rank = 0; without >= 0 && rank < count; rank++) {
+        if (all[rank].encrypts) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "joining: rank %d has CDDP_ENCRYPT=1, and rank %d no token: one that "
+                              "rank 0 makes would travel unencrypted. Set CDDP_TOKEN to the same "
+                              "secret for all ranks (openssl rand -hex 16 prints one)",
+                              rank, without);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Rank 0's part. @p without: a rank that has no token; -1: none. */
+static cddp_status serve(struct cddpi_launch_env *env, bool is_local, int without,
+                         struct bootstrap_offer *offer)
+{
+    struct cddpi_store_server_options options = {.reserved = OWN_FILES, .token = env->token};
+    cddp_status status;
+
+    memcpy(offer->job, env->job, sizeof offer->job);
+    if (without >= 0) {
+        if (env->token[0] != '\0') {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "joining: rank %d has no CDDP_TOKEN, so the ranks get another one, which "
+                      "travels unencrypted: set CDDP_TOKEN for all ranks",
+                      without);
+        }
+        cddpi_store_token(offer->token);
+        options.token = offer->token;
+    }
+    options.host = is_local ? "127.0.0.1" : "::";
+    status = cddpi_store_server_create(&options, &env->server);
+    if (status != CDDP_OK && !is_local) { /* no IPv6 here */
+        options.host = "0.0.0.0";
+        status = cddpi_store_server_create(&options, &env->server);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_tcp_offer_make(&offer->at);
+        offer->at.port = cddpi_store_server_port(env->server);
+    }
+    return status;
+}
+
+/* Choose the address that this rank uses. @p by_loopback: it reaches rank 0. */
+static cddp_status take(const struct bootstrap_offer *offer, bool by_loopback,
+                        struct cddpi_launch_env *env)
+{
+    char host[TCP_HOST_TEXT_BYTES] = "127.0.0.1";
+    cddp_status status = CDDP_OK;
+
+    if (!by_loopback) {
+        status = cddpi_tcp_reachable(&offer->at,
+                                     env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, host);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(
+                status,
+                "joining: rank 0's store is not to be reached. Set CDDP_STORE=tcp://host:port"
+                ", an address of rank 0's host that all others reach, and CDDP_TOKEN to a "
+                "secret, for all ranks. What was tried");
+        }
+    }
+    if (status == CDDP_OK) {
+        snprintf(env->store, sizeof env->store,
+                 strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", host, offer->at.port);
+        if (offer->token[0] != '\0') {
+            memcpy(env->token, offer->token, sizeof offer->token);
+        }
+        memcpy(env->job, offer->job, sizeof env->job);
+        env->hosts_store = true;
+        env->removes_file = false;
+    }
+    return status;
+}
+
+static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct arrival *all,
+                                 struct cddpi_launch_env *env)
+{
+    struct cddpi_exchange exchange = exchange_by(bootstrap);
+    struct bootstrap_offer offer = {.at = {.port = 0}};
+    cddp_status status = CDDP_OK;
+    int code;
+
+    count_locals(bootstrap, all, env);
+    if (env->rank == 0) {
+        status = serve(env, all_are_at_one_place(all, env->world_size),
+                       find_without_token(all, env->world_size), &offer);
+    }
+    status = cddpi_agree_by(&exchange, status);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_error_clear();
+    code = bootstrap->broadcast(bootstrap->context, &offer, sizeof offer);
+    if (code != 0) {
+        return fail_with(bootstrap, "broadcast", code);
+    }
+    status = take(&offer, is_near(&all[0], &all[env->rank]), env);
+    return cddpi_agree_by(&exchange, status);
+}
+
+static void close_server(struct cddpi_launch_env *env)
+{
+    cddpi_store_server_destroy(env->server);
+    env->server = NULL;
+}
+
+cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
+                                       struct cddpi_launch_env *env)
+{
+    struct arrival *all;
+    cddp_status status;
+
+    if (bootstrap->world_size == 1) {
+        env->rank = env->local_rank = 0;
+        env->world_size = env->local_world_size = 1;
+        env->store[0] = '\0';
+        return CDDP_OK;
+    }
+    status = exchange_arrivals(bootstrap, env, &all);
+    if (status == CDDP_OK) {
+        status = check_secrets(all, bootstrap->world_size);
+        if (status == CDDP_OK) {
+            status = rendezvous_at(bootstrap, all, env);
+        }
+        cddpi_free(all);
+    }
+    if (status == CDDP_OK) {
+        env->bootstrap = *bootstrap;
+    } else {
+        close_server(env);
+    }
+    return status;
+}
+
+cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status)
+{
+    struct cddpi_exchange exchange = exchange_by(&env->bootstrap);
+    struct cddpi_failure own = *cddpi_last_failure();
+    cddp_status cause;
+
+    if (env->bootstrap.world_size == 0) {
+        return status;
+    }
+    /* whoever waited in vain knows less than the rank that did not come */
+    cause = cddpi_agree_by(&exchange, status == CDDP_ERR_TIMEOUT ? CDDP_OK : status);
+    if (cause == CDDP_OK) {
+        cause = status != CDDP_OK ? cddpi_fail_again(status, &own) : CDDP_OK;
+        cause = cddpi_agree_by(&exchange, cause);
+    }
+    close_server(env);
+    /* this rank's own reason is the better one here, with its status */
+    return status != CDDP_OK && status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER
+               ? cddpi_fail_again(status, &own)
+               : cause;
+}
+
+cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)
+{
+    const struct cddpi_mpi_module *module;
+    cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
+    int rank = env->rank;
+    int world_size = env->world_size;
+    cddp_status status = cddpi_mpi_module_open(&module);
+
+    if (status == CDDP_OK) {
+        status = module->bootstrap(env->timeout_ms, &bootstrap);
+    }
+    if (status == CDDP_OK && (bootstrap.rank != rank || bootstrap.world_size != world_size)) {
+        status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "MPI says that this is rank %d of %d, mpirun's "
+                            "variables that it is rank %d of %d: the module's MPI is not mpirun's",
+                            bootstrap.rank, bootstrap.world_size, rank, world_size);
+    }
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(
+            status,
+            "joining: the ranks that %s started are on several hosts, and cannot meet by "
+            "MPI. Set CDDP_STORE=tcp://host:port, an address of rank 0's host and a free port, and "
+            "CDDP_TOKEN to a secret, for all ranks (mpirun -x NAME, or -genv NAME VALUE). Why MPI "
+            "cannot",
+            env->origin);
+    }
+    return cddpi_bootstrap_rendezvous(&bootstrap, env);
+}

@@ -1,0 +1,231 @@
+/* create.c - cddp_group_create() and cddp_group_create_by(): who this rank is, which transport, and
+ * on which device. */
+#include "base/env.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "group/device/group_device.h"
+#include "group/join/bootstrap.h"
+#include "group/transports.h"
+#include "group/watch/dump.h"
+#include "store/encryption.h"
+
+#include <string.h>
+
+/* Make the group on the processor's memory, which every group has. @p transport: NULL for the best.
+ */
+static cddp_status connect_ranks(const struct cddpi_members *members,
+                                 const struct cddpi_transport *transport, cddp_group **out)
+{
+    const struct cddpi_launch_env *env = members->env;
+    struct cddpi_open_params params = {env->rank, env->world_size, env->timeout_ms, NULL};
+    struct cddpi_backend *backend;
+    cddp_status status;
+
+    if (transport == NULL ||
+        (transport == &cddpi_shm_transport && members->host_count > 1)) { /* "host" is both */
+        transport = cddpi_transport_choose(members);
+        status = transport != NULL ? CDDP_OK : CDDP_ERR_UNAVAILABLE;
+    } else {
+        status = transport->cpu.probe(members);
+    }
+    if (status == CDDP_OK) {
+        status = transport->cpu.open(members, &backend);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_group_build(&params, transport, backend, out);
+    }
+    if (status == CDDP_OK) {
+        bool is_known = members->host_count == 1; /* to launchers, which may not know of hosts */
+
+        (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
+        (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
+        (*out)->host = members->host;
+        (*out)->generation = env->generation;
+        memcpy((*out)->token, env->token, sizeof(*out)->token);
+    }
+    return status;
+}
+
+/* Meet the other ranks in the store, and connect to them. */
+static cddp_status create(struct cddpi_launch_env *env, const struct cddpi_transport *transport,
+                          cddp_group **out)
+{
+    struct cddpi_rendezvous rendezvous;
+    bool alone = env->world_size == 1;
+    struct cddpi_members members = {.env = env, .host_count = 1}; /* as far as is known */
+    cddp_status status = CDDP_OK;
+
+    if (transport != NULL) {
+        status = transport->cpu.probe(&members); /* as far as one rank knows, before it waits */
+    }
+    if (status == CDDP_OK && !alone) {
+        status = cddpi_rendezvous_open(env, &rendezvous);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_members_gather(env, alone ? NULL : &rendezvous, &members);
+    if (status == CDDP_OK) {
+        status = connect_ranks(&members, transport, out);
+        if (status == CDDP_OK) {
+            cddpi_members_joined(&members);
+        }
+        cddpi_members_fini(&members);
+    }
+    if (!alone) {
+        if (status == CDDP_OK) {
+            (*out)->place = cddpi_rendezvous_keep(&rendezvous);
+        }
+        cddpi_rendezvous_close(&rendezvous, status == CDDP_OK);
+    }
+    return status;
+}
+
+/* What the caller and the environment choose. */
+struct choice {
+    const struct cddpi_transport *transport; /* NULL: the best, or one of the device's memory */
+    const char *name;                        /* of the backend; NULL: none was named */
+    const char *device;
+    bool on_device;
+};
+
+static cddp_status choose(const cddp_group_options *options, struct choice *out)
+{
+    const char *name = options->backend != NULL ? options->backend : cddpi_env(CDDPI_ENV_BACKEND);
+    const char *device = options->device != NULL ? options->device : cddpi_env(CDDPI_ENV_DEVICE);
+    struct choice choice = {NULL, name, device, strcmp(device, "cpu") != 0};
+    bool encrypts;
+    cddp_status status = cddpi_encryption_wanted(&encrypts); /* an error before anything is sent */
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (name != NULL) {
+        status = cddpi_transport_find(name, &choice.transport);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (options->stream != NULL && !choice.on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "options.stream is for CUDA devices, not for cpu");
+    }
+    if (name != NULL && choice.transport == NULL && !choice.on_device) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "backend %s reduces a GPU's memory: it needs options.device or "
+                          "CDDP_DEVICE to be cuda, not cpu",
+                          name);
+    }
+    *out = choice;
+    return CDDP_OK;
+}
+
+/* Join as @p env says. */
+static cddp_status join(const cddp_group_options *options, const struct choice *choice,
+                        struct cddpi_launch_env *env, cddp_group **out)
+{
+    cddp_group *group = NULL;
+    cddp_status status = create(env, choice->transport, &group);
+
+    status = cddpi_bootstrap_end(env, status);
+    if (status == CDDP_OK && choice->on_device) {
+        status = cddpi_group_device_open(group, choice->device, choice->name,
+                                         options->deterministic, options->stream);
+    }
+    if (status != CDDP_OK) {
+        cddp_group_destroy(group);
+        return status;
+    }
+    cddpi_dump_publish(group);
+    *out = group;
+    return CDDP_OK;
+}
+
+cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out)
+{
+    cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
+    struct cddpi_launch_env env;
+    struct choice choice;
+    cddp_status status;
+
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
+    }
+    status = cddpi_group_options_read(options, &read);
+    if (status == CDDP_OK) {
+        status = cddpi_launch_env_read(options, &env);
+    }
+    if (status == CDDP_OK) {
+        status = choose(&read, &choice);
+    }
+    if (status == CDDP_OK && env.rendezvous_by_mpi) {
+        status = cddpi_bootstrap_rendezvous_by_mpi(&env);
+    }
+    return status == CDDP_OK ? join(&read, &choice, &env, out) : status;
+}
+
+static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
+{
+    cddp_bootstrap known;
+    cddp_status status;
+
+    if (bootstrap == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL");
+    }
+    status = cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", bootstrap, sizeof known,
+                               sizeof known, &known);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (bootstrap->world_size < 1 || bootstrap->rank < 0 ||
+        bootstrap->rank >= bootstrap->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: rank %d of %d", bootstrap->rank,
+                          bootstrap->world_size);
+    }
+    if (bootstrap->broadcast == NULL || bootstrap->all_gather == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap lacks a function");
+    }
+    return CDDP_OK;
+}
+
+/* All but where the ranks meet, which is found out later. */
+static cddp_status read_bootstrap(const cddp_bootstrap *bootstrap,
+                                  const cddp_group_options *options, struct cddpi_launch_env *out)
+{
+    cddp_group_options read = *options;
+    cddp_status status;
+
+    read.rendezvous = "bootstrap";
+    read.rank = read.local_rank = bootstrap->rank;
+    read.world_size = read.local_world_size = bootstrap->world_size;
+    status = cddpi_launch_env_read(&read, out);
+    if (status == CDDP_OK) {
+        out->origin = "a bootstrap";
+    }
+    return status;
+}
+
+cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap, const cddp_group_options *options,
+                                 cddp_group **out)
+{
+    cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
+    struct cddpi_launch_env env;
+    struct choice choice;
+    cddp_status status = check_bootstrap(bootstrap);
+
+    if (status == CDDP_OK && out == NULL) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_group_options_read(options, &read);
+    }
+    if (status == CDDP_OK) {
+        status = read_bootstrap(bootstrap, &read, &env);
+    }
+    if (status == CDDP_OK) {
+        status = choose(&read, &choice);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_bootstrap_rendezvous(bootstrap, &env);
+    }
+    return status == CDDP_OK ? join(&read, &choice, &env, out) : status;
+}

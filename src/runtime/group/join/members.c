@@ -1,0 +1,326 @@
+/* members.c - owns the first exchange of ranks that join: who is on which host.
+ *
+ * Keys of the rendezvous: "member/R" holds "world size|host id"; "members" holds rank 0's answer,
+ * "ok SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from
+ * HOST on; a few words for the usual jobs, however large, since every rank reads them) or "no
+ * STATUS RANK TEXT". */
+#include "group/join/members.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/machine.h"
+
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HOST_ID_BYTES = 320, RUN_BYTES = 32, POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
+
+/* The same for processes that can share memory. */
+static void write_host_id(char out[HOST_ID_BYTES])
+{
+    char machine[CDDPI_MACHINE_BYTES];
+    char host_name[128] = "";
+    char space[64] = "";
+    const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
+    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+
+    if (given != NULL) {
+        snprintf(out, HOST_ID_BYTES, "%.200s", given);
+        return;
+    }
+    cddpi_machine(machine);
+    (void)gethostname(host_name, sizeof host_name - 1);
+    space[length > 0 ? length : 0] = '\0';
+    snprintf(out, HOST_ID_BYTES, "%s|%s|%s", machine, host_name, space);
+}
+
+cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
+{
+    return cddpi_fail(CDDP_ERR_MISMATCH,
+                      "rank %d was started for a world size of %d and rank 0 for one of %d: all "
+                      "ranks of a job need the same (CDDP_WORLD_SIZE, WORLD_SIZE, or the option "
+                      "world_size)",
+                      rank, size, size_of_0);
+}
+
+/* Find, or add, host @p id among those of the ranks before. */
+static int number_of(const char **ids, int *host_count, const char *id)
+{
+    /* the same host as the rank before, as a rule: look from the end */
+    for (int host = *host_count - 1; host >= 0; host--) {
+        if (strcmp(ids[host], id) == 0) {
+            return host;
+        }
+    }
+    ids[*host_count] = id;
+    return (*host_count)++;
+}
+
+/* Rank 0: whether those that have come were started for this job's size. */
+static cddp_status check_sizes(void *context, const struct cddpi_member_values *values)
+{
+    const struct cddpi_members *members = context;
+    int size = members->env->world_size;
+
+    for (int rank = 0; rank < size; rank++) {
+        const char *value = values->of[rank];
+
+        if (value != NULL && (strchr(value, '|') == NULL || atoi(value) != size)) {
+            return cddpi_members_fail_sizes(rank, atoi(value), size);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Rank 0: wait for all ranks, and number their hosts. */
+static cddp_status take_members(struct cddpi_members *members)
+{
+    struct cddpi_rendezvous *rendezvous = members->rendezvous;
+    int size = members->env->world_size;
+    const char **ids = cddpi_zalloc_array((size_t)size, sizeof *ids);
+    struct cddpi_member_values values;
+    cddp_status status;
+
+    if (ids == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
+    }
+    status = cddpi_rendezvous_await_members(rendezvous,
+                                            (struct cddpi_member_check){check_sizes, members},
+                                            rendezvous->deadline_ns, &values);
+    if (status == CDDP_OK) {
+        for (int rank = 0; rank < size; rank++) {
+            members->host_of[rank] = number_of(ids, &members->host_count,
+                                               strchr(values.of[rank], '|') + 1);
+        }
+        cddpi_rendezvous_members_fini(&values);
+    } else if (status == CDDP_ERR_TIMEOUT) {
+        status = cddpi_rendezvous_missing(rendezvous);
+    }
+    cddpi_free(ids);
+    return status;
+}
+
+/* How many ranks from @p first on are on one host. */
+static int run_at(const struct cddpi_members *members, int first)
+{
+    int rank = first;
+
+    while (rank < members->env->world_size && members->host_of[rank] == members->host_of[first]) {
+        rank++;
+    }
+    return rank - first;
+}
+
+/* "ok 7 00c0ffee00c0ffee 0:2*3 3:1*1" */
+static cddp_status give_members(struct cddpi_members *members)
+{
+    int size = members->env->world_size;
+    size_t bytes = (size_t)size * RUN_BYTES + 64;
+    char *text = cddpi_zalloc(bytes);
+    size_t used;
+    cddp_status status;
+
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
+    }
+    randombytes_buf(&members->nonce, sizeof members->nonce);
+    used = (size_t)snprintf(text, bytes, "ok %d %016" PRIx64, size, members->nonce);
+    for (int rank = 0; rank < size;) {
+        int host = members->host_of[rank];
+        int run = run_at(members, rank);
+        int hosts = 0;
+
+        while (rank < size && members->host_of[rank] == host + hosts &&
+               run_at(members, rank) == run) {
+            rank += run;
+            hosts++;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, " %d:%d*%d", host, run, hosts);
+    }
+    status = cddp_store_set(members->rendezvous->store, "members", text, used);
+    cddpi_free(text);
+    return status;
+}
+
+static cddp_status answer_members(struct cddpi_members *members)
+{
+    struct cddpi_failure failure;
+    char text[1200];
+    cddp_status status;
+
+    cddpi_rendezvous_delete(members->rendezvous, "members");
+    status = take_members(members);
+    if (status == CDDP_OK) {
+        return give_members(members);
+    }
+    failure = *cddpi_last_failure();
+    snprintf(text, sizeof text, "no %d %d %.1100s", (int)status, failure.rank,
+             failure.text + failure.unnamed);
+    cddpi_rendezvous_set(members->rendezvous, "members", text);
+    return cddpi_fail_again(status, &failure);
+}
+
+cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
+{
+    const struct cddpi_launch_env *env = members->env;
+    int rank = 0;
+    int known = 0; /* hosts that had a rank already */
+    int size;
+    int at = 0;
+
+    if (sscanf(text, "ok %d %" SCNx64 "%n", &size, &members->nonce, &at) != 2 || at == 0) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
+    }
+    if (size != env->world_size) {
+        return cddpi_members_fail_sizes(env->rank, env->world_size, size);
+    }
+    while (rank < size) {
+        int host;
+        int run;
+        int hosts;
+        int length = 0;
+
+        if (sscanf(text + at, " %d:%d*%d%n", &host, &run, &hosts, &length) != 3 || host < 0 ||
+            run < 1 || hosts < 1 || host > known || host > size - hosts ||
+            run > (size - rank) / hosts) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
+        }
+        at += length;
+        known = host + hosts > known ? host + hosts : known;
+        for (int i = 0; i < run * hosts; i++) {
+            members->host_of[rank++] = host + i / run;
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Wait for the answer. One for another number of ranks may be old, left by an earlier group of the
+ * same name: then rank 0 is about to replace it. */
+static cddp_status await_members(struct cddpi_members *members)
+{
+    struct cddpi_rendezvous *rendezvous = members->rendezvous;
+    int64_t deadline = rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
+    int64_t stale_until = 0;
+
+    for (;;) {
+        char *value;
+        int failed;
+        int rank;
+        int at = 0;
+        cddp_status status = cddpi_rendezvous_await(rendezvous, "members", 0, deadline, &value);
+
+        if (status == CDDP_ERR_TIMEOUT) {
+            return cddpi_rendezvous_missing(rendezvous);
+        }
+        if (status != CDDP_OK) {
+            return status;
+        }
+        if (sscanf(value, "no %d %d %n", &failed, &rank, &at) == 2 && at > 0 && failed < 0 &&
+            failed >= CDDP_ERR_CLOSED) {
+            status = cddpi_fail_rank((cddp_status)failed, rank, "%s", value + at);
+            cddp_free(value);
+            return status;
+        }
+        status = cddpi_members_read(members, value);
+        cddp_free(value);
+        if (status == CDDP_OK || cddpi_left_ms(deadline) == 0) {
+            return status;
+        }
+        if (stale_until == 0) {
+            stale_until = cddpi_deadline_ns(STALE_MS);
+        } else if (cddpi_left_ms(stale_until) == 0) {
+            return status;
+        }
+        usleep(POLL_MS * 1000);
+    }
+}
+
+static cddp_status exchange_hosts(struct cddpi_members *members)
+{
+    const struct cddpi_launch_env *env = members->env;
+    char host_id[HOST_ID_BYTES];
+    char mine[HOST_ID_BYTES + 16];
+    char key[CDDPI_MEMBER_KEY_BYTES];
+    cddp_status status = cddpi_rendezvous_be_rank(members->rendezvous);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    write_host_id(host_id);
+    snprintf(mine, sizeof mine, "%d|%s", env->world_size, host_id);
+    cddpi_rendezvous_member(env->rank, key);
+    status = cddp_store_set(members->rendezvous->store, key, mine, strlen(mine));
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return env->rank == 0 ? answer_members(members) : await_members(members);
+}
+
+bool cddpi_members_place(struct cddpi_members *members, int rank, int world_size)
+{
+    members->locals = cddpi_zalloc_array((size_t)world_size, sizeof *members->locals);
+    if (members->locals == NULL) {
+        return false;
+    }
+    members->host = members->host_of[rank];
+    members->host_count = 0;
+    members->local_size = 0;
+    for (int r = 0; r < world_size; r++) {
+        if (members->host_of[r] >= members->host_count) {
+            members->host_count = members->host_of[r] + 1;
+        }
+        if (members->host_of[r] == members->host) {
+            if (r == rank) {
+                members->local_rank = members->local_size;
+            }
+            members->locals[members->local_size++] = r;
+        }
+    }
+    return true;
+}
+
+cddp_status cddpi_members_gather(const struct cddpi_launch_env *env,
+                                 struct cddpi_rendezvous *rendezvous, struct cddpi_members *out)
+{
+    struct cddpi_members members = {.env = env, .rendezvous = rendezvous};
+    cddp_status status = CDDP_OK;
+
+    members.host_of = cddpi_zalloc_array((size_t)env->world_size, sizeof *members.host_of);
+    if (members.host_of == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
+    } else if (rendezvous != NULL) {
+        status = exchange_hosts(&members);
+    }
+    if (status == CDDP_OK && !cddpi_members_place(&members, env->rank, env->world_size)) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
+    }
+    if (status != CDDP_OK) {
+        cddpi_members_fini(&members);
+        return status;
+    }
+    *out = members;
+    return CDDP_OK;
+}
+
+void cddpi_members_joined(const struct cddpi_members *members)
+{
+    const struct cddpi_launch_env *env = members->env;
+
+    if (members->rendezvous != NULL && env->rank == 0 && !env->hosts_store && !env->removes_file) {
+        cddpi_rendezvous_delete(members->rendezvous, "members");
+    }
+}
+
+void cddpi_members_fini(struct cddpi_members *members)
+{
+    cddpi_free(members->host_of);
+    cddpi_free(members->locals);
+    members->host_of = NULL;
+    members->locals = NULL;
+}

@@ -1,0 +1,463 @@
+/* rendezvous.c - owns the connection to the store while ranks join, and the waits for keys in it.
+ */
+#include "group/join/rendezvous.h"
+
+#include "group/join/rendezvous_news.h"
+#include "group/join/rendezvous_rank.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "group/launch/local_token.h"
+#include "store/server.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LOOK_MS = 500,      /* between two looks at what the launcher says, */
+    LOOK_PER_RANKS = 4, /* and as many ms more as there are ranks, divided by this: all look */
+    FIRST_LOOKS = 8,    /* the first look of who waits for all comes so much earlier, */
+    WAIT_KEYS = 16384,  /* and one message is about so many of them at most */
+    OWN_FILES = 64      /* open files that a rank with the store's server needs for itself */
+};
+
+/* What keys begin with: see rendezvous.h. */
+#define MEMBER "member/"
+#define ENDED "ended/"
+#define FAILURE "failure"
+
+/* Connect. Where that takes long, say who waits for whom. */
+static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_store_options *options)
+{
+    const struct cddpi_launch_env *env = rendezvous->env;
+    uint32_t first_ms = env->timeout_ms < CDDPI_FIRST_NEWS_MS ? env->timeout_ms
+                                                              : CDDPI_FIRST_NEWS_MS;
+    cddp_status status;
+
+    options->timeout_ms = first_ms;
+    status = cddp_store_open(options, &rendezvous->store);
+    if (status == CDDP_ERR_TIMEOUT && first_ms < env->timeout_ms) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "joining job %s: rank %d of %d has waited %u s for rank 0, or cddp-run, to serve "
+                  "%s (%s): %s",
+                  env->job, env->rank, env->world_size, first_ms / 1000, env->store, env->says,
+                  cddp_last_error());
+        options->timeout_ms = env->timeout_ms - first_ms;
+        status = cddp_store_open(options, &rendezvous->store);
+    }
+    if (status == CDDP_ERR_TIMEOUT && env->says[0] != '\0') {
+        return cddpi_fail_suffix(status, " (this is rank %d of %d: %s)", env->rank, env->world_size,
+                                 env->says);
+    }
+    if (status == CDDP_OK) {
+        cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
+    }
+    return status;
+}
+
+/* Rank 0's server, at the address of the store's URL. */
+static cddp_status serve(struct cddpi_rendezvous *rendezvous)
+{
+    const struct cddpi_launch_env *env = rendezvous->env;
+    struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
+    char host[1200];
+    const char *colon = strrchr(env->store, ':');
+    char *end;
+    long port = strtol(colon + 1, &end, 10);
+
+    snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
+    if (host[0] == '[' && host[strlen(host) - 1] == ']') { /* an IPv6 address */
+        memmove(host, host + 1, strlen(host));
+        host[strlen(host) - 1] = '\0';
+    }
+    if (*end != '\0' || port < 1 || port > 65535) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s has no port", env->store);
+    }
+    server.host = host;
+    server.port = (uint16_t)port;
+    server.other_hosts = env->local_world_size < env->world_size;
+    return cddpi_store_server_create(&server, &rendezvous->server);
+}
+
+void cddpi_rendezvous_prefix(const struct cddpi_launch_env *env, char out[CDDPI_PREFIX_BYTES])
+{
+    snprintf(out, CDDPI_PREFIX_BYTES, "%s/%u/", env->job, env->generation);
+}
+
+static cddp_status connect_to(struct cddpi_rendezvous *rendezvous, struct cddpi_launch_env *env,
+                              bool reads_token)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+    char prefix[CDDPI_PREFIX_BYTES];
+    char own[40];
+    cddp_status status;
+
+    cddpi_rendezvous_prefix(env, prefix);
+    options.url = env->store;
+    if (rendezvous->server != NULL && cddpi_store_server_is_everywhere(rendezvous->server)) {
+        snprintf(own, sizeof own, "tcp://127.0.0.1:%u",
+                 cddpi_store_server_port(rendezvous->server)); /* the name may not be known here */
+        options.url = own;
+    }
+    options.token = env->token;
+    options.prefix = prefix;
+    if (reads_token) {
+        options.timeout_ms = env->timeout_ms;
+        return cddpi_local_token_open(env, &options, rendezvous->deadline_ns, &rendezvous->store);
+    }
+    status = connect_slowly(rendezvous, &options);
+    if (status == CDDP_ERR_AUTH && env->token_file[0] != '\0') {
+        return cddpi_fail_suffix(status,
+                                 "; it is from %s, which the nodes do not share: set CDDP_TOKEN to "
+                                 "the same text for all ranks",
+                                 env->token_file);
+    }
+    return status;
+}
+
+static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_launch_env *env)
+{
+    bool is_local = cddpi_local_token_is_needed(env);
+    bool serves = env->hosts_store && env->rank == 0 && env->server == NULL;
+    cddp_status status = CDDP_OK;
+
+    if (is_local && serves) {
+        cddpi_store_token(env->token);
+    }
+    if (serves) {
+        status = serve(rendezvous);
+    }
+    if (status != CDDP_OK && cddpi_last_errno() == EADDRINUSE) {
+        if (is_local) {
+            env->token[0] = '\0'; /* the rival's is in the file */
+        }
+        return cddpi_rendezvous_name_rival(rendezvous, env, status);
+    }
+    if (status == CDDP_OK && is_local && serves) {
+        status = cddpi_local_token_write(env);
+    }
+    if (status == CDDP_OK) {
+        status = connect_to(rendezvous, env, is_local && !serves);
+    }
+    return status == CDDP_OK ? cddpi_file_token_share(env, rendezvous->store) : status;
+}
+
+cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
+{
+    cddp_status status;
+
+    *out = (struct cddpi_rendezvous){.env = env,
+                                     .deadline_ns = cddpi_deadline_ns(env->timeout_ms),
+                                     .news_ns = cddpi_deadline_ns(CDDPI_FIRST_NEWS_MS),
+                                     .news_ms = 2 * CDDPI_FIRST_NEWS_MS};
+    cddpi_log(CDDPI_LOG_INFO, "joining job %s as rank %d of %d (%s), through %s", env->job,
+              env->rank, env->world_size, env->origin, env->store);
+    status = open_store(out, env);
+    if (status != CDDP_OK) {
+        cddpi_rendezvous_close(out, false);
+    }
+    return status;
+}
+
+/* For keys whose absence others will notice by themselves. */
+void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text)
+{
+    if (cddp_store_set(rendezvous->store, key, text, strlen(text)) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "joining: could not set %s: %s", key, cddp_last_error());
+    }
+}
+
+void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *key)
+{
+    if (cddp_store_delete(rendezvous->store, key, NULL) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_DEBUG, "joining: could not delete %s: %s", key, cddp_last_error());
+    }
+}
+
+void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES])
+{
+    snprintf(out, CDDPI_MEMBER_KEY_BYTES, MEMBER "%d", rank);
+}
+
+/* CDDP_ERR_PEER once the launcher, or a rank, has said that a rank failed; CDDP_ERR_MISMATCH if
+ * another process has come as this rank. */
+static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
+{
+    struct cddpi_store_pair *said = NULL;
+    size_t count = 0;
+    cddp_status status = CDDP_OK;
+
+    if (cddpi_store_list_values(rendezvous->store, FAILURE, &said, &count) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = strcmp(said[i].key, FAILURE) == 0
+                     ? cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
+                                  said[i].value)
+                     : cddpi_rendezvous_contest(rendezvous, said[i].key, said[i].value);
+    }
+    cddpi_free(said);
+    return status;
+}
+
+static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int rank)
+{
+    return cddpi_fail(CDDP_ERR_PEER,
+                      "joining job %s: rank %d ended, with status 0, before it joined",
+                      rendezvous->env->job, rank);
+}
+
+/* The same, or that @p rank ended without writing @p key. */
+static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const char *key, int rank)
+{
+    char ended[32];
+    void *value;
+
+    cddp_status status = check_failure(rendezvous);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    snprintf(ended, sizeof ended, ENDED "%d", rank);
+    if (cddp_store_try_get(rendezvous->store, ended, &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    cddp_free(value);
+    if (cddp_store_try_get(rendezvous->store, key, &value, NULL) == CDDP_OK) {
+        cddp_free(value); /* it had written before it ended */
+        return CDDP_OK;
+    }
+    return fail_ended(rendezvous, rank);
+}
+
+/* How long a rank waits between two looks at what the launcher says. */
+static int look_ms(const struct cddpi_rendezvous *rendezvous)
+{
+    return LOOK_MS + rendezvous->env->world_size / LOOK_PER_RANKS;
+}
+
+cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
+                                   int64_t deadline_ns, char **out)
+{
+    for (;;) {
+        int left = cddpi_left_ms(deadline_ns);
+        int look = look_ms(rendezvous);
+        int slice = left > look ? look : left > 0 ? left : 1;
+        void *value;
+        cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value, NULL);
+
+        if (status == CDDP_OK) {
+            *out = value;
+            return CDDP_OK;
+        }
+        if (status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        status = check_launcher(rendezvous, key, rank);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        cddpi_rendezvous_tell_for_0(rendezvous);
+        if (left <= slice) {
+            return CDDP_ERR_TIMEOUT;
+        }
+    }
+}
+
+void cddpi_rendezvous_members_fini(struct cddpi_member_values *values)
+{
+    cddpi_free(values->pairs);
+    cddpi_free(values->of);
+    memset(values, 0, sizeof *values);
+}
+
+/* The rank at the end of @p key, which begins with @p start; -1: no rank of the job. */
+static int rank_of(const struct cddpi_rendezvous *rendezvous, const char *key, const char *start)
+{
+    int64_t rank;
+
+    return cddpi_parse_integer(key + strlen(start), 0, rendezvous->env->world_size - 1, &rank)
+               ? (int)rank
+               : -1;
+}
+
+cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
+                                     struct cddpi_member_values *out)
+{
+    struct cddpi_member_values values = {.count = 0};
+    size_t count = 0;
+    cddp_status status = cddpi_store_list_values(rendezvous->store, MEMBER, &values.pairs, &count);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    values.of = cddpi_zalloc_array((size_t)rendezvous->env->world_size, sizeof *values.of);
+    if (values.of == NULL) {
+        cddpi_rendezvous_members_fini(&values);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks",
+                          rendezvous->env->world_size);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int rank = rank_of(rendezvous, values.pairs[i].key, MEMBER);
+
+        if (rank >= 0 && values.of[rank] == NULL) {
+            values.of[rank] = values.pairs[i].value;
+            values.count++;
+        }
+    }
+    *out = values;
+    return CDDP_OK;
+}
+
+/* Wait up to @p slice_ms for the keys of members that @p values lacks, by one message. */
+static cddp_status await_missing(struct cddpi_rendezvous *rendezvous,
+                                 const struct cddpi_member_values *values, int slice_ms)
+{
+    int missing = rendezvous->env->world_size - values->count;
+    size_t count = (size_t)(missing < WAIT_KEYS ? missing : WAIT_KEYS);
+    char(*keys)[CDDPI_MEMBER_KEY_BYTES] = cddpi_zalloc_array(count, sizeof *keys);
+    const char **list = cddpi_zalloc_array(count, sizeof *list);
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+    size_t used = 0;
+
+    if (keys != NULL && list != NULL) {
+        for (int rank = 0; used < count; rank++) {
+            if (values->of[rank] == NULL) {
+                cddpi_rendezvous_member(rank, keys[used]);
+                list[used] = keys[used];
+                used++;
+            }
+        }
+        status = cddp_store_wait(rendezvous->store, list, count, (uint32_t)slice_ms);
+    } else {
+        (void)cddpi_fail(status, "joining: no memory for %zu keys", count);
+    }
+    cddpi_free(keys);
+    cddpi_free(list);
+    return status;
+}
+
+static cddp_status read_again(struct cddpi_rendezvous *rendezvous,
+                              struct cddpi_member_values *values)
+{
+    cddpi_rendezvous_members_fini(values);
+    return cddpi_rendezvous_members(rendezvous, values);
+}
+
+/* The same, but CDDP_ERR_PEER once the launcher has said that a rank failed, or that one ended
+ * without having come. */
+static cddp_status look_again(struct cddpi_rendezvous *rendezvous,
+                              struct cddpi_member_values *values)
+{
+    struct cddpi_store_pair *ended = NULL;
+    size_t count = 0;
+    cddp_status status = check_failure(rendezvous);
+
+    if (status == CDDP_OK) {
+        status = cddpi_store_list_values(rendezvous->store, ENDED, &ended, &count);
+    }
+    if (status == CDDP_OK) {
+        status = read_again(rendezvous, values);
+    }
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        int rank = rank_of(rendezvous, ended[i].key, ENDED);
+
+        /* what it wrote before it ended would be among the members, which were read later */
+        if (rank >= 0 && values->of[rank] == NULL) {
+            status = fail_ended(rendezvous, rank);
+        }
+    }
+    cddpi_free(ended);
+    return status;
+}
+
+cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
+                                           struct cddpi_member_check check, int64_t deadline_ns,
+                                           struct cddpi_member_values *out)
+{
+    struct cddpi_member_values values = {.count = 0};
+    int slice = look_ms(rendezvous) / FIRST_LOOKS;
+    cddp_status status = cddpi_rendezvous_members(rendezvous, &values);
+
+    while (status == CDDP_OK) {
+        int left = cddpi_left_ms(deadline_ns);
+
+        status = check.look(check.context, &values);
+        if (status != CDDP_OK || values.count == rendezvous->env->world_size) {
+            break;
+        }
+        if (left == 0) {
+            status = CDDP_ERR_TIMEOUT;
+            break;
+        }
+        status = await_missing(rendezvous, &values, slice < left ? slice : left);
+        if (status == CDDP_OK) {
+            status = read_again(rendezvous, &values);
+        } else if (status == CDDP_ERR_TIMEOUT) {
+            status = look_again(rendezvous, &values);
+            if (status == CDDP_OK) {
+                cddpi_rendezvous_tell(rendezvous, &values);
+            }
+        }
+        slice = 2 * slice < look_ms(rendezvous) ? 2 * slice : look_ms(rendezvous);
+    }
+    if (status != CDDP_OK) {
+        cddpi_rendezvous_members_fini(&values);
+        return status;
+    }
+    *out = values;
+    return CDDP_OK;
+}
+
+static bool is_file(const struct cddpi_launch_env *env)
+{
+    return strncmp(env->store, "file://", 7) == 0;
+}
+
+/* Its key would be taken for one of the next group of the same name. */
+static void delete_member(struct cddpi_rendezvous *rendezvous)
+{
+    char key[CDDPI_MEMBER_KEY_BYTES];
+
+    cddpi_rendezvous_member(rendezvous->env->rank, key);
+    cddpi_rendezvous_delete(rendezvous, key);
+}
+
+cddp_store *cddpi_rendezvous_keep(struct cddpi_rendezvous *rendezvous)
+{
+    cddp_store *store = rendezvous->store;
+
+    if (!is_file(rendezvous->env) || rendezvous->env->removes_file) {
+        return NULL;
+    }
+    delete_member(rendezvous);
+    rendezvous->store = NULL;
+    return store;
+}
+
+void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
+{
+    if (rendezvous->store != NULL && complete && !rendezvous->env->hosts_store &&
+        !rendezvous->env->removes_file) {
+        delete_member(rendezvous);
+        if (!is_file(rendezvous->env)) {
+            cddpi_rendezvous_forget_rank(rendezvous); /* a file goes with its last user */
+        }
+    }
+    cddp_store_close(rendezvous->store);
+    cddpi_local_token_remove(rendezvous->env); /* while the port is ours */
+    cddpi_store_server_destroy(rendezvous->server);
+    if (rendezvous->env->removes_file && rendezvous->env->rank == 0) {
+        (void)unlink(rendezvous->env->store + strlen("file://"));
+        if (rendezvous->env->folder[0] != '\0') {
+            (void)rmdir(rendezvous->env->folder);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+/* user_store.c - owns the store of a group's user: rank 0 serves one of the group's own, so that
+ * there is one under every launcher, and nothing in it is a launcher's. The ranks find it as those
+ * of an MPI program do, by the group's own collectives. */
+#include "group/join/user_store.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/group.h"
+#include "group/join/bootstrap.h"
+#include "group/join/group_agree.h"
+#include "store/server.h"
+
+#include <cddp/exchange.h>
+
+#include <sodium.h>
+#include <stdio.h>
+
+struct cddpi_user_store {
+    cddp_store *store;
+    struct cddpi_store_server *server; /* rank 0's, else NULL */
+};
+
+void cddpi_user_store_destroy(struct cddpi_user_store *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    cddp_store_close(store->store);
+    cddpi_store_server_destroy(store->server);
+    cddpi_free(store);
+}
+
+static int broadcast(void *context, void *data, size_t bytes)
+{
+    return cddp_broadcast(context, data, bytes, CDDP_U8, 0, NULL);
+}
+
+static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
+{
+    return cddp_all_gather(context, own, out_all, bytes, CDDP_U8, NULL);
+}
+
+/* One rank asks nobody where the store is. */
+static cddp_status serve_self(struct cddpi_launch_env *env)
+{
+    struct cddpi_store_server_options options = {.token = env->token, .host = "127.0.0.1"};
+    cddp_status status;
+
+    cddpi_store_token(env->token);
+    status = cddpi_store_server_create(&options, &env->server);
+    if (status == CDDP_OK) {
+        snprintf(env->store, sizeof env->store, "tcp://127.0.0.1:%u",
+                 cddpi_store_server_port(env->server));
+    }
+    return status;
+}
+
+void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_BYTES], char out[33])
+{
+    static const uint8_t nobody[CDDPI_NONCE_BYTES];
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];
+    uint8_t made[CDDPI_AUTH_BYTES];
+
+    cddpi_auth_key(token, "cddp group store", key);
+    cddpi_auth_make(key, "token", nonce, nobody, made);
+    sodium_bin2hex(out, 33, made, 16);
+    sodium_memzero(key, sizeof key);
+    sodium_memzero(made, sizeof made);
+}
+
+/* A token of this store's own; none, if the group has none: then rank 0 makes one for all. */
+static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
+{
+    uint8_t nonce[CDDPI_NONCE_BYTES];
+    cddp_status status;
+
+    if (group->token[0] == '\0') {
+        return CDDP_OK;
+    }
+    cddpi_random_bytes(nonce, sizeof nonce);
+    status = cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL);
+    if (status == CDDP_OK) {
+        cddpi_user_store_token(group->token, nonce, env->token);
+    }
+    return status;
+}
+
+static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
+{
+    cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
+    cddp_status status;
+
+    bootstrap.context = group;
+    bootstrap.rank = group->rank;
+    bootstrap.world_size = group->world_size;
+    bootstrap.broadcast = broadcast;
+    bootstrap.all_gather = all_gather;
+    if (group->world_size == 1) {
+        return serve_self(env);
+    }
+    status = agree_on_token(group, env);
+    return status == CDDP_OK ? cddpi_bootstrap_rendezvous(&bootstrap, env) : status;
+}
+
+/* Open it on every rank, or on none. */
+static cddp_status open_store(cddp_group *group, const struct cddpi_launch_env *env,
+                              struct cddpi_user_store **out)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+    struct cddpi_user_store *made = cddpi_zalloc(sizeof *made);
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+
+    options.url = env->store;
+    options.token = env->token;
+    options.timeout_ms = group->timeout_ms;
+    if (made == NULL) {
+        (void)cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "group_store: no memory");
+    } else {
+        status = cddp_store_open(&options, &made->store);
+    }
+    status = cddpi_agree(group, status);
+    if (status != CDDP_OK) {
+        cddpi_user_store_destroy(made);
+        return status;
+    }
+    made->server = env->server;
+    *out = made;
+    return CDDP_OK;
+}
+
+static cddp_status group_store(cddp_group *group, cddp_store **out)
+{
+    struct cddpi_launch_env *env;
+    cddp_status status;
+
+    if (out == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "group_store: out is NULL");
+    }
+    if (group->user_store != NULL) {
+        *out = group->user_store->store;
+        return CDDP_OK;
+    }
+    env = cddpi_zalloc(sizeof *env);
+    status = env != NULL ? CDDP_OK
+                         : cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
+                                           "group_store: no memory for %zu bytes", sizeof *env);
+    status = cddpi_agree(group, status);
+    if (status == CDDP_OK) {
+        env->timeout_ms = group->timeout_ms;
+        status = serve(group, env);
+    }
+    if (status == CDDP_OK) {
+        status = open_store(group, env, &group->user_store);
+        if (status != CDDP_OK) {
+            cddpi_store_server_destroy(env->server);
+        }
+    }
+    cddpi_free(env);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "group_store");
+    }
+    *out = group->user_store->store;
+    return CDDP_OK;
+}
+
+cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
+{
+    cddp_status status = cddpi_group_enter(group, "group_store");
+
+    return status == CDDP_OK ? cddpi_group_leave(group, group_store(group, out)) : status;
+}

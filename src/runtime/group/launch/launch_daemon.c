@@ -1,0 +1,118 @@
+/* launch_daemon.c - finds launchers' processes among this one's parents, and Open MPI's server. */
+#include "group/launch/launch_daemon.h"
+
+#include "base/number.h"
+#include "base/own_fd.h"
+#include "group/launch/launch_variable.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { ANSWER_MS = 1000, NAME_BYTES = 15 /* that the kernel keeps of a name */ };
+
+/* Launchers that are scripts of Python's, by what their command lines say. */
+static const char *const scripts[] = {"torch.distributed", "torchrun",  "torch/distributed",
+                                      "accelerate",        "deepspeed", "lightning"};
+
+static bool is_python_launcher(const struct cddpi_ancestor *ancestor)
+{
+    bool is_launcher = false;
+
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        is_launcher = is_launcher || (strncmp(ancestor->name, "python", 6) == 0 &&
+                                      cddpi_ancestor_says(ancestor, scripts[i]));
+    }
+    return is_launcher;
+}
+
+bool cddpi_launch_is_starter(const struct cddpi_ancestor *ancestor, enum cddpi_launcher by)
+{
+    if (by == CDDPI_BY_TORCHRUN && is_python_launcher(ancestor)) {
+        return true;
+    }
+    for (const char *const *name = cddpi_launcher_starters(by); *name != NULL; name++) {
+        if (strncmp(ancestor->name, *name, NAME_BYTES) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int cddpi_launch_starter(const struct cddpi_ancestors *ancestors, enum cddpi_launcher by)
+{
+    for (int i = 1; i < ancestors->count; i++) {
+        if (cddpi_launch_is_starter(&ancestors->list[i], by)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* The loopback port in "3238.0;tcp4://127.0.0.1:57039"; 0: there is none. */
+static int server_port(void)
+{
+    static const char *const names[] = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
+                                        "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"};
+    int64_t port = 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && port == 0; i++) {
+        const char *value = cddpi_launch_variable(names[i]);
+        const char *at = value != NULL ? strstr(value, "tcp4://127.") : NULL;
+        const char *colon = at != NULL ? strchr(at + strlen("tcp4://"), ':') : NULL;
+        char digits[8];
+
+        if (colon != NULL) {
+            snprintf(digits, sizeof digits, "%.*s", (int)strspn(colon + 1, "0123456789"),
+                     colon + 1);
+            (void)cddpi_parse_integer(digits, 1, 65535, &port);
+        }
+    }
+    return (int)port;
+}
+
+/* Whether somebody listens at @p port of this machine. */
+static bool answers(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct pollfd event = {.fd = fd, .events = POLLOUT};
+    socklen_t bytes = sizeof(int);
+    int error = 0;
+
+    if (fd < 0) {
+        return true; /* nothing is known */
+    }
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
+        error = errno;
+        if (error == EINPROGRESS && poll(&event, 1, ANSWER_MS) == 1 &&
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
+            error = errno;
+        }
+    }
+    close(fd);
+    return error != ECONNREFUSED;
+}
+
+void cddpi_launch_look_for_daemon(const struct cddpi_ancestors *ancestors,
+                                  struct cddpi_claim *claim)
+{
+    const char *folder = cddpi_launch_variable("PMIX_SERVER_TMPDIR");
+    int port = server_port();
+
+    if (cddpi_launch_starter(ancestors, CDDPI_BY_OPEN_MPI) > 0) {
+        claim->is_alive = true;
+    } else if (port != 0) {
+        claim->is_alive = answers(port);
+        claim->is_stale = !claim->is_alive;
+    } else {
+        /* mpirun sets one of these for every rank, and removes the folder with the job */
+        folder = folder != NULL ? folder : cddpi_launch_variable("OMPI_FILE_LOCATION");
+        claim->is_stale = folder == NULL || access(folder, F_OK) != 0;
+    }
+}

@@ -1,0 +1,299 @@
+/* launch_kubernetes.c - reads what Kubernetes tells a pod: JOB_COMPLETION_INDEX of an indexed Job,
+ * alone or in a JobSet, and the variables of Kubeflow's Trainer: RANK, WORLD_SIZE and PET_* of the
+ * first (PyTorchJob), PET_* alone of the second (TrainJob). Each pod is one rank, alone on a host
+ * of its own, or one node of cddp-run, which starts several there. */
+#include "group/launch/launch_kubernetes.h"
+
+#include "base/error.h"
+#include "base/number.h"
+#include "group/launch/launch_variable.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PODS = 1 << 20, DEFAULT_PORT = 29500 /* torchrun's */ };
+
+static const char *either(const char *first, const char *second)
+{
+    const char *value = cddpi_launch_variable(first);
+
+    return value != NULL ? value : cddpi_launch_variable(second);
+}
+
+static bool is_set(const char *name)
+{
+    return cddpi_launch_variable(name) != NULL;
+}
+
+bool cddpi_launch_is_kubeflow(void)
+{
+    return is_set("PET_NNODES") || is_set("PET_NODE_RANK") || is_set("PET_RDZV_ENDPOINT");
+}
+
+/* "auto" and other words leave it open. */
+int cddpi_launch_pod_nproc(void)
+{
+    const char *count = either("PET_NPROC_PER_NODE", "PET_N_PROC_PER_NODE");
+    int64_t number = 0;
+
+    return count != NULL && cddpi_parse_integer(count, 1, MAX_PODS, &number) ? (int)number : 0;
+}
+
+static void be_alone(struct cddpi_claim *claim)
+{
+    claim->is_pod = true;
+    claim->local_rank = 0;
+    claim->local_size = 1;
+    claim->node = claim->rank;
+    claim->nodes = claim->size;
+}
+
+/* Rank 0 holds the store at @p host, "name", "name:port" or an address. */
+static cddp_status use_host(struct cddpi_launch_env *env, const char *host, int port)
+{
+    const char *colon = strrchr(host, ':');
+    bool bare_v6 = colon != NULL && strchr(host, ':') != colon && host[0] != '[';
+    bool has_port = colon != NULL && !bare_v6 && host[strlen(host) - 1] != ']';
+    int length;
+
+    if (has_port) {
+        length = snprintf(env->store, sizeof env->store, "tcp://%s", host);
+    } else {
+        length = snprintf(env->store, sizeof env->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
+                          host, port);
+    }
+    if ((size_t)length >= sizeof env->store) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the host's name is too long");
+    }
+    env->hosts_store = true;
+    return CDDP_OK;
+}
+
+/* A JobSet numbers the pods of each of its Jobs from 0. */
+static bool is_later_job(void)
+{
+    const char *index = either("JOB_GLOBAL_INDEX", "JOB_INDEX");
+    int64_t number = 0;
+
+    return index != NULL && cddpi_parse_integer(index, 1, MAX_PODS, &number);
+}
+
+void cddpi_launch_read_indexed_job(struct cddpi_claim *claim)
+{
+    const char *size = NULL;
+
+    if (is_set("CDDP_WORLD_SIZE") && !is_set("CDDP_RANK")) {
+        size = "CDDP_WORLD_SIZE";
+    } else if (is_set("WORLD_SIZE") && !is_set("RANK")) {
+        size = "WORLD_SIZE";
+    }
+    claim->rank_name = "JOB_COMPLETION_INDEX";
+    claim->size_name = size;
+    cddpi_claim_mention(claim, claim->rank_name);
+    cddpi_claim_mention(claim, size);
+    (void)cddpi_claim_number(claim, size, 1, MAX_PODS, &claim->size);
+    (void)cddpi_claim_number(claim, "JOB_COMPLETION_INDEX", 0,
+                             (claim->size > 0 ? claim->size : MAX_PODS) - 1, &claim->rank);
+    claim->is_partial = claim->size == 0;
+    if (claim->wrong[0] == '\0' && claim->size > 1 && is_later_job()) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "JOB_COMPLETION_INDEX=%d counts the pods of one Job of the JobSet, and this "
+                 "is not its first (JOB_INDEX=%.20s): set RANK and WORLD_SIZE to count the pods of "
+                 "all its Jobs",
+                 claim->rank, either("JOB_GLOBAL_INDEX", "JOB_INDEX"));
+    }
+    be_alone(claim);
+}
+
+/* Pod 0 of a JobSet's first Job has a name that its labels make. */
+static cddp_status use_jobset(struct cddpi_launch_env *env, int port)
+{
+    const char *set = cddpi_launch_variable("JOBSET_NAME");
+    const char *job = cddpi_launch_variable("REPLICATED_JOB_NAME");
+    char host[600];
+
+    if (set == NULL || job == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: %s, but neither MASTER_ADDR nor CDDP_STORE is set: name pod 0 "
+                          "there, as JOB-0.SERVICE, SERVICE being a headless service of the Job",
+                          env->says);
+    }
+    snprintf(host, sizeof host, "%.180s-%.180s-0-0.%.180s", set, job, set);
+    return use_host(env, host, port);
+}
+
+cddp_status cddpi_launch_meet_indexed_job(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_launch_given_store();
+    const char *host = cddpi_launch_variable("MASTER_ADDR");
+    int port = DEFAULT_PORT;
+    cddp_status status = CDDP_OK;
+
+    if (store != NULL) {
+        snprintf(env->store, sizeof env->store, "%s", store);
+        env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+        return CDDP_OK;
+    }
+    if (cddpi_launch_variable("MASTER_PORT") != NULL) {
+        status = cddpi_launch_port(env->origin, "MASTER_PORT", &port);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return host != NULL ? use_host(env, host, port) : use_jobset(env, port);
+}
+
+cddp_status cddpi_launch_one_process(const struct cddpi_claim *claim)
+{
+    if (claim->nproc < 2) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(
+        CDDP_ERR_ARGUMENT,
+        "join: the job wants %d processes a pod (PET_NPROC_PER_NODE), and this is one "
+        "without LOCAL_RANK: let the pod's command be cddp-run --nproc %d ..., which "
+        "starts them and meets the other pods by the same variables",
+        claim->nproc, claim->nproc);
+}
+
+/* "3", or "3:3"; between 1 and 3 pods, "1:3", are no number. */
+static void read_pods(struct cddpi_claim *claim)
+{
+    const char *text = cddpi_launch_variable("PET_NNODES");
+    const char *colon = strchr(text, ':');
+    char least[16] = "";
+    int64_t pods;
+
+    if (colon != NULL) {
+        snprintf(least, sizeof least, "%.*s", (int)(colon - text), text);
+    }
+    if (!cddpi_parse_integer(colon != NULL ? colon + 1 : text, 1, MAX_PODS, &pods) ||
+        (colon != NULL && strcmp(least, colon + 1) != 0)) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "PET_NNODES=%.100s is no fixed number of pods: give the elastic policy "
+                 "the same minReplicas and maxReplicas, or none",
+                 text);
+        return;
+    }
+    claim->size = (int)pods;
+}
+
+/* The number at the end of the pod's host name, as the operator names pods: JOB-worker-2. */
+static void read_pod_number(struct cddpi_claim *claim)
+{
+    char name[256] = "";
+    size_t begin;
+    int64_t number;
+
+    (void)gethostname(name, sizeof name - 1);
+    name[strcspn(name, ".")] = '\0';
+    begin = strlen(name);
+    while (begin > 0 && isdigit((unsigned char)name[begin - 1])) {
+        begin--;
+    }
+    if (begin > 0 && name[begin - 1] == '-' &&
+        cddpi_parse_integer(name + begin, 0, claim->size - 1, &number)) {
+        claim->rank = (int)number;
+    } else {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "PET_NNODES=%d is set, but neither PET_NODE_RANK nor RANK is, and the host "
+                 "name %.100s does not end in a pod's number from 0 to %d: set PET_NODE_RANK",
+                 claim->size, name, claim->size - 1);
+    }
+}
+
+/* The first Trainer says the same by RANK, of the pod, and WORLD_SIZE: pods times nprocPerNode
+ * where that is a number (before version 1.6, pods). */
+static void read_first_trainer(struct cddpi_claim *claim)
+{
+    int processes = 0;
+    int rank = 0;
+
+    cddpi_claim_mention(claim, "RANK");
+    cddpi_claim_mention(claim, "WORLD_SIZE");
+    if (!cddpi_claim_number(claim, "WORLD_SIZE", 1, MAX_PODS, &processes) ||
+        !cddpi_claim_number(claim, "RANK", 0, processes - 1, &rank)) {
+        return;
+    }
+    if (claim->size == 0) {
+        claim->size = processes;
+    }
+    if (claim->rank < 0) {
+        claim->rank = rank;
+    }
+    if (claim->rank != rank || rank >= claim->size ||
+        (processes != claim->size && (claim->nproc < 1 || processes / claim->nproc != claim->size ||
+                                      processes % claim->nproc != 0))) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "%s contradict each other: RANK and PET_NODE_RANK number pods, and "
+                 "WORLD_SIZE is PET_NNODES, or that times PET_NPROC_PER_NODE: unset those that are "
+                 "not the job's",
+                 claim->says);
+    }
+}
+
+void cddpi_launch_read_kubeflow(struct cddpi_claim *claim)
+{
+    bool is_first = is_set("RANK") && is_set("WORLD_SIZE") && !is_set("LOCAL_RANK") &&
+                    !is_set("LOCAL_WORLD_SIZE");
+
+    claim->nproc = cddpi_launch_pod_nproc();
+    claim->rank_name = is_set("PET_NODE_RANK") ? "PET_NODE_RANK" : is_first ? "RANK" : NULL;
+    claim->size_name = is_set("PET_NNODES") ? "PET_NNODES" : is_first ? "WORLD_SIZE" : NULL;
+    cddpi_claim_mention(claim, "PET_NODE_RANK");
+    cddpi_claim_mention(claim, "PET_NNODES");
+    if (is_set("PET_NNODES")) {
+        read_pods(claim);
+    }
+    if (is_set("PET_NODE_RANK")) {
+        (void)cddpi_claim_number(claim, "PET_NODE_RANK", 0,
+                                 (claim->size > 0 ? claim->size : MAX_PODS) - 1, &claim->rank);
+    }
+    if (is_first && claim->wrong[0] == '\0') {
+        read_first_trainer(claim);
+    }
+    claim->is_partial = claim->size == 0;
+    if (claim->wrong[0] == '\0' && claim->is_partial) {
+        snprintf(claim->wrong, sizeof claim->wrong,
+                 "%s set, but PET_NNODES is not: set it to the number of pods, 1 to train "
+                 "alone",
+                 is_set("PET_NODE_RANK") ? "PET_NODE_RANK is" : "PET_RDZV_ENDPOINT is");
+    } else if (claim->wrong[0] == '\0' && claim->rank < 0 && claim->size == 1) {
+        claim->rank = 0;
+    } else if (claim->wrong[0] == '\0' && claim->rank < 0) {
+        read_pod_number(claim);
+    }
+    be_alone(claim);
+}
+
+cddp_status cddpi_launch_meet_kubeflow(struct cddpi_launch_env *env)
+{
+    const char *endpoint = cddpi_launch_variable("PET_RDZV_ENDPOINT");
+    const char *store = cddpi_launch_given_store();
+    const char *prefix = is_set("PET_MASTER_ADDR") ? "PET_MASTER_PORT" : "MASTER_PORT";
+    const char *host = either("PET_MASTER_ADDR", "MASTER_ADDR");
+    int port = DEFAULT_PORT;
+    cddp_status status = CDDP_OK;
+
+    if (store != NULL) {
+        snprintf(env->store, sizeof env->store, "%s", store);
+        env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+        return CDDP_OK;
+    }
+    if (endpoint != NULL) {
+        return use_host(env, endpoint, DEFAULT_PORT);
+    }
+    if (host == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: %s, but none of PET_RDZV_ENDPOINT, PET_MASTER_ADDR, MASTER_ADDR "
+                          "and CDDP_STORE says where the pods meet: set PET_MASTER_ADDR and "
+                          "PET_MASTER_PORT to an address of pod 0",
+                          env->says);
+    }
+    if (is_set(prefix)) {
+        status = cddpi_launch_port(env->origin, prefix, &port);
+    }
+    return status == CDDP_OK ? use_host(env, host, port) : status;
+}

@@ -1,0 +1,300 @@
+/* launch_place.c - where ranks meet, and how: as each launcher says, or by what all ranks of it
+ * know. */
+#include "group/launch/launch_place.h"
+
+#include "base/env.h"
+#include "base/error.h"
+#include "group/launch/launch_hydra.h"
+#include "group/launch/launch_kubernetes.h"
+#include "group/launch/launch_slurm.h"
+#include "group/launch/launch_variable.h"
+#include "group/launch/own_folder.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_directory(const char *path)
+{
+    struct stat stat_of;
+
+    return path != NULL && stat(path, &stat_of) == 0 && S_ISDIR(stat_of.st_mode);
+}
+
+/* Job names come from outside: what a file name should not hold becomes '_'. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (!isalnum((unsigned char)*text) && *text != '-' && *text != '.') {
+            *text = '_';
+        }
+    }
+}
+
+/* Let the rendezvous be the file @p name in @p folder; NULL: in a folder of its own, one for each
+ * rendezvous, which rank 0 removes once all have joined. */
+static cddp_status use_file(struct cddpi_launch_env *env, const char *folder, const char *name)
+{
+    if (folder == NULL) {
+        cddp_status status = cddpi_own_folder_make(name, env->folder, sizeof env->folder);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+        folder = env->folder;
+    }
+    if ((size_t)snprintf(env->store, sizeof env->store, "file://%s/%s.store", folder, name) >=
+        sizeof env->store) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the path %s/%s is too long", folder, name);
+    }
+    env->removes_file = true;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_launch_read_elastic(struct cddpi_launch_env *env, int *out_restarts)
+{
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+    const char *restart = cddpi_launch_variable("TORCHELASTIC_RESTART_COUNT");
+    cddp_status status = CDDP_OK;
+
+    *out_restarts = 0;
+    if (restart != NULL) {
+        status = cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
+                                     out_restarts);
+    }
+    if (status == CDDP_OK && env->generation == 0) {
+        env->generation = (uint32_t)*out_restarts;
+    }
+    if (status == CDDP_OK && env->job[0] == '\0' && run != NULL) {
+        snprintf(env->job, sizeof env->job, "%s", run);
+    }
+    return status;
+}
+
+cddp_status cddpi_launch_meet_torchrun(struct cddpi_launch_env *env)
+{
+    const char *host = cddpi_launch_variable("MASTER_ADDR");
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+    const char *agent = cddpi_launch_variable("TORCHELASTIC_USE_AGENT_STORE");
+    int restarts = 0;
+    int port = 0;
+    cddp_status status;
+
+    if (host == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: RANK and WORLD_SIZE are set, MASTER_ADDR not");
+    }
+    status = cddpi_launch_port("torchrun", "MASTER_PORT", &port);
+    if (status == CDDP_OK) {
+        status = cddpi_launch_read_elastic(env, &restarts);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (agent != NULL && strcmp(agent, "True") == 0 && env->local_world_size < env->world_size) {
+        port = port < 65535 ? port + 1 : port - 1; /* torch's own store has the port */
+    } else if (agent != NULL && strcmp(agent, "True") == 0) {
+        char name[300];
+
+        snprintf(name, sizeof name, "torchrun-%.80s-%d-%.120s-%d", host, port,
+                 run != NULL ? run : "", restarts);
+        clean(name);
+        return use_file(env, NULL, name);
+    }
+    if ((size_t)snprintf(env->store, sizeof env->store,
+                         strchr(host, ':') != NULL ? "tcp://[%s]:%d" : "tcp://%s:%d", host,
+                         port) >= sizeof env->store) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: MASTER_ADDR is too long");
+    }
+    env->hosts_store = true;
+    return CDDP_OK;
+}
+
+/* Where the user says that ranks of an mpirun meet: rank 0 serves the store there. */
+static bool use_given_store(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_launch_given_store();
+
+    if (store == NULL) {
+        return false;
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    return true;
+}
+
+static cddp_status use_open_mpi(struct cddpi_launch_env *env)
+{
+    const char *space = cddpi_launch_variable("PMIX_NAMESPACE");
+    const char *folder = cddpi_launch_variable("PMIX_SERVER_TMPDIR");
+    char name[160];
+
+    if (space == NULL) {
+        space = cddpi_launch_variable("OMPI_MCA_ess_base_jobid");
+    }
+    if (space == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: Open MPI's variables are set, but neither "
+                                             "PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid");
+    }
+    if (!is_directory(folder)) {
+        folder = cddpi_launch_variable("OMPI_FILE_LOCATION");
+    }
+    snprintf(name, sizeof name, "openmpi-%.120s", space);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (env->local_world_size < env->world_size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    return use_file(env, is_directory(folder) ? folder : NULL, name);
+}
+
+/* Hydra, and others that give ranks numbers and nothing by which they could meet elsewhere. */
+static cddp_status use_hydra(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
+{
+    bool is_one_host = claim->local_size == claim->size || claim->nodes == 1;
+    char start[32] = "";
+    char name[96];
+    long proxy;
+
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (!is_one_host) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    proxy = cddpi_launch_proxy(claim->by, start, sizeof start);
+    snprintf(name, sizeof name, "%s-%ld-%s",
+             claim->by == CDDPI_BY_HYDRA ? "hydra" : cddpi_launcher_name(claim->by), proxy, start);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    return use_file(env, NULL, name);
+}
+
+static cddp_status use_slurm(struct cddpi_launch_env *env)
+{
+    const char *job = cddpi_launch_variable("SLURM_JOB_ID");
+    const char *step = cddpi_launch_slurm_step();
+    char name[160];
+    bool one_node;
+    cddp_status status;
+
+    if (job == NULL || step == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: SLURM_PROCID is set, %s",
+                          job == NULL ? "SLURM_JOB_ID not"
+                                      : "SLURM_STEP_ID not: a batch script starts ranks by srun");
+    }
+    snprintf(name, sizeof name, "slurm-%.60s.%.60s", job, step);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    status = cddpi_launch_slurm(env, name, &one_node);
+    return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
+}
+
+/* Flux names the job; what it runs on it does not say. */
+static cddp_status use_flux(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
+{
+    const char *job = cddpi_launch_variable("FLUX_JOB_ID");
+    char name[160];
+
+    if (job == NULL) {
+        return use_hydra(env, claim);
+    }
+    snprintf(name, sizeof name, "flux-%.120s", job);
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+    if (use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (claim->nodes != 1 && claim->local_size != claim->size) {
+        env->rendezvous_by_mpi = true;
+        return CDDP_OK;
+    }
+    return use_file(env, NULL, name);
+}
+
+static cddp_status use_cddp_run(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_env(CDDPI_ENV_STORE);
+
+    if (store == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: CDDP_RANK and CDDP_WORLD_SIZE are set, CDDP_STORE not");
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    return CDDP_OK;
+}
+
+/* Where ranks meet that were started by @p claim's launcher. */
+static cddp_status find_rendezvous(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
+{
+    switch (claim->by) {
+    case CDDPI_BY_CDDP_RUN:
+        return use_cddp_run(env);
+    case CDDPI_BY_TORCHRUN:
+        return cddpi_launch_meet_torchrun(env);
+    case CDDPI_BY_OPEN_MPI:
+        return use_open_mpi(env);
+    case CDDPI_BY_FLUX:
+        return use_flux(env, claim);
+    case CDDPI_BY_SLURM:
+        return use_slurm(env);
+    case CDDPI_BY_INDEXED_JOB:
+        return cddpi_launch_meet_indexed_job(env);
+    case CDDPI_BY_KUBEFLOW:
+        return cddpi_launch_meet_kubeflow(env);
+    case CDDPI_BY_HYDRA:
+    case CDDPI_BY_MVAPICH:
+    case CDDPI_BY_JSM:
+    case CDDPI_BY_PALS:
+    case CDDPI_LAUNCHERS:
+        break;
+    }
+    return use_hydra(env, claim);
+}
+
+bool cddpi_launch_knows_place(const struct cddpi_claim *claim)
+{
+    switch (claim->by) {
+    case CDDPI_BY_CDDP_RUN:
+        return cddpi_env(CDDPI_ENV_STORE) != NULL;
+    case CDDPI_BY_TORCHRUN:
+        return cddpi_launch_variable("MASTER_ADDR") != NULL;
+    default:
+        return true;
+    }
+}
+
+const struct cddpi_claim *cddpi_launch_place(const struct cddpi_finding *finding)
+{
+    for (int i = 0; i < finding->agreeing_count; i++) {
+        const struct cddpi_claim *claim = &finding->claims[finding->agreeing[i]];
+
+        if (cddpi_launch_knows_place(claim)) {
+            return claim;
+        }
+    }
+    return &finding->claims[finding->chosen];
+}
+
+cddp_status cddpi_launch_meet(const struct cddpi_finding *finding, struct cddpi_launch_env *env)
+{
+    const struct cddpi_claim *claim = cddpi_launch_place(finding);
+
+    snprintf(env->says, sizeof env->says, "%s", finding->claims[finding->chosen].says);
+    env->origin = cddpi_launcher_name(claim->by);
+    return find_rendezvous(claim, env);
+}

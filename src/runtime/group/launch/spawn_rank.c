@@ -1,0 +1,115 @@
+/* spawn_rank.c - a forked rank's side of cddp_spawn(): its environment, its function, its end. */
+#include "group/launch/spawn.h"
+
+#include "base/child.h"
+#include "group/launch/launch_claim.h"
+#include "store/server.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void set_text(const char *name, const char *text)
+{
+    if (setenv(name, text, 1) != 0) {
+        fprintf(stderr, "no memory for %s in the environment\n", name);
+        _exit(127);
+    }
+}
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", value);
+    set_text(name, text);
+}
+
+/* The same variables as the launcher's (launcher/supervise/environment.c). */
+static void set_environment(const struct cddpi_spawn_job *job, int rank)
+{
+    static const char *const ranks[] = {"CDDP_RANK", "CDDP_LOCAL_RANK", "RANK", "LOCAL_RANK",
+                                        "ROLE_RANK"};
+    static const char *const sizes[] = {"CDDP_WORLD_SIZE", "CDDP_LOCAL_WORLD_SIZE", "WORLD_SIZE",
+                                        "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
+    char inherited[1024];
+    char store[64];
+
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        set_number(ranks[i], rank);
+        set_number(sizes[i], job->world_size);
+    }
+    snprintf(store, sizeof store, "tcp://127.0.0.1:%u", cddpi_store_server_port(job->server));
+    cddpi_launchers_inherited(store, inherited, sizeof inherited); /* through the caller */
+    set_text("CDDP_INHERITED", inherited);
+    set_text("CDDP_STORE", store);
+    set_text("CDDP_TOKEN", job->token);
+    set_text("CDDP_JOB", job->name);
+    set_number("CDDP_GENERATION", 0);
+    set_number("GROUP_RANK", 0);
+    set_number("GROUP_WORLD_SIZE", 1);
+    set_text("ROLE_NAME", "default");
+    set_text("MASTER_ADDR", "127.0.0.1");
+    set_number("MASTER_PORT", job->master_port);
+    set_number("TORCHELASTIC_RESTART_COUNT", 0);
+    set_number("TORCHELASTIC_MAX_RESTARTS", 0);
+    set_text("TORCHELASTIC_RUN_ID", job->name);
+    (void)unsetenv("CDDP_REPORT_FD"); /* of the caller's own rank, if a launcher started it */
+    (void)unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+}
+
+/* Until all ranks are forked. False: some could not be. */
+static bool pass_gate(const struct cddpi_spawn_job *job)
+{
+    char byte;
+    ssize_t got;
+
+    close(job->gate[1]);
+    do {
+        got = read(job->gate[0], &byte, 1);
+    } while (got < 0 && errno == EINTR);
+    close(job->gate[0]);
+    return got == 1;
+}
+
+/* pthread_exit() in the rank's function: other threads, a group's among them, would keep the
+ * process for ever, and then its status would be 0. */
+static void leave_thread(void *argument)
+{
+    (void)argument;
+    fprintf(stderr, "the thread of the rank's function ended before the function returned\n");
+    fflush(NULL);
+    _exit(1);
+}
+
+static int run_function(const struct cddpi_spawn_job *job, int rank)
+{
+    int result;
+
+    pthread_cleanup_push(leave_thread, NULL);
+    result = job->fn(rank, job->arg);
+    pthread_cleanup_pop(0);
+    return result;
+}
+
+void cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank)
+{
+    struct cddpi_spawn_end *end = &job->ends[rank];
+    int result;
+
+    if (!cddpi_child_begin(job->parent, 0) || !pass_gate(job)) {
+        _exit(127);
+    }
+    close(job->master_fd);
+    set_environment(job, rank);
+    cddpi_store_server_destroy(job->server); /* closes this fork's copies */
+    cddpi_error_clear();
+    result = run_function(job, rank);
+    end->result = result;
+    end->failure = *cddpi_last_failure();
+    atomic_store(&end->returned, true);
+    fflush(NULL);
+    _exit(result == 0 ? 0 : 1);
+}

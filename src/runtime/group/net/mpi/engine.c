@@ -1,0 +1,384 @@
+/* engine.c - owns MPI as a whole: starts it if nobody has, lets one thread at a time call it, and
+ * ends at exit what it has started.
+ *
+ * MPI_Init_thread() and MPI_Finalize() are called by one thread, which does nothing else: both wait
+ * for other processes, and the first of them may wait in vain, for one that lacks this module. */
+#include "group/net/mpi/mpi_internal.h"
+
+#include "base/clock.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct cddpi_mpi_host *cddpi_mpi_host;
+
+enum engine_phase { UNTOUCHED, STARTING, UP, FAILED, ENDING, ENDED };
+
+static struct {
+    pthread_mutex_t calls; /* held around MPI's functions */
+    bool is_over;          /* with `calls` held: MPI is being ended, here */
+    pthread_mutex_t lock;  /* of what follows */
+    pthread_cond_t changed;
+    enum engine_phase
+        phase;    /* of what this file does: UNTOUCHED where the program has started MPI */
+    int provided; /* by MPI_Init_thread(), or its error in phase FAILED */
+    pid_t pid;
+    atomic_bool is_given_up;
+} engine = {.calls = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void init_condition(void)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static bool has_begun(void)
+{
+    int flag = 0;
+
+    (void)MPI_Initialized(&flag);
+    return flag != 0;
+}
+
+static bool has_ended(void)
+{
+    int flag = 0;
+
+    (void)MPI_Finalized(&flag);
+    return flag != 0;
+}
+
+/* Whether an mpirun that this MPI understands, or Slurm by PMIx, has started this process: alone,
+ * MPI would start as a world of one. */
+static bool is_launched(void)
+{
+#ifdef OPEN_MPI
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"};
+#else
+    static const char *const names[] = {"PMI_SIZE", "PMIX_NAMESPACE"};
+#endif
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL && value[0] != '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A program that is linked with another MPI has its functions in front of ours. */
+static cddp_status check_library(void)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    bool is_same;
+
+    (void)MPI_Get_library_version(version, &length);
+#ifdef OPEN_MPI
+    is_same = strstr(version, "Open MPI") != NULL;
+#else
+    is_same = strstr(version, "Open MPI") == NULL;
+#endif
+    return is_same ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                                "the MPI module was built for another MPI than this program's, "
+                                "which is %.*s",
+                                (int)strcspn(version, "\n"), version);
+}
+
+static int provided_to_program(void)
+{
+    int provided = MPI_THREAD_SINGLE;
+
+    (void)MPI_Query_thread(&provided);
+    return provided;
+}
+
+/* Groups have no thread that drives communication: they call MPI only inside the program's calls.
+ */
+static bool is_without_thread(void)
+{
+    const char *value = getenv("CDDP_COMM_THREAD");
+
+    return value != NULL && strcmp(value, "0") == 0;
+}
+
+/* MPI was started by the program: it has to allow calls of other threads at any time. Where one
+ * thread at a time may call it, the program, which calls it too, has to know when that is: inside
+ * its own calls of cddp. */
+static cddp_status check_threads(void)
+{
+    int provided = provided_to_program();
+
+    return provided == MPI_THREAD_MULTIPLE ||
+                   (provided == MPI_THREAD_SERIALIZED && is_without_thread())
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "the program has started MPI for fewer threads than "
+                            "MPI_THREAD_MULTIPLE, but a group calls MPI in a thread of its own: "
+                            "ask for that by MPI_Init_thread(), or for MPI_THREAD_SERIALIZED with "
+                            "CDDP_COMM_THREAD=0");
+}
+
+cddp_status cddpi_mpi_probe(void)
+{
+    cddp_status status = check_library();
+    bool is_ours;
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&engine.lock);
+    is_ours = engine.phase != UNTOUCHED;
+    pthread_mutex_unlock(&engine.lock);
+    if (has_ended()) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "MPI has been ended (MPI_Finalize)");
+    }
+    if (has_begun()) {
+        return is_ours ? CDDP_OK : check_threads();
+    }
+    if (!is_launched()) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "neither has this process called MPI_Init(), nor has an mpirun of the "
+                          "module's MPI, or Slurm by PMIx, started it");
+    }
+    return CDDP_OK;
+}
+
+static void set_phase(enum engine_phase phase)
+{
+    engine.phase = phase;
+    pthread_cond_broadcast(&engine.changed);
+}
+
+/* libmpi's own plugins look for it among the symbols of the whole process, where a module's
+ * libraries are not. */
+static void show_library(void)
+{
+    Dl_info library;
+
+    if (dladdr((const void *)(uintptr_t)MPI_Init_thread, &library) != 0) {
+        (void)dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    }
+}
+
+static void *run_engine(void *unused)
+{
+    int provided = MPI_THREAD_SINGLE;
+    int code;
+
+    (void)unused;
+    show_library();
+    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    }
+    pthread_mutex_lock(&engine.lock);
+    engine.provided = code == MPI_SUCCESS ? provided : code;
+    set_phase(code == MPI_SUCCESS ? UP : FAILED);
+    while (engine.phase == UP) {
+        pthread_cond_wait(&engine.changed, &engine.lock);
+    }
+    if (engine.phase == ENDING) {
+        pthread_mutex_unlock(&engine.lock);
+        pthread_mutex_lock(&engine.calls);
+        engine.is_over = true;
+        pthread_mutex_unlock(&engine.calls);
+        (void)MPI_Finalize();
+        pthread_mutex_lock(&engine.lock);
+        set_phase(ENDED);
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return NULL;
+}
+
+/* End MPI if it was started here and all is well. It waits for the other processes without a
+ * deadline, as in every program of MPI: one may still have much to do, and when one fails mpirun
+ * ends this one. A process that fails does not end MPI, so that mpirun ends the others. */
+static void end_engine(int exit_status)
+{
+    if (engine.pid != getpid() || exit_status != 0 || atomic_load(&engine.is_given_up)) {
+        return;
+    }
+    pthread_mutex_lock(&engine.lock);
+    if (engine.phase == UP) {
+        set_phase(ENDING);
+        while (engine.phase == ENDING) {
+            pthread_cond_wait(&engine.changed, &engine.lock);
+        }
+    }
+    pthread_mutex_unlock(&engine.lock);
+}
+
+#ifdef __GLIBC__
+static void end_at_exit(int exit_status, void *unused)
+{
+    (void)unused;
+    end_engine(exit_status);
+}
+
+static int register_end(void)
+{
+    return on_exit(end_at_exit, NULL);
+}
+#else
+static void end_at_exit(void)
+{
+    end_engine(0);
+}
+
+static int register_end(void)
+{
+    return atexit(end_at_exit);
+}
+#endif
+
+/* A thread that no signal of the program's interrupts. With the lock held. */
+static cddp_status start_thread(void)
+{
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    int code;
+
+    if (register_end() != 0) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory to register what ends it");
+    }
+    engine.pid = getpid();
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&thread, NULL, run_engine, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, code, "MPI: start a thread");
+    }
+    pthread_detach(thread);
+    engine.phase = STARTING;
+    return CDDP_OK;
+}
+
+/* With the lock held, in any phase that follows UNTOUCHED. */
+static cddp_status await_start(uint32_t timeout_ms)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(timeout_ms);
+    struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+
+    while (engine.phase == STARTING) {
+        if (pthread_cond_timedwait(&engine.changed, &engine.lock, &until) != 0) {
+            cddpi_mpi_give_up();
+            return cddpi_fail(
+                CDDP_ERR_TIMEOUT,
+                "MPI_Init_thread() did not return within %u ms: has every process "
+                "that mpirun started come here, and do all hosts have libcddp-mpi.so?",
+                timeout_ms);
+        }
+    }
+    if (engine.phase == FAILED) {
+        return cddpi_mpi_fail(CDDP_ERR_UNAVAILABLE, engine.provided, "MPI_Init_thread");
+    }
+    if (engine.phase != UP) {
+        return cddpi_fail(CDDP_ERR_CLOSED, "MPI has been ended: the program exits");
+    }
+    return engine.provided >= MPI_THREAD_SERIALIZED
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "this MPI was built without threads (no MPI_THREAD_SERIALIZED)");
+}
+
+cddp_status cddpi_mpi_start(uint32_t timeout_ms)
+{
+    cddp_status status = cddpi_mpi_probe();
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    pthread_once(&once, init_condition);
+    pthread_mutex_lock(&engine.lock);
+    if (engine.phase == UNTOUCHED && has_begun()) { /* by the program */
+        pthread_mutex_unlock(&engine.lock);
+        return CDDP_OK;
+    }
+    if (engine.phase == UNTOUCHED) {
+        status = start_thread();
+    }
+    if (status == CDDP_OK) {
+        status = await_start(timeout_ms);
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return status;
+}
+
+cddp_status cddpi_mpi_enter(void)
+{
+    pthread_mutex_lock(&engine.calls);
+    if (engine.is_over || has_ended()) {
+        pthread_mutex_unlock(&engine.calls);
+        return cddpi_fail(CDDP_ERR_CLOSED, "MPI has been ended (MPI_Finalize)");
+    }
+    return CDDP_OK;
+}
+
+/* The program may be inside MPI, by a thread that it has told of no other. */
+static bool is_programs_alone(void)
+{
+    bool is_ours;
+
+    pthread_mutex_lock(&engine.lock);
+    is_ours = engine.phase != UNTOUCHED;
+    pthread_mutex_unlock(&engine.lock);
+    return !is_ours && provided_to_program() != MPI_THREAD_MULTIPLE;
+}
+
+bool cddpi_mpi_try_enter(void)
+{
+    if (is_programs_alone() || pthread_mutex_trylock(&engine.calls) != 0) {
+        return false;
+    }
+    if (engine.is_over || has_ended()) {
+        pthread_mutex_unlock(&engine.calls);
+        return false;
+    }
+    return true;
+}
+
+void cddpi_mpi_leave(void)
+{
+    pthread_mutex_unlock(&engine.calls);
+}
+
+cddp_status cddpi_mpi_fail(cddp_status status, int code, const char *format, ...)
+{
+    char what[512];
+    char why[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (MPI_Error_string(code, why, &length) != MPI_SUCCESS) {
+        snprintf(why, sizeof why, "error %d of MPI", code);
+    }
+    for (char *c = why; *c != '\0'; c++) {
+        *c = *c == '\n' ? ' ' : *c; /* MPICH's have lines */
+    }
+    return cddpi_fail(status, "%s: %s", what, why);
+}
+
+void cddpi_mpi_give_up(void)
+{
+    atomic_store(&engine.is_given_up, true);
+}

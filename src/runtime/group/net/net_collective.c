@@ -1,0 +1,294 @@
+/* net_collective.c - runs a collective over several hosts: compares calls, then moves its pieces.
+ *
+ * On each host the operations of the inner transport are, in this order on all of its ranks: heads;
+ * those of the pieces; a barrier where there is nothing to bring down. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <string.h>
+
+enum net_collective_phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
+
+static void free_collective(struct net_collective *collective)
+{
+    for (int i = 0; i < NET_PIECES; i++) {
+        cddpi_free(collective->window[i].transfers);
+        cddpi_free(collective->window[i].slots);
+        cddpi_free(collective->window[i].by_host);
+    }
+    cddpi_free(collective->heads);
+    cddpi_free(collective->head_sends);
+    cddpi_free(collective->head_recvs);
+    cddpi_free(collective->peer_heads);
+    cddpi_free(collective->weights);
+    cddpi_free(collective->factors);
+    cddpi_free(collective->peers_in);
+    cddpi_free(collective->peers_out);
+    cddpi_free(collective);
+}
+
+static struct net_collective *new_collective(const struct cddpi_backend *net)
+{
+    struct net_collective *collective = cddpi_zalloc(sizeof *collective);
+    size_t hosts = (size_t)net->host_count;
+    size_t local = (size_t)net->local_size;
+
+    if (collective == NULL) {
+        return NULL;
+    }
+    collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
+    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
+    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
+    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
+    collective->weights = cddpi_zalloc_array((size_t)net->size, sizeof *collective->weights);
+    collective->factors = cddpi_zalloc_array((size_t)net->size, sizeof *collective->factors);
+    collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
+    collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
+    if (collective->heads == NULL || collective->head_sends == NULL ||
+        collective->head_recvs == NULL || collective->peer_heads == NULL ||
+        collective->weights == NULL || collective->factors == NULL ||
+        collective->peers_in == NULL || collective->peers_out == NULL) {
+        free_collective(collective);
+        return NULL;
+    }
+    return collective;
+}
+
+static uint64_t place(const struct cddpi_backend *net, const void *memory, size_t bytes)
+{
+    return net->inner_ops->place != NULL && bytes > 0
+               ? net->inner_ops->place(net->inner, memory, bytes)
+               : 0;
+}
+
+static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
+{
+    struct net_collective *collective = new_collective(net);
+    size_t bytes = op->count * cddp_type_bytes(op->type);
+
+    if (collective == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
+    }
+    net_state(op)->collective = collective;
+    collective->op = op;
+    collective->leaders = 1;
+    collective->element = cddp_type_bytes(op->type);
+    collective->sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op));
+    collective->op_of_sums = op->op;
+    collective->mine.call = cddpi_call_of(op);
+    collective->mine.weight = op->weight;
+    if (op->kind == CDDPI_ALL_REDUCE && net->local_size > 1) {
+        collective->mine.in_place_of = place(net, op->in, bytes);
+        collective->mine.out_place_of = place(net, op->out, bytes);
+    }
+    if (net->local_size > 1) {
+        cddpi_net_inner_begin(net, collective, CDDPI_ALL_GATHER, net->leaders[net->host],
+                              &collective->mine, collective->heads, sizeof collective->mine);
+    } else {
+        collective->heads[0] = collective->mine;
+    }
+    return CDDP_OK;
+}
+
+/* Where all ranks of the host keep their data where the leader sees them, it works on them there.
+ */
+static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective *collective)
+{
+    const struct cddpi_group_op *op = collective->op;
+    size_t bytes = op->count * collective->element;
+
+    if (op->kind != CDDPI_ALL_REDUCE || net->local_size == 1 || bytes == 0) {
+        return;
+    }
+    for (int i = 0; i < net->local_size; i++) {
+        if (collective->heads[i].in_place_of == 0 || collective->heads[i].out_place_of == 0 ||
+            collective->heads[i].in_place_of != collective->heads[0].in_place_of ||
+            collective->heads[i].out_place_of != collective->heads[0].out_place_of) {
+            return;
+        }
+    }
+    collective->zero_copy =
+        net->inner_ops->peers(net->inner, op->in, bytes, collective->peers_in) &&
+        net->inner_ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
+}
+
+/* All calls of this host's ranks are known. */
+static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective *collective)
+{
+    cddp_status status = cddpi_net_heads_compare(net, collective);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    look_for_zero_copy(net, collective);
+    if (collective->op->kind == CDDPI_ALL_REDUCE || collective->op->kind == CDDPI_REDUCE) {
+        status = cddpi_net_reduce_choose(net, collective);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (collective->op->kind == CDDPI_REDUCE_SCATTER &&
+        !cddpi_net_plan_make(net, CDDPI_ALGORITHM_EXCHANGE, -1,
+                             &net->plans[CDDPI_ALGORITHM_EXCHANGE])) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "reduce_scatter: no memory");
+    }
+    cddpi_net_pieces_cut(net, collective);
+    collective->phase = PHASE_PIECES;
+    collective->heads_are_done = net->local_rank >= collective->leaders;
+    if (collective->op->kind == CDDPI_ALLOC) {
+        cddpi_net_inner_begin(net, collective, CDDPI_ALLOC, net->leaders[net->host], NULL,
+                              collective->op->out, collective->op->count);
+    }
+    return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
+}
+
+/* Whether ranks of the host have to wait for their leader at the end. */
+static bool has_barrier(const struct cddpi_backend *net, const struct net_collective *collective)
+{
+    return net->local_size > 1 && (collective->zero_copy || collective->op->kind == CDDPI_BARRIER ||
+                                   collective->op->kind == CDDPI_ALLOC);
+}
+
+static cddp_status advance(struct cddpi_backend *net, struct net_collective *collective,
+                           bool *out_done)
+{
+    bool done = true;
+    cddp_status status = CDDP_OK;
+
+    *out_done = false;
+    if (collective->phase == PHASE_HEADS) {
+        status = cddpi_net_inner_advance(net, collective, &done);
+        if (status != CDDP_OK || !done) {
+            return status;
+        }
+        status = begin_pieces(net, collective);
+    }
+    if (status == CDDP_OK && !collective->heads_are_done) {
+        status = cddpi_net_heads_advance(net, collective, &collective->heads_are_done);
+    }
+    if (status == CDDP_OK && collective->phase == PHASE_PIECES) {
+        status = collective->pieces > 0 ? cddpi_net_pieces_advance(net, collective, &done)
+                                        : cddpi_net_inner_advance(net, collective, &done);
+        if (status == CDDP_OK && done && collective->heads_are_done) {
+            collective->phase = PHASE_BARRIER;
+            if (has_barrier(net, collective)) {
+                cddpi_net_inner_begin(net, collective, CDDPI_BARRIER, net->leaders[net->host], NULL,
+                                      NULL, 0);
+            }
+        }
+    }
+    if (status == CDDP_OK && collective->phase == PHASE_BARRIER) {
+        status = cddpi_net_inner_advance(net, collective, out_done);
+    }
+    return status;
+}
+
+/* Come as far with @p op as goes without waiting. */
+static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    cddp_status status = CDDP_OK;
+
+    *out_done = false;
+    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+        return cddpi_net_message(net, op, out_done);
+    }
+    if (net_state(op)->collective == NULL) {
+        status = begin(net, op);
+    }
+    if (status == CDDP_OK) {
+        status = advance(net, net_state(op)->collective, out_done);
+    }
+    if (status == CDDP_OK && *out_done) {
+        free_collective(net_state(op)->collective);
+        net_state(op)->collective = NULL;
+    }
+    return status;
+}
+
+/* Whether @p op is a collective that has not begun: others wait for what it sends first, and what
+ * has come for it has no place before. */
+static bool is_new(const struct cddpi_group_op *op)
+{
+    return op->kind != CDDPI_SEND && op->kind != CDDPI_RECV && net_state_of(op)->collective == NULL;
+}
+
+/* What the operation has begun to send leaves before anybody computes or sleeps. */
+cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    cddp_status status = is_new(op) ? CDDP_OK : cddpi_net_progress(net);
+    bool any = true;
+
+    *out_done = false;
+    while (status == CDDP_OK && any && !*out_done) {
+        status = advance_op(net, op, out_done);
+        if (status == CDDP_OK) {
+            status = cddpi_net_flush(net, &any);
+        }
+    }
+    return status;
+}
+
+void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
+{
+    struct net_collective *collective = net_state(op)->collective;
+
+    if (net->carrier != NULL && !net->carrier_ops->forget(net->carrier)) {
+        net->is_memory_lent = true;
+    }
+    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+        cddpi_net_message_drop(net, op);
+        return;
+    }
+    if (collective == NULL) {
+        return;
+    }
+    if (collective->inner_runs && net->inner_ops->drop != NULL) {
+        net->inner_ops->drop(net->inner, &collective->inner);
+    }
+    if (!net->is_memory_lent) {
+        free_collective(collective);
+    }
+    net_state(op)->collective = NULL;
+}
+
+const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op)
+{
+    const struct net_collective *collective;
+
+    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+        return cddpi_net_message_inside(op);
+    }
+    collective = net_state_of(op)->collective;
+    return collective != NULL && collective->inner_runs ? &collective->inner : NULL;
+}
+
+void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_group_op *op,
+                         void (*visit)(void *context, int rank), void *context)
+{
+    const struct net_collective *collective = net_state_of(op)->collective;
+
+    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+        if (net->host_of[op->root] != net->host) {
+            visit(context, op->root);
+        }
+        return;
+    }
+    for (int host = 0; collective != NULL && host < net->host_count; host++) {
+        int rank = cddpi_net_acting(net, collective, host, (size_t)net->local_rank);
+        bool waits = !collective->heads_are_done && collective->phase > PHASE_HEADS &&
+                     (!collective->head_recvs[2 * host].is_done ||
+                      !collective->head_recvs[2 * host + 1].is_done);
+
+        for (int i = 0; i < NET_PIECES && !waits; i++) {
+            const struct net_piece *piece = &collective->window[i];
+
+            for (size_t t = 0; t < piece->transfer_count && !waits; t++) {
+                waits = piece->transfers[t].peer == rank && !piece->transfers[t].is_done;
+            }
+        }
+        if (waits) {
+            visit(context, rank);
+        }
+    }
+}

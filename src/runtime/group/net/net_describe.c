@@ -1,0 +1,28 @@
+/* net_describe.c - owns what a group over several hosts tells of its link: see group/join/link.h.
+ */
+#include "group/join/link.h"
+#include "group/net/net.h"
+
+bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out)
+{
+    double widening = (double)cddp_type_bytes(cddpi_reduce_sum_type(type, CDDP_OP_SUM)) /
+                      (double)cddp_type_bytes(type);
+
+    if (net->host_count == 1 || !(net->link.bytes_per_s > 0) ||
+        !(net->link.reduce_bytes_per_s > 0)) {
+        return false;
+    }
+    out->carrier = net->carrier_ops->name;
+    out->hosts = net->host_count;
+    out->is_measured = true;
+    out->latency_s = net->link.latency_s;
+    out->bytes_per_s = net->link.bytes_per_s;
+    out->reduce_bytes_per_s = net->link.reduce_bytes_per_s;
+    for (int i = 0; i < CDDPI_LINK_SIZES; i++) {
+        double bytes = cddpi_link_size(i);
+
+        (void)cddpi_algorithm_choose(&net->tree, &net->link, (size_t)bytes,
+                                     (size_t)(bytes * widening), &out->all_reduce_s[i]);
+    }
+    return true;
+}

@@ -1,0 +1,418 @@
+/* net_exchange.c - owns how ranks tell each other small structs while their group is made: those of
+ * a host by the inner transport, leaders by the rendezvous' store, or, for a part of a group, by
+ * that group's messages. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SLICE_MS = 500,      /* between two looks at whether a rank has refused, */
+    SLICE_PER_HOSTS = 4, /* and as many ms more as there are hosts, divided by this: all look */
+    KEY_BYTES = 96,
+    SPINS = 200,
+    CHECK_NS = 50000000,
+    /* Who waits for other hosts until the deadline then knows why one of them did not answer: other
+     * leaders wait for its word for so long, also behind the deadline, and the ranks of its host
+     * for longer. */
+    LATE_MS = 3000,
+    LEADER_MS = 8000
+};
+
+/* Sleep until a rank of this host has gone on, or it is time to look at whether all live. Ranks
+ * that outnumber cores would starve their leader if they looked again and again. */
+static cddp_status sleep_inner(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner, op);
+    cddp_status status = net->inner_ops->advance(net->inner, op, out_done);
+
+    if (status == CDDP_OK && !*out_done) {
+        (void)net->inner_ops->sleep(net->inner, ticket, CHECK_NS);
+    }
+    net->inner_ops->end_sleep(net->inner);
+    return status;
+}
+
+static cddp_status look_after_inner(struct cddpi_backend *net, struct cddpi_group_op *op,
+                                    int64_t *check_at)
+{
+    int64_t now_ns = cddpi_now_ns();
+    cddp_status status = CDDP_OK;
+
+    if (now_ns > *check_at) {
+        status = net->inner_ops->check(net->inner, op, true);
+        *check_at = cddpi_now_ns() + CHECK_NS;
+    }
+    if (status == CDDP_OK && now_ns > op->deadline_ns) {
+        status = net->inner_ops->expired(net->inner, op);
+    }
+    return status;
+}
+
+cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op)
+{
+    int64_t more_ns = net_is_leader(net) ? 0 : LEADER_MS * INT64_C(1000000);
+    int64_t check_at = 0;
+    bool done = false;
+    cddp_status status = CDDP_OK;
+
+    op->number = ++net->inner_collectives;
+    op->start_ns = cddpi_now_ns();
+    op->deadline_ns = cddpi_deadline_ns(net->timeout_ms) + more_ns;
+    for (int round = 0; status == CDDP_OK && !done; round++) {
+        status = round < SPINS ? net->inner_ops->advance(net->inner, op, &done)
+                               : sleep_inner(net, op, &done);
+        if (status == CDDP_OK && !done) {
+            status = look_after_inner(net, op, &check_at);
+        }
+    }
+    if (status != CDDP_OK && net->inner_ops->drop != NULL) {
+        net->inner_ops->drop(net->inner, op);
+    }
+    return status;
+}
+
+void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status)
+{
+    struct cddpi_failure failure;
+    char text[1200];
+
+    (void)cddpi_fail_name(status, rank);
+    failure = *cddpi_last_failure();
+    snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
+    cddpi_rendezvous_set(rendezvous, "net/refused", text);
+    (void)cddpi_fail_again(status, &failure);
+}
+
+/* CDDP_ERR_PEER once another rank has said that it fails. */
+static cddp_status look_for_refusal(struct cddpi_rendezvous *rendezvous)
+{
+    void *value;
+    int rank;
+    int at = 0;
+
+    if (cddp_store_try_get(rendezvous->store, "net/refused", &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
+        (void)cddpi_fail_rank(CDDP_ERR_PEER, rank, "%.1100s", (const char *)value + at);
+        cddpi_error_blame(rank);
+    } else {
+        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal is none");
+    }
+    cddp_free(value);
+    return CDDP_ERR_PEER;
+}
+
+/* Of what @p host's leader says in the present exchange: part @p part of it. */
+static void write_key(const struct net_exchange *exchange, int number, int host, size_t part,
+                      char out[KEY_BYTES])
+{
+    snprintf(out, KEY_BYTES, "net/%016llx/%d/%d/%zu", (unsigned long long)exchange->nonce, number,
+             host, part);
+}
+
+/* What leaders have in common is gathered by a binomial tree over hosts: the leader of host h,
+ * whose lowest bit is b, gets what those of h+1, h+2, h+4 ... below h+b have gathered, and puts the
+ * parts of hosts h to h+b-1, which lie side by side, under its own key. So what is under host 0's
+ * key is everything, which all others read there. Each leader sends O(log H) requests in an
+ * exchange, and all together O(H). */
+static int end_of_subtree(const struct cddpi_backend *net, int host)
+{
+    int end = host == 0 ? net->host_count : host + (host & -host);
+
+    return end < net->host_count ? end : net->host_count;
+}
+
+/* The host for whose key @p host's leader waits, and which waits for no other itself: some leaders
+ * between them have only not gone on. */
+static int find_missing(const struct net_exchange *exchange, int host)
+{
+    const struct cddpi_backend *net = exchange->net;
+
+    for (int step = 1; host + step < end_of_subtree(net, host); step *= 2) {
+        char key[KEY_BYTES];
+        void *value;
+
+        write_key(exchange, exchange->number, host + step, 0, key);
+        if (cddp_store_try_get(exchange->rendezvous->store, key, &value, NULL) != CDDP_OK) {
+            return find_missing(exchange, host + step);
+        }
+        cddp_free(value);
+    }
+    return host;
+}
+
+/* Wait for @p key of @p host's leader: @p bytes bytes. */
+static cddp_status take_key(struct net_exchange *exchange, const char *key, int host, void *out,
+                            size_t bytes)
+{
+    struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
+    int most = SLICE_MS + exchange->net->host_count / SLICE_PER_HOSTS;
+    uint32_t timeout_ms = rendezvous->env->timeout_ms;
+    int64_t late_ns = cddpi_deadline_ns(timeout_ms < LATE_MS ? timeout_ms : LATE_MS);
+    int64_t deadline_ns = late_ns > rendezvous->deadline_ns ? late_ns : rendezvous->deadline_ns;
+
+    for (;;) {
+        size_t length = 0;
+        void *value;
+        int left = cddpi_left_ms(deadline_ns);
+        int slice = left > most ? most : left > 0 ? left : 1;
+        cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value,
+                                            &length);
+
+        if (status == CDDP_OK) {
+            bool fits = length == bytes;
+
+            if (fits) {
+                memcpy(out, value, bytes);
+            }
+            cddp_free(value);
+            return fits ? CDDP_OK
+                        : cddpi_fail(CDDP_ERR_FORMAT,
+                                     "joining: rank %d says %zu bytes, not %zu: another version "
+                                     "of cddp?",
+                                     exchange->net->leaders[host], length, bytes);
+        }
+        if (status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        status = look_for_refusal(rendezvous);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        if (left <= slice) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT, "joining: rank %d did not come to %s within %u ms",
+                              exchange->net->leaders[find_missing(exchange, host)],
+                              rendezvous->env->store, rendezvous->env->timeout_ms);
+        }
+    }
+}
+
+/* Where the ranks of hosts @p host to @p end - 1 are in @p all. */
+static unsigned char *range_of(const struct cddpi_backend *net, int host, int end,
+                               unsigned char *all, size_t bytes, size_t *out_bytes)
+{
+    *out_bytes = (size_t)(net->first[end] - net->first[host]) * bytes;
+    return all + (size_t)net->first[host] * bytes;
+}
+
+/* A value of the store has no more than so many bytes: what is longer has several keys. */
+static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
+{
+    size_t left = whole - part * exchange->part_bytes;
+
+    return left < exchange->part_bytes ? left : exchange->part_bytes;
+}
+
+static cddp_status take_subtree(struct net_exchange *exchange, int host, unsigned char *all,
+                                size_t bytes)
+{
+    size_t whole;
+    unsigned char *out = range_of(exchange->net, host, end_of_subtree(exchange->net, host), all,
+                                  bytes, &whole);
+    cddp_status status = CDDP_OK;
+
+    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+        char key[KEY_BYTES];
+
+        write_key(exchange, exchange->number, host, part, key);
+        status = take_key(exchange, key, host, out + part * exchange->part_bytes,
+                          part_bytes(exchange, whole, part));
+    }
+    return status;
+}
+
+static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *all, size_t bytes)
+{
+    int host = exchange->net->host;
+    size_t whole;
+    const unsigned char *own = range_of(exchange->net, host, end_of_subtree(exchange->net, host),
+                                        all, bytes, &whole);
+    cddp_status status = CDDP_OK;
+
+    exchange->bytes_given[exchange->number % 2] = whole;
+    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+        char key[KEY_BYTES];
+
+        write_key(exchange, exchange->number, host, part, key);
+        status = cddp_store_set(exchange->rendezvous->store, key, own + part * exchange->part_bytes,
+                                part_bytes(exchange, whole, part));
+    }
+    return status;
+}
+
+/* Of the last exchange: all leaders have come further than that. */
+static void delete_given(struct net_exchange *exchange)
+{
+    size_t whole = exchange->bytes_given[(exchange->number - 1) % 2];
+
+    for (size_t part = 0; exchange->number > 1 && part * exchange->part_bytes < whole; part++) {
+        char key[KEY_BYTES];
+
+        write_key(exchange, exchange->number - 1, exchange->net->host, part, key);
+        cddpi_rendezvous_delete(exchange->rendezvous, key);
+    }
+}
+
+static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned char *all,
+                                     size_t bytes)
+{
+    const struct cddpi_backend *net = exchange->net;
+    int end = end_of_subtree(net, net->host);
+    cddp_status status = CDDP_OK;
+
+    for (int step = 1; net->host + step < end && status == CDDP_OK; step *= 2) {
+        status = take_subtree(exchange, net->host + step, all, bytes);
+    }
+    if (status == CDDP_OK) {
+        status = give_subtree(exchange, all, bytes);
+    }
+    if (status == CDDP_OK && net->host != 0) {
+        status = take_subtree(exchange, 0, all, bytes);
+    }
+    if (status == CDDP_OK) {
+        delete_given(exchange);
+    }
+    return status;
+}
+
+static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned char *all,
+                                        size_t bytes)
+{
+    struct cddpi_backend *net = exchange->net;
+    cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
+    cddp_status status = works != NULL ? CDDP_OK
+                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
+
+    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
+        if (host != net->host) {
+            status = cddp_send(exchange->parent, all + (size_t)net->first[net->host] * bytes,
+                               (size_t)net->local_size * bytes, CDDP_U8,
+                               exchange->ranks_of_parent[net->leaders[host]], &works[host]);
+        }
+    }
+    for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
+        if (host != net->host) {
+            status = cddp_recv(exchange->parent, all + (size_t)net->first[host] * bytes,
+                               (size_t)net_host_size(net, host) * bytes, CDDP_U8,
+                               exchange->ranks_of_parent[net->leaders[host]], NULL);
+        }
+    }
+    for (int host = 0; works != NULL && host < net->host_count; host++) {
+        if (works[host] != NULL) {
+            cddp_status sent = cddp_work_wait(works[host], 0);
+
+            status = status == CDDP_OK ? sent : status;
+            cddp_work_destroy(works[host]);
+        }
+    }
+    cddpi_free(works);
+    return status;
+}
+
+/* Among leaders: all[] is in by_host's order, and holds this host's part. */
+static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned char *all,
+                                       size_t bytes)
+{
+    struct cddpi_backend *net = exchange->net;
+    cddp_status status = CDDP_OK;
+
+    if (net->host_count > 1) {
+        status = exchange->rendezvous != NULL ? exchange_by_store(exchange, all, bytes)
+                                              : exchange_by_messages(exchange, all, bytes);
+    }
+    if (status != CDDP_OK) {
+        if (exchange->rendezvous != NULL) {
+            cddpi_net_refuse(exchange->rendezvous, net->rank, status);
+        }
+        net->inner_ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
+    }
+    return status;
+}
+
+static cddp_status all_gather(void *context, const void *own, size_t bytes, void *out_all)
+{
+    struct net_exchange *exchange = context;
+    struct cddpi_backend *net = exchange->net;
+    size_t total = bytes * (size_t)net->size;
+    unsigned char *all = cddpi_zalloc(total);
+    struct cddpi_group_op gather = {.kind = CDDPI_GATHER, .type = CDDP_U8, .count = bytes};
+    struct cddpi_group_op give = {.kind = CDDPI_BROADCAST, .type = CDDP_U8, .count = total};
+    cddp_status status;
+
+    if (all == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %zu bytes", total);
+        net->inner_ops->abort(net->inner, cddpi_last_failure());
+        return status;
+    }
+    exchange->number++;
+    gather.in = own;
+    gather.out = all + (size_t)net->first[net->host] * bytes;
+    give.in = give.out = all;
+    status = cddpi_net_run_inner(net, &gather);
+    if (status == CDDP_OK && net_is_leader(net)) {
+        status = exchange_of_leaders(exchange, all, bytes);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_net_run_inner(net, &give);
+    }
+    for (int i = 0; i < net->size && status == CDDP_OK; i++) {
+        memcpy((unsigned char *)out_all + (size_t)net->by_host[i] * bytes, all + (size_t)i * bytes,
+               bytes);
+    }
+    cddpi_free(all);
+    return status;
+}
+
+/* Whether another rank has given up, by what this exchange goes by. */
+static cddp_status check(void *context)
+{
+    const struct net_exchange *exchange = context;
+
+    return exchange->rendezvous != NULL ? look_for_refusal(exchange->rendezvous)
+                                        : exchange->parent->ops->broken(exchange->parent->backend);
+}
+
+void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net)
+{
+    *exchange = (struct net_exchange){.net = net, .part_bytes = CDDP_STORE_VALUE_BYTES};
+    exchange->base = (struct cddpi_exchange){
+        .context = exchange, .world_size = net->size, .all_gather = all_gather, .check = check};
+}
+
+/* Where rank 0 takes the store away, it waits until the leaders have read all: they count
+ * themselves, and the last one says so. If one does not it has failed, which the group will find
+ * out. */
+void cddpi_net_exchange_end(struct net_exchange *exchange)
+{
+    struct cddpi_backend *net = exchange->net;
+    struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
+    char count[KEY_BYTES];
+    char all[KEY_BYTES];
+
+    if (!net_is_leader(net) || net->host_count == 1 ||
+        (!rendezvous->env->hosts_store && !rendezvous->env->removes_file)) {
+        return;
+    }
+    snprintf(count, sizeof count, "net/%016llx/left", (unsigned long long)exchange->nonce);
+    snprintf(all, sizeof all, "net/%016llx/all-left", (unsigned long long)exchange->nonce);
+    if (net->rank == 0) {
+        char *value;
+
+        if (cddpi_rendezvous_await(rendezvous, all, net->leaders[net->host_count - 1],
+                                   rendezvous->deadline_ns, &value) == CDDP_OK) {
+            cddp_free(value);
+        }
+    } else {
+        int64_t left = 0;
+
+        if (cddp_store_add(rendezvous->store, count, 1, &left) == CDDP_OK &&
+            left == net->host_count - 1) {
+            (void)!cddp_store_set(rendezvous->store, all, "", 0); /* it may go before it answers */
+        }
+    }
+}

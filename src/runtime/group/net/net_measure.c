@@ -1,0 +1,237 @@
+/* net_measure.c - owns the measurement of the link between hosts when a group forms: a few
+ * milliseconds of small and of large messages between neighbours, of which the slowest pair counts.
+ */
+#include "group/net/net_measure.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    ROUND_TRIPS = 24,
+    SMALL_BYTES = 64,
+    LARGE_BYTES = 512 << 10,
+    LOOK_AGAIN_SWAPS = 4, /* of large messages, in a row */
+    LOOK_AGAIN_ROWS = 8,
+    SKIP_ROWS = 2, /* a shaped link lets a few MiB through at once */
+    REDUCE_COUNT = 64 << 10,
+    CHECK_NS = 1000000,
+    PAUSE_NS = 20000,
+    LONG_NS = 50000000, /* nothing is measured any more by who waits for so long */
+    LONG_PAUSE_NS = 2000000
+};
+
+/* What each leader has measured. */
+struct measured {
+    double latency_s, bytes_per_s, reduce_bytes_per_s;
+    bool is_measured;
+};
+
+static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transfer *transfers,
+                            size_t count)
+{
+    int64_t deadline = cddpi_deadline_ns(net->timeout_ms);
+    int64_t pause_from = cddpi_now_ns() + CHECK_NS;
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && !cddpi_net_are_done(transfers, count)) {
+        int64_t now = cddpi_now_ns();
+        struct cddpi_failure failure;
+
+        status = cddpi_net_progress(net);
+        if (status == CDDP_OK && cddpi_net_hosts_aborted(net, &failure)) {
+            status = cddpi_fail_again(CDDP_ERR_PEER, &failure);
+        }
+        if (status == CDDP_OK && now > pause_from) {
+            struct timespec pause = {0, now < pause_from + LONG_NS ? PAUSE_NS : LONG_PAUSE_NS};
+
+            status = cddpi_net_check_hosts(net);
+            nanosleep(&pause, NULL);
+        }
+        if (status == CDDP_OK && now > deadline) {
+            status = cddpi_fail(CDDP_ERR_TIMEOUT, "net: rank %d did not answer within %u ms",
+                                transfers[0].peer, net->timeout_ms);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
+                           unsigned char *buffer, size_t bytes)
+{
+    struct cddpi_transfer both[2];
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; i < 2; i++) {
+        both[i] = (struct cddpi_transfer){
+            .peer = peer,
+            .channel = CDDPI_NET_COLLECTIVES,
+            .tag = cddpi_net_tag(0, index / 256, NET_MEASURE_ROUND, index % 256),
+            .is_send = i == 0,
+            .data = buffer + (size_t)i * bytes,
+            .bytes = bytes,
+            .cut_bytes = CDDPI_CUT_BYTES};
+    }
+    for (int i = 0; i < 2 && status == CDDP_OK; i++) {
+        status = cddpi_net_start(net, &both[i]);
+    }
+    return status == CDDP_OK ? wait_for(net, both, 2) : status;
+}
+
+cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
+                                        const struct cddpi_exchange *exchange, cddp_status mine,
+                                        const void *own, size_t bytes, void *out_all)
+{
+    struct cddpi_failure failure;
+
+    if (mine == CDDP_OK) {
+        return cddpi_agree_and_gather_by(exchange, mine, own, bytes, out_all);
+    }
+    (void)cddpi_fail_name(mine, net->rank);
+    failure = *cddpi_last_failure();
+    cddpi_net_abort_hosts(net, &failure);
+    (void)cddpi_fail_again(mine, &failure);
+    (void)!cddpi_agree_and_gather_by(exchange, mine, own, bytes, out_all);
+    return cddpi_fail_again(mine, &failure);
+}
+
+/* So many large messages each way, one behind the other, as bytes a second. */
+static cddp_status swap_large(struct cddpi_backend *net, int peer, unsigned *index, int count,
+                              unsigned char *buffer, double *out_bytes_per_s)
+{
+    int64_t begin = cddpi_now_ns();
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; i < count && status == CDDP_OK; i++) {
+        status = cddpi_net_swap(net, peer, (*index)++, buffer, LARGE_BYTES);
+    }
+    *out_bytes_per_s = (double)count * LARGE_BYTES / ((double)(cddpi_now_ns() - begin) * 1e-9);
+    return status;
+}
+
+/* Whether a transfer is cut depends on how fast a link is, and a fast one is easily taken for a
+ * slow one: one disturbance outweighs the message. It takes little to look again, for which both
+ * sides have to have found it fast. */
+static cddp_status look_again(struct cddpi_backend *net, int peer, unsigned *index,
+                              unsigned char *buffer, double *bytes_per_s)
+{
+    const double fast = 2e8;
+    double both[2] = {*bytes_per_s, 0};
+    cddp_status status;
+
+    memcpy(buffer, &both[0], sizeof both[0]);
+    status = cddpi_net_swap(net, peer, (*index)++, buffer, SMALL_BYTES);
+    memcpy(&both[1], buffer + SMALL_BYTES, sizeof both[1]);
+    if (both[0] < fast || both[1] < fast) {
+        return status;
+    }
+    *bytes_per_s = 0;
+    for (int row = 0; row < LOOK_AGAIN_ROWS && status == CDDP_OK; row++) {
+        double rate;
+
+        status = swap_large(net, peer, index, LOOK_AGAIN_SWAPS, buffer, &rate);
+        if (row >= SKIP_ROWS && rate > *bytes_per_s) {
+            *bytes_per_s = rate;
+        }
+    }
+    return status;
+}
+
+/* With the leader of @p host, which does the same. One of both may be ahead, so that the other's
+ * message is there before it is waited for; what one swap lacks, the next takes more, so two that
+ * follow each other count. */
+static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned char *buffer,
+                                struct measured *out)
+{
+    int peer = net->leaders[host];
+    int64_t ends[ROUND_TRIPS + 1] = {cddpi_now_ns()};
+    int64_t least = INT64_MAX;
+    unsigned index = ROUND_TRIPS;
+    cddp_status status = CDDP_OK;
+
+    for (unsigned i = 0; i < ROUND_TRIPS && status == CDDP_OK; i++) {
+        status = cddpi_net_swap(net, peer, i, buffer, SMALL_BYTES);
+        ends[i + 1] = cddpi_now_ns();
+        if (i > 0 && (ends[i + 1] - ends[i - 1]) / 2 < least) {
+            least = (ends[i + 1] - ends[i - 1]) / 2;
+        }
+    }
+    for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens the windows */
+        status = swap_large(net, peer, &index, 1, buffer, &out->bytes_per_s);
+    }
+    if (status == CDDP_OK && net->carrier_ops->cuts) {
+        status = look_again(net, peer, &index, buffer, &out->bytes_per_s);
+    }
+    out->latency_s = (double)least * 1e-9;
+    out->is_measured = true;
+    return status;
+}
+
+/* How fast one core adds. */
+static double measure_reduce(unsigned char *buffer)
+{
+    struct cddpi_reduce how = {CDDP_F32, CDDP_OP_SUM, 2, 1, NULL};
+    const void *sources[2] = {buffer, buffer + REDUCE_COUNT * sizeof(float)};
+    void *out = buffer;
+    int64_t begin = cddpi_now_ns();
+
+    cddpi_reduce(&how, &out, sources, REDUCE_COUNT);
+    begin = cddpi_now_ns();
+    cddpi_reduce(&how, &out, sources, REDUCE_COUNT);
+    return (double)(REDUCE_COUNT * sizeof(float)) / ((double)(cddpi_now_ns() - begin + 1) * 1e-9);
+}
+
+/* Leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each is asked once. */
+static cddp_status measure(struct cddpi_backend *net, struct measured *out)
+{
+    unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)LARGE_BYTES);
+    int neighbour = net->host ^ 1;
+    cddp_status status = CDDP_OK;
+
+    if (buffer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory to measure the link");
+    }
+    memset(buffer, 0, 2 * (size_t)LARGE_BYTES);
+    if (neighbour < net->host_count) {
+        status = measure_pair(net, neighbour, buffer, out);
+    }
+    out->reduce_bytes_per_s = measure_reduce(buffer);
+    cddpi_free(buffer);
+    return status;
+}
+
+cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange)
+{
+    struct measured *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
+    struct measured mine = {0};
+    struct cddpi_link link = {0};
+    cddp_status status = all != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory");
+
+    if (status == CDDP_OK && net_is_leader(net)) {
+        status = measure(net, &mine);
+    }
+    status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
+    for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
+        const struct measured *one = &all[rank];
+
+        if (!one->is_measured) {
+            continue;
+        }
+        if (link.bytes_per_s == 0 || one->bytes_per_s < link.bytes_per_s) {
+            link.bytes_per_s = one->bytes_per_s;
+        }
+        if (link.reduce_bytes_per_s == 0 || one->reduce_bytes_per_s < link.reduce_bytes_per_s) {
+            link.reduce_bytes_per_s = one->reduce_bytes_per_s;
+        }
+        link.latency_s = one->latency_s > link.latency_s ? one->latency_s : link.latency_s;
+    }
+    cddpi_free(all);
+    if (status == CDDP_OK) {
+        net->link = link;
+    }
+    return status;
+}

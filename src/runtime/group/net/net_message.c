@@ -1,0 +1,134 @@
+/* net_message.c - send and recv: between ranks of one host by the inner transport, else straight
+ * from rank to rank: a header, then the data. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/net/net.h"
+
+struct net_message_header {
+    uint64_t count;
+    uint32_t type;
+    uint32_t number;
+};
+
+struct net_message {
+    struct cddpi_group_op inner; /* where the peer is on this host */
+    bool is_inside;
+    struct net_message_header header;
+    struct cddpi_transfer head, body;
+    bool has_body; /* begun */
+};
+
+/* Tags of messages between two ranks, in one direction, differ from those that may be under way. */
+static uint32_t tag_of(const struct cddpi_group_op *op, bool is_body)
+{
+    return (uint32_t)(op->number << 1 | is_body) & ((1U << CDDPI_NET_TAG_LOW_BITS) - 1);
+}
+
+static struct cddpi_transfer transfer_of(const struct cddpi_group_op *op, bool is_body, void *data,
+                                         size_t bytes)
+{
+    return (struct cddpi_transfer){.peer = op->root,
+                                   .channel = CDDPI_NET_MESSAGES,
+                                   .tag = tag_of(op, is_body),
+                                   .is_send = op->kind == CDDPI_SEND,
+                                   .data = data,
+                                   .bytes = bytes};
+}
+
+static cddp_status start_body(struct cddpi_backend *net, struct cddpi_group_op *op,
+                              struct net_message *message)
+{
+    void *data = op->kind == CDDPI_SEND ? (void *)(uintptr_t)op->in : op->out;
+
+    message->has_body = true;
+    message->body = transfer_of(op, true, data, op->count * cddp_type_bytes(op->type));
+    return cddpi_net_start(net, &message->body);
+}
+
+static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
+{
+    struct net_message *message = cddpi_zalloc(sizeof *message);
+    cddp_status status;
+
+    if (message == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
+    }
+    net_state(op)->message = message;
+    if (net->host_of[op->root] == net->host) {
+        message->is_inside = true;
+        message->inner = *op;
+        for (int i = 0; i < CDDPI_OP_STATE_BYTES; i++) {
+            message->inner.state[i] = 0;
+        }
+        message->inner.root = net->local_of[op->root];
+        return CDDP_OK;
+    }
+    if (op->kind == CDDPI_SEND) {
+        message->header = (struct net_message_header){op->count, (uint32_t)op->type,
+                                                      (uint32_t)op->number};
+    }
+    message->head = transfer_of(op, false, &message->header, sizeof message->header);
+    status = cddpi_net_start(net, &message->head);
+    return status == CDDP_OK && op->kind == CDDPI_SEND ? start_body(net, op, message) : status;
+}
+
+static cddp_status check_header(const struct cddpi_backend *net, const struct cddpi_group_op *op,
+                                const struct net_message_header *header)
+{
+    if (header->count == op->count && header->type == (uint32_t)op->type) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_MISMATCH,
+                      "message #%llu from rank %d to rank %d: rank %d sends %s x %llu, rank %d "
+                      "receives %s x %zu",
+                      (unsigned long long)op->number, op->root, net->rank, op->root,
+                      cddp_type_name((cddp_type)header->type), (unsigned long long)header->count,
+                      net->rank, cddp_type_name(op->type), op->count);
+}
+
+cddp_status cddpi_net_message(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+{
+    struct net_message *message;
+    cddp_status status = CDDP_OK;
+
+    if (net_state(op)->message == NULL) {
+        status = begin(net, op);
+    }
+    message = net_state(op)->message;
+    if (status == CDDP_OK && message->is_inside) {
+        status = net->inner_ops->advance(net->inner, &message->inner, out_done);
+    } else if (status == CDDP_OK && message->head.is_done) {
+        if (!message->has_body) {
+            status = check_header(net, op, &message->header);
+            if (status == CDDP_OK) {
+                status = start_body(net, op, message);
+            }
+        }
+        *out_done = status == CDDP_OK && message->body.is_done;
+    }
+    if (status == CDDP_OK && *out_done) {
+        cddpi_free(message);
+        net_state(op)->message = NULL;
+    }
+    return status;
+}
+
+void cddpi_net_message_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
+{
+    struct net_message *message = net_state(op)->message;
+
+    if (message != NULL && message->is_inside && net->inner_ops->drop != NULL) {
+        net->inner_ops->drop(net->inner, &message->inner);
+    }
+    if (!net->is_memory_lent) {
+        cddpi_free(message);
+    }
+    net_state(op)->message = NULL;
+}
+
+const struct cddpi_group_op *cddpi_net_message_inside(const struct cddpi_group_op *op)
+{
+    const struct net_message *message = net_state_of(op)->message;
+
+    return message != NULL && message->is_inside ? &message->inner : NULL;
+}

@@ -1,0 +1,307 @@
+/* net_transport.c - the row "net" and its table of functions: what a group over several hosts is to
+ * the queue that drives it. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/net/net.h"
+#include "group/watch/peer.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LOOK_NS = 500000, /* how long a rank sleeps that waits for its host and for others */
+    /* A carrier without a descriptor is looked at again and again so long after something moved, */
+    STILL_NS = 1000000,
+    STILL_PER_SLEEP = 8, /* then after sleeps of the time since then, divided by this */
+    /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
+       wait for another host, then those who wait for a leader. */
+    AFAR_MS = 1000,
+    NEAR_MS = 2000,
+    LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
+};
+
+/* The other hosts see the connections end. */
+static void exits(struct cddpi_backend *net)
+{
+    if (net->inner_ops->exits != NULL) {
+        net->inner_ops->exits(net->inner);
+    }
+}
+
+static void leave(struct cddpi_backend *net)
+{
+    cddpi_net_release(net);
+}
+
+/* Let this host's ranks, and other hosts, fail. Those that have done so before keep theirs. */
+static void abort_net(struct cddpi_backend *net, const struct cddpi_failure *failure)
+{
+    struct cddpi_failure kept = *cddpi_last_failure();
+    struct cddpi_failure named;
+
+    (void)cddpi_fail_again((cddp_status)failure->status, failure);
+    if (failure->status != CDDP_ERR_MISMATCH) { /* which has no culprit */
+        (void)cddpi_fail_name((cddp_status)failure->status, net->rank);
+    }
+    named = *cddpi_last_failure();
+    (void)cddpi_fail_again((cddp_status)kept.status, &kept);
+    net->inner_ops->abort(net->inner, failure);
+    cddpi_net_abort_hosts(net, &named);
+}
+
+/* Another host's failure becomes this host's. */
+static bool take_abort(struct cddpi_backend *net, struct cddpi_failure *out)
+{
+    if (!cddpi_net_hosts_aborted(net, out)) {
+        return false;
+    }
+    if (!atomic_exchange(&net->is_told, true)) {
+        net->inner_ops->abort(net->inner, out);
+        atomic_store(&net->is_from_afar, true);
+    }
+    return true;
+}
+
+static cddp_status broken(struct cddpi_backend *net)
+{
+    struct cddpi_failure failure;
+    bool came = take_abort(net, &failure);
+    cddp_status status = net->inner_ops->broken(net->inner);
+
+    if (status == CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (came && atomic_load(&net->is_from_afar)) {
+        status = failure.status == CDDP_ERR_MISMATCH ? CDDP_ERR_MISMATCH : CDDP_ERR_PEER;
+        return cddpi_fail_again(status, &failure);
+    }
+    cddpi_net_abort_hosts(net, cddpi_last_failure());
+    return status;
+}
+
+/* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
+struct late {
+    struct cddpi_backend *net;
+    struct cddpi_late *words;
+};
+
+static void note_late(void *context, int rank)
+{
+    struct late *late = context;
+    char more[240] = "";
+
+    cddpi_net_describe_peer(late->net, rank, more, sizeof more);
+    cddpi_late_add_text(late->words, more);
+}
+
+/* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
+static bool waits_for_leader(const struct cddpi_backend *net, const struct cddpi_group_op *inside)
+{
+    return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
+}
+
+static void add_late(struct cddpi_backend *net, const struct cddpi_group_op *op,
+                     struct cddpi_late *words)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    struct late late = {net, words};
+
+    if (inside == NULL && net->carrier != NULL) {
+        cddpi_net_waits_for(net, op, note_late, &late);
+    } else if (inside != NULL && !waits_for_leader(net, inside)) {
+        net->inner_ops->late(net->inner, inside, words);
+    }
+}
+
+static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    struct cddpi_late late = {.used = 0};
+    char title[64];
+
+    if (net->carrier != NULL) {
+        int grace_ms = inside == NULL ? AFAR_MS : waits_for_leader(net, inside) ? NEAR_MS : 0;
+
+        if (cddpi_now_ns() < op->deadline_ns + (int64_t)grace_ms * 1000000) {
+            return CDDP_OK;
+        }
+    }
+    if (inside != NULL) {
+        return net->inner_ops->expired(net->inner, inside);
+    }
+    add_late(net, op, &late);
+    cddpi_op_title(op, title, sizeof title);
+    return cddpi_late_fail(&late, title, op->start_ns, "its turn", "");
+}
+
+/* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
+ * is taken first. @p failure: CDDP_OK if there is none. */
+static cddp_status after_last_words(struct cddpi_backend *net, cddp_status failure)
+{
+    int64_t now = cddpi_now_ns();
+
+    if (failure != CDDP_OK && net->failed_ns == 0) {
+        net->failed_ns = now;
+    }
+    return now - net->failed_ns < (int64_t)LAST_WORDS_MS * 1000000 ? CDDP_OK : failure;
+}
+
+static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op *op, bool thorough)
+{
+    const struct cddpi_group_op *inside = cddpi_net_inside(op);
+    struct cddpi_failure failure;
+    char title[64];
+    bool is_over;
+    cddp_status status = CDDP_OK;
+
+    if (inside != NULL) {
+        status = net->inner_ops->check(net->inner, inside, thorough);
+    }
+    is_over = net->inner_ops->broken(net->inner) != CDDP_OK ||
+              cddpi_net_hosts_aborted(net, &failure);
+    if (status == CDDP_OK && is_over && after_last_words(net, CDDP_ERR_PEER) != CDDP_OK) {
+        return broken(net);
+    }
+    if (status == CDDP_OK && net->carrier != NULL) {
+        status = after_last_words(net, cddpi_net_check_hosts(net));
+        if (status != CDDP_OK) {
+            cddpi_op_title(op, title, sizeof title);
+            (void)cddpi_fail_prefix(status, "%s", title);
+        }
+    }
+    return status;
+}
+
+static uint32_t prepare_sleep(struct cddpi_backend *net, const struct cddpi_group_op *op)
+{
+    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner,
+                                                    op != NULL ? cddpi_net_inside(op) : NULL);
+
+    atomic_store(&net->sleeps, true);
+    if (net->carrier != NULL) {
+        net->carrier_ops->prepare_sleep(net->carrier);
+    }
+    return ticket;
+}
+
+static bool has_wire(const struct cddpi_backend *net)
+{
+    return net->carrier != NULL && net->carrier_ops->descriptor(net->carrier) >= 0;
+}
+
+/* How long a rank may sleep before it looks after its carrier again. MPI moves nothing on unless it
+ * is called, and a message takes several turns of both ends: a sleep between any two of them would
+ * leave the wire idle. So while something moves there is none, as in MPI's own calls; and what has
+ * been still for long is late for other reasons. */
+static int64_t look_ns(const struct cddpi_backend *net)
+{
+    int64_t still;
+
+    if (has_wire(net) || net->carrier == NULL) {
+        return LOOK_NS;
+    }
+    still = cddpi_now_ns() - net->moved_ns;
+    if (still < STILL_NS) {
+        return 0;
+    }
+    return still / STILL_PER_SLEEP < LOOK_NS ? still / STILL_PER_SLEEP : LOOK_NS;
+}
+
+/* Sleep until a descriptor has news, or the carrier has none. */
+static bool sleep_on_descriptors(struct cddpi_backend *net, int64_t ns)
+{
+    int carrier_fd = net->carrier != NULL ? net->carrier_ops->descriptor(net->carrier) : -1;
+    struct pollfd entries[2] = {{net->wake_fd, POLLIN, 0}, {carrier_fd, POLLIN, 0}};
+    bool blind = net->carrier != NULL && carrier_fd < 0;
+    int64_t most = blind ? look_ns(net) : ns;
+    int64_t limit = most < ns ? most : ns;
+    struct timespec time = {limit / 1000000000, limit % 1000000000};
+    bool woken;
+
+    if (blind && limit == 0) {
+        sched_yield();
+        return true;
+    }
+    woken = ppoll(entries, 2, &time, NULL) != 0 || blind;
+
+    if ((entries[0].revents & POLLIN) != 0) {
+        uint64_t count;
+
+        (void)!read(net->wake_fd, &count, sizeof count);
+    }
+    return woken;
+}
+
+static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
+{
+    int64_t until = cddpi_now_ns() + ns;
+
+    if (!atomic_load(&net->waits_inside)) {
+        return sleep_on_descriptors(net, ns);
+    }
+    if (!atomic_load(&net->uses_carrier)) {
+        return net->inner_ops->sleep(net->inner, ticket, ns);
+    }
+    for (int64_t left = ns; left > 0; left = until - cddpi_now_ns()) {
+        int64_t look = look_ns(net);
+
+        if ((look > 0 && net->inner_ops->sleep(net->inner, ticket, left < look ? left : look)) ||
+            sleep_on_descriptors(net, 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_sleep(struct cddpi_backend *net)
+{
+    atomic_store(&net->sleeps, false);
+    net->inner_ops->end_sleep(net->inner);
+}
+
+static void free_memory(struct cddpi_backend *net, void *memory)
+{
+    net->inner_ops->free_memory(net->inner, memory);
+}
+
+static void cores(const struct cddpi_backend *net, struct cddpi_cores *out)
+{
+    net->inner_transport->cpu.cores(net->inner, out);
+}
+
+const struct cddpi_backend_ops cddpi_net_ops = {
+    .close = leave,
+    .advance = cddpi_net_advance,
+    .check = check,
+    .drop = cddpi_net_drop,
+    .late = add_late,
+    .expired = expired,
+    .prepare_sleep = prepare_sleep,
+    .sleep = sleep_net,
+    .end_sleep = end_sleep,
+    .exits = exits,
+    .wake = cddpi_net_wake,
+    .abort = abort_net,
+    .broken = broken,
+    .free_memory = free_memory,
+    .interface = cddpi_net_interface,
+    .has_wire = has_wire}; /* else a thread would look again and again */
+
+static cddp_status probe(const struct cddpi_members *members)
+{
+    (void)members;
+    return CDDP_OK;
+}
+
+const struct cddpi_transport cddpi_net_transport = {.name = "net",
+                                                    .carries = CDDPI_MEMORY_CPU,
+                                                    .cpu = {.ops = &cddpi_net_ops,
+                                                            .probe = probe,
+                                                            .open = cddpi_net_open,
+                                                            .split = cddpi_net_split,
+                                                            .cores = cores,
+                                                            .link = cddpi_net_link}};

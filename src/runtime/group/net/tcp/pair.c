@@ -1,0 +1,189 @@
+/* pair.c - what a rank knows of one on another host: its connections, and whether it is lost. All
+ * with the carrier's lock. */
+#include "group/net/tcp/tcp.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/own_fd.h"
+#include "group/net/tcp/congestion.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer)
+{
+    struct tcp_pair *pair = tcp->pairs[peer];
+
+    if (pair != NULL) {
+        return pair;
+    }
+    pair = cddpi_zalloc(sizeof *pair);
+    if (pair == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for rank %d", peer);
+        return NULL;
+    }
+    pair->peer = peer;
+    pair->offer = &tcp->offers[peer];
+    atomic_init(&pair->heard_ns, cddpi_now_ns());
+    tcp->pairs[peer] = pair;
+    return pair;
+}
+
+void cddpi_tcp_pair_destroy(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+{
+    if (pair == NULL) {
+        return;
+    }
+    if (pair->control != NULL) {
+        if (pair->control->is_open) {
+            cddpi_own_fd_close(pair->control->stream.fd);
+        }
+        cddpi_cipher_destroy(pair->control->stream.cipher);
+        cddpi_tcp_buffer_put(&tcp->control_buffers, &pair->control->in);
+        cddpi_tcp_buffer_put(&tcp->control_buffers, &pair->control->out);
+        cddpi_free(pair->control);
+    }
+    for (int channel = 0; channel < CDDPI_NET_CHANNELS; channel++) {
+        cddpi_free(pair->links[channel]);
+    }
+    cddpi_free(pair->search);
+    cddpi_free(pair);
+}
+
+void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes)
+{
+    if (pair->via[0] != '\0') {
+        snprintf(out, bytes, "rank %d on host %s (%s)", pair->peer, pair->offer->host, pair->via);
+    } else {
+        snprintf(out, bytes, "rank %d on host %s", pair->peer, pair->offer->host);
+    }
+}
+
+void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                           const char *why)
+{
+    char name[TCP_TEXT_BYTES];
+
+    if (atomic_load(&tcp->has_failed) || tcp->is_closing) {
+        return;
+    }
+    cddpi_tcp_pair_name(pair, name, sizeof name);
+    (void)cddpi_fail(status, "%s %s", name, why);
+    cddpi_error_blame(pair->peer);
+    tcp->failure = *cddpi_last_failure();
+    atomic_store(&tcp->has_failed, true);
+    tcp->needs_wake = true;
+    pthread_cond_broadcast(&tcp->opened);
+}
+
+void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+{
+    char why[2 * TCP_TEXT_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    cddpi_tcp_pair_failed(tcp, pair, CDDP_ERR_PEER, why);
+}
+
+void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
+                            const char *why)
+{
+    if (pair->suspected_ns == 0) {
+        pair->suspected_ns = cddpi_now_ns();
+        snprintf(pair->suspicion, sizeof pair->suspicion, "%s", why);
+    }
+    pair->is_needed = pair->is_needed || is_needed;
+    cddpi_tcp_wake(tcp);
+}
+
+static void log_connected(const struct tcp_pair *pair)
+{
+    cddpi_log(CDDPI_LOG_INFO, "tcp: connected to rank %d on host %s: %s", pair->peer,
+              pair->offer->host, pair->via);
+}
+
+static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
+    int priority = 6; /* before data, where queues know it */
+
+    cddpi_silence_repeat(control->stream.fd, CDDPI_SILENCE_MOST_MS);
+    cddpi_silence_watch(control->stream.fd, tcp->limit_ms);
+    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+    control->is_open = true;
+    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
+}
+
+static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
+                         struct cddpi_store_stream *stream)
+{
+    struct tcp_control *control = cddpi_zalloc(sizeof *control);
+
+    if (control == NULL) {
+        return false;
+    }
+    control->watched = TCP_WATCHED_CONTROL;
+    control->pair = pair;
+    control->stream = *stream;
+    pair->control = control;
+    watch_control(tcp, control);
+    return true;
+}
+
+/* Hand a data connection to the caller's thread. */
+static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+                      struct cddpi_store_stream *stream, const struct cddpi_session *session)
+{
+    struct tcp_socket *socket = cddpi_zalloc(sizeof *socket);
+
+    if (socket == NULL) {
+        return false;
+    }
+    cddpi_tcp_congestion_choose(stream->fd);
+    cddpi_silence_repeat(stream->fd, CDDPI_SILENCE_MOST_MS);
+    socket->stream = *stream;
+    cddpi_tcp_signature_init(&socket->signed_out, session, true);
+    cddpi_tcp_signature_init(&socket->signed_in, session, false);
+    socket->pair = pair;
+    socket->slot = slot;
+    socket->next = tcp->arrived;
+    tcp->arrived = socket;
+    atomic_store(&tcp->has_arrived, true);
+    (void)eventfd_write(tcp->data_wake_fd, 1);
+    tcp->needs_wake = true;
+    return true;
+}
+
+void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+                         struct cddpi_store_stream *stream, const struct cddpi_session *session)
+{
+    bool is_first = pair->filled == 0;
+    bool filled = slot == TCP_CONTROL_SLOT ? fill_control(tcp, pair, stream)
+                                           : fill_data(tcp, pair, slot, stream, session);
+
+    if (!filled) {
+        cddpi_own_fd_close(stream->fd);
+        cddpi_cipher_destroy(stream->cipher);
+        cddpi_tcp_pair_lost(tcp, pair, "cannot be connected: this rank has no memory for it");
+        return;
+    }
+    pair->filled |= 1u << slot;
+    atomic_store(&pair->heard_ns, cddpi_now_ns());
+    if (is_first) {
+        log_connected(pair);
+    }
+    pthread_cond_broadcast(&tcp->opened);
+}
+
+void cddpi_tcp_wake(struct cddpi_carrier *tcp)
+{
+    (void)eventfd_write(tcp->net_wake_fd, 1);
+}

@@ -1,0 +1,110 @@
+/* tcp_health.c - what a rank asks about its peers, and tells them when it fails. Any thread. */
+#include "group/net/tcp/ops.h"
+
+#include "base/clock.h"
+#include "group/net/tcp/attempt.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ANSWERS_S = 2 }; /* it is asked once a second */
+
+cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp)
+{
+    if (!atomic_load(&tcp->has_failed)) {
+        return CDDP_OK;
+    }
+    return cddpi_fail_again((cddp_status)tcp->failure.status, &tcp->failure);
+}
+
+/* Only of a leader does this rank know. */
+static void describe_host(const struct tcp_pair *pair, char *out, size_t bytes)
+{
+    double silent_s;
+
+    if (pair->control == NULL || !pair->control->is_open) {
+        return;
+    }
+    silent_s = cddpi_silence_seconds(pair->control->stream.fd);
+    if (silent_s < ANSWERS_S) {
+        snprintf(out, bytes, "; its host answers");
+    } else {
+        snprintf(out, bytes, "; its host has not answered for %.1f s", silent_s);
+    }
+}
+
+void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes)
+{
+    const struct tcp_pair *pair;
+    char name[TCP_TEXT_BYTES];
+    size_t length = strlen(out);
+
+    out += length;
+    bytes -= length;
+    pthread_mutex_lock(&tcp->lock);
+    pair = tcp->pairs[peer];
+    if (pair == NULL || pair->filled == 0) {
+        snprintf(out, bytes, "rank %d on host %s is not connected%s%s", peer,
+                 tcp->offers[peer].host, pair != NULL && pair->search != NULL ? " yet: " : "",
+                 pair != NULL && pair->search != NULL ? pair->search->last : "");
+    } else {
+        cddpi_tcp_pair_name(pair, name, sizeof name);
+        snprintf(out, bytes, "%s, last heard of %.1f s ago", name,
+                 (double)(cddpi_now_ns() - atomic_load(&pair->heard_ns)) * 1e-9);
+        describe_host(pair, out + strlen(out), bytes - strlen(out));
+    }
+    pthread_mutex_unlock(&tcp->lock);
+}
+
+void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure)
+{
+    if (tcp->owner != getpid()) {
+        return; /* a forked process: the group is its parent's */
+    }
+    pthread_mutex_lock(&tcp->lock);
+    tcp->own_abort = *failure;
+    tcp->must_abort = true;
+    pthread_mutex_unlock(&tcp->lock);
+    cddpi_tcp_wake(tcp);
+}
+
+bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
+{
+    if (!atomic_load(&tcp->is_aborted)) {
+        return false;
+    }
+    *out = tcp->abort_failure;
+    return true;
+}
+
+/* By this host's end of a connection to another leader. */
+static const struct tcp_address *find_way(const struct cddpi_carrier *tcp)
+{
+    const struct tcp_address *found = NULL;
+
+    for (int peer = 0; peer < tcp->params.world_size && found == NULL; peer++) {
+        const struct tcp_pair *pair = tcp->pairs[peer];
+        struct sockaddr_storage local;
+        socklen_t bytes = sizeof local;
+
+        if (pair != NULL && pair->control != NULL && pair->control->is_open &&
+            getsockname(pair->control->stream.fd, (void *)&local, &bytes) == 0) {
+            found = cddpi_tcp_offer_find(&tcp->own, &local);
+        }
+    }
+    return found;
+}
+
+bool cddpi_tcp_interface(struct cddpi_carrier *tcp, char *out, size_t bytes)
+{
+    const struct tcp_address *way;
+
+    pthread_mutex_lock(&tcp->lock);
+    way = find_way(tcp);
+    if (way != NULL) {
+        snprintf(out, bytes, "%s", way->interface);
+    }
+    pthread_mutex_unlock(&tcp->lock);
+    return way != NULL;
+}

@@ -1,0 +1,233 @@
+/* shm.h - the shared block of a group on one machine, and what a rank knows of it.
+ *
+ * Rank 0 makes the block (a memfd, so nothing with a name is left behind) and all map it. Every
+ * rank has a progress counter that only it writes. A collective is a sequence of stages: stage k
+ * may run when all counters are at least base + k, and ends by setting the own one to base + k + 1.
+ */
+#ifndef CDDPI_GROUP_SHM_SHM_H
+#define CDDPI_GROUP_SHM_SHM_H
+
+#include "base/alloc.h"
+#include "base/machine.h"
+#include "group/engine/group_call.h"
+#include "group/transports.h"
+#include "kernels/cpu/reduce.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+enum {
+    SHM_CHUNK_BYTES = 256 << 10, /* a staging buffer; each rank has two */
+    SHM_RING_BYTES = 256 << 10,  /* of messages that are under way from a rank to another */
+    SHM_SEND_BUFFERS = 256,      /* of each rank at most, of SHM_CHUNK_BYTES */
+    SHM_PAGE_BYTES = 4096,
+    SHM_MAX_RANKS = CDDPI_MACHINE_RANKS,
+    SHM_TEXT_BYTES = 1024
+};
+
+enum shm_state { SHM_ABSENT, SHM_RUNNING, SHM_LEFT, SHM_EXITED };
+
+/* A rank's call, the collective that it is in, and where its memory lies. */
+struct shm_fingerprint {
+    struct cddpi_call call;
+    double weight;
+    uint32_t in_segment, out_segment; /* 0: not in memory of cddp_group_alloc() */
+    uint64_t in_offset, out_offset;
+    int32_t fd; /* of CDDPI_ALLOC */
+};
+
+/* Written by its rank alone, but for `wakeup`. */
+struct shm_rank {
+    _Alignas(64) _Atomic uint32_t counter;
+    _Alignas(64) struct shm_fingerprint fingerprints[2]; /* by the parity of the number */
+    _Alignas(64) _Atomic uint32_t wakeup;                /* a futex: peers add to it */
+    _Alignas(64) _Atomic uint32_t state;
+    int32_t pid;
+    uint64_t start_time; /* of the process, as /proc tells it: a pid may be used again */
+    cpu_set_t cores;
+};
+
+struct shm_block {
+    uint64_t nonce;
+    uint64_t bytes;
+    int32_t world_size;
+    _Alignas(64) _Atomic uint32_t abort_state; /* 0 none, 1 being written, 2 there */
+    int32_t abort_rank;
+    struct cddpi_failure abort_failure;
+    /* what each rank sleeps for: 0 awake, 1 any news, 2 + r news of rank r */
+    _Alignas(64) _Atomic uint32_t sleep_for[SHM_MAX_RANKS];
+    struct shm_rank ranks[];
+};
+
+/* A ring from one rank to another; a stream of headers and payloads. */
+struct shm_ring {
+    _Alignas(64) _Atomic uint64_t produced; /* bytes so far */
+    _Alignas(64) _Atomic uint64_t consumed;
+    _Alignas(64) unsigned char bytes[SHM_RING_BYTES];
+};
+
+/* How far an operation has come: the contents of its `state`. */
+struct __attribute__((may_alias)) shm_progress {
+    uint32_t base;   /* progress counter before the operation */
+    uint32_t stage;  /* stages done */
+    uint32_t last;   /* stage that ends the operation; known after the first exchange */
+    int straggler;   /* rank that is waited for */
+    unsigned path;   /* which algorithm */
+    unsigned lag;    /* stages that come before the first piece */
+    size_t chunks;   /* pieces through the staging area */
+    size_t chunk;    /* elements in a piece (of each block) */
+    uint64_t parity; /* staging buffer of the first piece */
+    uint64_t done_bytes;
+    bool began;
+    void *scratch;
+};
+_Static_assert(sizeof(struct shm_progress) <= CDDPI_OP_STATE_BYTES, "it has its place in an op");
+
+static inline struct shm_progress *shm_progress(struct cddpi_group_op *op)
+{
+    return (struct shm_progress *)(void *)op->state;
+}
+
+static inline const struct shm_progress *shm_progress_of(const struct cddpi_group_op *op)
+{
+    return (const struct shm_progress *)(const void *)op->state;
+}
+
+/* Memory of cddp_group_alloc(): every rank's block, mapped here. */
+struct shm_segment {
+    uint32_t id; /* counts from 1, the same on all ranks */
+    size_t bytes;
+    void **at;  /* by rank */
+    void *lent; /* this rank's, if it is the caller's memory; else NULL */
+    struct shm_segment *next;
+};
+
+/* Of a send buffer of this rank: it is free once rank `peer` has consumed its ring up to `until`.
+ */
+struct shm_send_state {
+    int peer;
+    uint64_t until;
+};
+
+struct cddpi_backend {
+    int rank;
+    int size;
+    int *names; /* by rank: what errors call it */
+    struct shm_block *block;
+    struct shm_rank *me;
+    unsigned char *staging;
+    struct shm_ring *rings;
+    unsigned char *send_buffers; /* of all ranks */
+    size_t send_buffer_count;    /* of each rank: what was allowed */
+    struct shm_send_state *send_states;
+    uint32_t *seen;   /* by rank: last counter read */
+    uint64_t parity;  /* staging pieces so far: the same on all ranks */
+    const void **src; /* scratch arrays of `size` for the kernels */
+    void **dst;
+    double *factors;
+    struct shm_segment *segments;
+    uint32_t last_segment;
+    pthread_mutex_t segments_mutex; /* the comm thread adds, the compute thread looks up */
+};
+
+/* What errors call rank @p rank. */
+static inline int shm_name(const struct cddpi_backend *shm, int rank)
+{
+    return shm->names[rank];
+}
+
+/* Bytes of the whole pages that hold @p bytes. */
+static inline size_t shm_pages(size_t bytes)
+{
+    return cddpi_align_to(bytes, SHM_PAGE_BYTES);
+}
+
+static inline unsigned char *shm_staging(const struct cddpi_backend *shm, int rank, uint64_t parity)
+{
+    return shm->staging + ((size_t)rank * 2 + (parity & 1)) * SHM_CHUNK_BYTES;
+}
+
+static inline struct shm_ring *shm_ring(const struct cddpi_backend *shm, int from, int to)
+{
+    return shm->rings + (size_t)from * (size_t)shm->size + (size_t)to;
+}
+
+static inline unsigned char *shm_send_buffer(const struct cddpi_backend *shm, int rank,
+                                             size_t index)
+{
+    return shm->send_buffers + ((size_t)rank * shm->send_buffer_count + index) * SHM_CHUNK_BYTES;
+}
+
+static inline struct shm_fingerprint *shm_fingerprint(const struct cddpi_backend *shm, int rank,
+                                                      uint64_t number)
+{
+    return &shm->block->ranks[rank].fingerprints[number & 1];
+}
+
+extern const struct cddpi_backend_ops cddpi_shm_ops;
+
+/* block.c */
+/** A new block for @p world_size ranks, as a memfd. */
+cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out_fd);
+/** Map the block of @p fd (which stays the caller's) and take this rank's place in it. */
+cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
+                             struct cddpi_backend **out);
+/** Wait until every rank has attached. @p give_up (may be NULL) is asked every few milliseconds. */
+cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline_ns,
+                                     cddp_status (*give_up)(void *), void *argument);
+/** Cores that any rank, and that this rank, may use. */
+void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out);
+
+/* handshake.c: see struct cddpi_transport */
+cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_backend **out);
+cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *params, int first,
+                            bool joins, struct cddpi_backend **out);
+
+/* segment.c */
+/** The block that holds all of [data, data + bytes), or NULL. */
+struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, size_t bytes);
+struct shm_segment *cddpi_shm_segment(struct cddpi_backend *shm, uint32_t id);
+cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op *op, int *out_fd);
+cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op *op);
+void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op);
+/** See struct cddpi_backend_ops. */
+bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes, const void **out);
+void cddpi_shm_free(struct cddpi_backend *shm, void *memory);
+uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t bytes);
+void cddpi_shm_segments_fini(struct cddpi_backend *shm);
+
+/* futex.c */
+void cddpi_shm_publish(struct cddpi_backend *shm, uint32_t counter);
+void cddpi_shm_notify(struct cddpi_backend *shm, int rank);
+void cddpi_shm_wake_all(struct cddpi_backend *shm);
+void cddpi_shm_wake(struct cddpi_backend *shm);
+uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *shm, const struct cddpi_group_op *op);
+bool cddpi_shm_sleep(struct cddpi_backend *shm, uint32_t ticket, int64_t ns);
+void cddpi_shm_end_sleep(struct cddpi_backend *shm);
+void cddpi_shm_abort(struct cddpi_backend *shm, const struct cddpi_failure *failure);
+cddp_status cddpi_shm_broken(struct cddpi_backend *shm);
+
+/* shm_health.c */
+cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                            bool thorough);
+void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+                    struct cddpi_late *late);
+cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op);
+/** Whether @p op still waits for @p rank. */
+bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_op *op, int rank);
+
+/* shm_collective.c, shm_reduce.c, shm_move.c, shm_message.c */
+cddp_status cddpi_shm_advance(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done);
+void cddpi_shm_reduce_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage);
+/** How the inputs of all ranks are reduced, weights included. */
+struct cddpi_reduce cddpi_shm_reduction(struct cddpi_backend *shm, const struct cddpi_group_op *op);
+void cddpi_shm_move_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage);
+cddp_status cddpi_shm_message(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done);
+/** Whether a send that is under way waits for its peer to make room. */
+bool cddpi_shm_send_waits(const struct cddpi_backend *shm, const struct cddpi_group_op *op);
+
+/* of a message: NONE is through the ring, STAGED through send buffers */
+enum { SHM_PATH_NONE, SHM_PATH_SMALL, SHM_PATH_ZERO_COPY, SHM_PATH_STAGED };
+
+#endif

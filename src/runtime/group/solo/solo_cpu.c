@@ -1,0 +1,183 @@
+/* solo_cpu.c - the transport of a group of one rank: every operation is at most a copy. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/transports.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Memory given out; freed with the group at the latest. */
+struct solo_cpu_block {
+    struct solo_cpu_block *next;
+    void *memory;
+};
+
+struct cddpi_backend {
+    struct solo_cpu_block *blocks;
+    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    struct cddpi_failure failure;
+};
+
+static void close_solo(struct cddpi_backend *solo)
+{
+    while (solo->blocks != NULL) {
+        struct solo_cpu_block *next = solo->blocks->next;
+
+        cddpi_free(solo->blocks->memory);
+        cddpi_free(solo->blocks);
+        solo->blocks = next;
+    }
+    cddpi_free(solo);
+}
+
+static cddp_status give_memory(struct cddpi_backend *solo, struct cddpi_group_op *op)
+{
+    struct solo_cpu_block *block = cddpi_zalloc(sizeof *block);
+    void *memory = block != NULL ? cddpi_alloc_aligned(op->count) : NULL;
+
+    if (memory == NULL) {
+        cddpi_free(block);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory for %zu bytes", op->count);
+    }
+    memset(memory, 0, op->count);
+    block->memory = memory;
+    block->next = solo->blocks;
+    solo->blocks = block;
+    *(void **)op->out = memory;
+    return CDDP_OK;
+}
+
+static void free_memory(struct cddpi_backend *solo, void *memory)
+{
+    for (struct solo_cpu_block **link = &solo->blocks; *link != NULL; link = &(*link)->next) {
+        struct solo_cpu_block *block = *link;
+
+        if (block->memory == memory) {
+            *link = block->next;
+            cddpi_free(block->memory);
+            cddpi_free(block);
+            return;
+        }
+    }
+}
+
+static cddp_status advance(struct cddpi_backend *solo, struct cddpi_group_op *op, bool *out_done)
+{
+    size_t bytes = op->count * cddp_type_bytes(op->type);
+
+    if (op->kind == CDDPI_ALLOC) {
+        cddp_status status = give_memory(solo, op);
+
+        if (status != CDDP_OK) {
+            return status;
+        }
+    } else if (op->weighted && op->weight == 0) {
+        memset(op->out, 0, bytes);
+    } else if (op->kind != CDDPI_BARRIER && op->out != op->in && bytes > 0) {
+        memmove(op->out, op->in, bytes);
+    }
+    *out_done = true;
+    return CDDP_OK;
+}
+
+static cddp_status check(struct cddpi_backend *solo, const struct cddpi_group_op *op, bool thorough)
+{
+    (void)solo;
+    (void)op;
+    (void)thorough;
+    return CDDP_OK;
+}
+
+static cddp_status expired(struct cddpi_backend *solo, const struct cddpi_group_op *op)
+{
+    (void)solo;
+    return cddpi_fail(CDDP_ERR_TIMEOUT, "%s: the deadline passed", cddpi_kind_name(op->kind));
+}
+
+static uint32_t prepare_sleep(struct cddpi_backend *solo, const struct cddpi_group_op *op)
+{
+    (void)solo;
+    (void)op;
+    return 0;
+}
+
+static bool sleep_solo(struct cddpi_backend *solo, uint32_t ticket, int64_t ns)
+{
+    (void)solo;
+    (void)ticket;
+    (void)ns;
+    return true; /* nothing here ever waits, so nothing sleeps */
+}
+
+static void nothing(struct cddpi_backend *solo)
+{
+    (void)solo;
+}
+
+static void abort_solo(struct cddpi_backend *solo, const struct cddpi_failure *failure)
+{
+    uint32_t none = 0;
+
+    if (atomic_compare_exchange_strong(&solo->aborted, &none, 1)) {
+        solo->failure = *failure;
+        atomic_store_explicit(&solo->aborted, 2, memory_order_release);
+    }
+}
+
+static cddp_status broken(struct cddpi_backend *solo)
+{
+    if (atomic_load_explicit(&solo->aborted, memory_order_acquire) != 2) {
+        return CDDP_OK;
+    }
+    (void)cddpi_fail_again(CDDP_ERR_CLOSED, &solo->failure);
+    return cddpi_fail_name(CDDP_ERR_CLOSED, 0);
+}
+
+static cddp_status open_solo(const struct cddpi_members *members, struct cddpi_backend **out)
+{
+    struct cddpi_backend *solo = cddpi_zalloc(sizeof *solo);
+
+    (void)members;
+    if (solo == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
+    }
+    *out = solo;
+    return CDDP_OK;
+}
+
+static cddp_status probe(const struct cddpi_members *members)
+{
+    const struct cddpi_launch_env *env = members->env;
+
+    if (env->world_size != 1) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, env->rank, "backend solo is for one rank, not %d",
+                               env->world_size);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status split(cddp_group *group, const struct cddpi_open_params *params, int first,
+                         bool joins, struct cddpi_backend **out)
+{
+    (void)group;
+    (void)params;
+    (void)first;
+    return joins ? open_solo(NULL, out) : CDDP_OK;
+}
+
+static const struct cddpi_backend_ops ops = {.close = close_solo,
+                                             .advance = advance,
+                                             .check = check,
+                                             .expired = expired,
+                                             .prepare_sleep = prepare_sleep,
+                                             .sleep = sleep_solo,
+                                             .end_sleep = nothing,
+                                             .wake = nothing,
+                                             .abort = abort_solo,
+                                             .broken = broken,
+                                             .free_memory = free_memory};
+
+const struct cddpi_transport cddpi_solo_transport = {
+    .name = "solo",
+    .carries = CDDPI_MEMORY_CPU,
+    .cpu = {.ops = &ops, .probe = probe, .open = open_solo, .split = split}};

@@ -1,0 +1,49 @@
+/* at_exit.c - owns the list of this process's groups, so that a program that ends by exit() without
+ * destroying them is known to have left, and not to have died. */
+#include "group/device/group_device.h"
+#include "group/group.h"
+
+/* Held for moments only. A fork may find it held: then nobody waits for it. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct cddp_group *groups;
+
+void cddpi_group_note_open(cddp_group *group)
+{
+    pthread_mutex_lock(&mutex);
+    group->next_open = groups;
+    groups = group;
+    pthread_mutex_unlock(&mutex);
+}
+
+void cddpi_group_note_closed(cddp_group *group)
+{
+    struct cddp_group **link;
+
+    pthread_mutex_lock(&mutex);
+    for (link = &groups; *link != NULL && *link != group; link = &(*link)->next_open) {
+    }
+    if (*link != NULL) {
+        *link = group->next_open;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Threads may still run: only flags in shared memory are set. */
+__attribute__((destructor)) static void say_that_we_left(void)
+{
+    if (pthread_mutex_trylock(&mutex) != 0) {
+        return;
+    }
+    for (cddp_group *group = groups; group != NULL; group = group->next_open) {
+        if (!cddpi_handle_is_own(&group->handle)) {
+            continue;
+        }
+        if (cddpi_group_has_device(group)) {
+            cddpi_calls_exit(group->device);
+        }
+        if (group->ops->exits != NULL) {
+            group->ops->exits(group->backend);
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,294 @@
+/* store_file.c - the store in a file that all ranks share: who begins it, joins it and removes it,
+ * and the operations on it.
+ *
+ * The file is of one run: of all handles whose lives overlap. The first to open it finds that
+ * nobody holds its LIVE lock and begins it anew whatever is in it, so the file of a crashed run is
+ * never read; the last to close it removes it. Both happen under the exclusive DATA lock. Whoever
+ * gets that lock checks that the path still leads to the file that it has opened, and if not opens
+ * it again. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/own_fd.h"
+#include "store/file_lock.h"
+#include "store/file_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    CLOSE_MS = 20000, /* closing waits that long for the lock, else the file stays */
+    FIRST_PAUSE_US = 1000,
+    LONGEST_PAUSE_US = 20000
+};
+
+struct file {
+    struct cddpi_store_backend base;
+    struct cddpi_file_log log;
+    struct cddpi_table *table;
+    char *path;
+};
+
+/* Whether the path still leads to the file that is open. */
+static bool is_at_path(int fd, const char *path)
+{
+    struct stat opened;
+    struct stat named;
+
+    return fstat(fd, &opened) == 0 && opened.st_nlink > 0 && lstat(path, &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+/* With DATA locked exclusively: begin to use the file, as the first handle or as another one. */
+static cddp_status enter(struct file *file)
+{
+    enum cddpi_file_kind kind;
+    bool alone;
+    bool joined;
+    cddp_status status = cddpi_file_kind(file->log.fd, &kind);
+
+    if (status == CDDP_OK && kind == CDDPI_FILE_FOREIGN) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "the file is not a cddp store; it is left as it is");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, true, &alone);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (alone) {
+        status = cddpi_file_begin(&file->log);
+        if (status != CDDP_OK) {
+            (void)unlink(file->path); /* no other handle uses it, and it is not whole */
+            return status;
+        }
+    }
+    status = cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, false, &joined);
+    if (status == CDDP_OK && !joined) {
+        /* among handles, only the one that holds DATA (this one) may hold LIVE exclusively */
+        status = cddpi_fail(CDDP_ERR_IO, "another program locks the file");
+    }
+    return status == CDDP_OK && !alone ? cddpi_file_join(&file->log) : status;
+}
+
+/* With DATA locked exclusively: use the file no more; the last one removes it. Then the locks are
+ * released, LIVE first: whoever gets DATA next must find LIVE free. */
+static void leave(struct file *file)
+{
+    bool alone;
+
+    if (cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, true, &alone) == CDDP_OK && alone &&
+        is_at_path(file->log.fd, file->path)) {
+        (void)unlink(file->path);
+    }
+    cddpi_file_unlock(file->log.fd, CDDPI_LOCK_LIVE);
+    cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
+}
+
+/* Open, lock and enter; *out_again if the file was removed in between. */
+static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_again)
+{
+    cddp_status status = cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false,
+                                             &file->log.fd);
+
+    *out_again = false;
+    if (status != CDDP_OK) {
+        return status;
+    }
+    (void)cddpi_own_fd(file->log.fd); /* else a child that lives on keeps the locks */
+    status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    if (!is_at_path(file->log.fd, file->path)) {
+        *out_again = true;
+        status = CDDP_ERR_IO;
+        goto fail;
+    }
+    status = enter(file);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
+    return CDDP_OK;
+
+fail:
+    cddpi_own_fd_close(file->log.fd);
+    file->log.fd = -1;
+    return status;
+}
+
+/* Do what does not wait. */
+static cddp_status perform_now(struct file *file, const struct cddpi_store_request *request,
+                               int64_t deadline_ns, struct cddpi_table_outcome *outcome)
+{
+    bool reads = request->op == CDDPI_STORE_TRY_GET || request->op == CDDPI_STORE_GET ||
+                 request->op == CDDPI_STORE_LIST;
+    struct cddpi_effect effect = {0};
+    uint64_t end;
+    cddp_status status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, !reads, deadline_ns);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_file_follow(&file->log, file->table);
+    if (status == CDDP_OK) {
+        cddpi_table_decide(file->table, request, &effect, outcome);
+        if (effect.kind != CDDPI_EFFECT_NONE && outcome->status == CDDP_OK) {
+            status = cddpi_file_append(&file->log, &effect, &end);
+            /* without memory for the table, the next operation reads the entry again */
+            if (status == CDDP_OK && cddpi_table_commit(file->table, &effect, NULL)) {
+                file->log.end = end;
+            }
+        }
+        cddpi_effect_fini(&effect);
+        if (status != CDDP_OK) {
+            cddpi_value_release(outcome->value);
+        }
+    }
+    cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
+    return status;
+}
+
+/* One look whether all keys of a WAIT exist; NOT_FOUND if not. */
+static cddp_status look(struct file *file, const struct cddpi_store_request *request,
+                        int64_t deadline_ns, struct cddpi_table_outcome *outcome)
+{
+    struct cddpi_slice missing;
+    size_t cursor = 0;
+    cddp_status status;
+
+    if (request->op == CDDPI_STORE_GET) {
+        return perform_now(file, request, deadline_ns, outcome);
+    }
+    status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, false, deadline_ns);
+    if (status == CDDP_OK) {
+        status = cddpi_file_follow(&file->log, file->table);
+        cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
+    }
+    outcome->status = cddpi_table_first_missing(file->table, request->value, &cursor, &missing)
+                          ? CDDP_ERR_NOT_FOUND
+                          : CDDP_OK;
+    return status;
+}
+
+/* The file may be on another machine, where nothing wakes us: look, sleep, look again. */
+static cddp_status perform_waiting(struct file *file, const struct cddpi_store_request *request,
+                                   int64_t deadline_ns, struct cddpi_table_outcome *outcome)
+{
+    uint32_t pause_us = FIRST_PAUSE_US;
+
+    for (;;) {
+        /* the last look comes after the deadline */
+        bool last = cddpi_left_ms(deadline_ns) == 0;
+        cddp_status status = look(file, request, deadline_ns, outcome);
+
+        if (status != CDDP_OK || outcome->status != CDDP_ERR_NOT_FOUND) {
+            return status;
+        }
+        if (last) {
+            outcome->status = CDDP_ERR_TIMEOUT;
+            if (request->op == CDDPI_STORE_WAIT) {
+                outcome->value = cddpi_table_missing(file->table, request->value);
+            }
+            return CDDP_OK;
+        }
+        cddpi_file_pause(pause_us, deadline_ns);
+        pause_us = pause_us * 3 / 2 < LONGEST_PAUSE_US ? pause_us * 3 / 2 : LONGEST_PAUSE_US;
+    }
+}
+
+static cddp_status perform(struct cddpi_store_backend *backend,
+                           const struct cddpi_store_request *request, int64_t deadline_ns,
+                           struct cddpi_store_reply *out)
+{
+    struct file *file = (struct file *)backend;
+    struct cddpi_table_outcome outcome = {.status = CDDP_OK};
+    struct cddpi_store_reply reply = {.status = CDDP_OK};
+    bool waits = request->op == CDDPI_STORE_GET || request->op == CDDPI_STORE_WAIT;
+    cddp_status status = waits ? perform_waiting(file, request, deadline_ns, &outcome)
+                               : perform_now(file, request, deadline_ns, &outcome);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (outcome.value != NULL) {
+        reply.data = cddpi_realloc(NULL, outcome.value->bytes + 1);
+        if (reply.data == NULL) {
+            cddpi_value_release(outcome.value);
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the answer");
+        }
+        memcpy(reply.data, outcome.value->data, outcome.value->bytes);
+        reply.data[outcome.value->bytes] = '\0';
+        reply.bytes = outcome.value->bytes;
+        cddpi_value_release(outcome.value);
+    }
+    reply.status = outcome.status;
+    reply.flag = outcome.flag;
+    *out = reply;
+    return CDDP_OK;
+}
+
+static void close_file(struct cddpi_store_backend *backend, bool forked)
+{
+    struct file *file = (struct file *)backend;
+
+    if (file->log.fd >= 0) {
+        if (!forked && cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true,
+                                            cddpi_deadline_ns(CLOSE_MS)) == CDDP_OK) {
+            leave(file);
+        } else if (!forked) {
+            cddpi_file_unlock(file->log.fd, CDDPI_LOCK_LIVE); /* a child of clone() may live on */
+        }
+        cddpi_own_fd_close(file->log.fd);
+    }
+    cddpi_table_destroy(file->table);
+    cddpi_free(file->path);
+    cddpi_wipe(&file->log, sizeof file->log); /* it has the keys */
+    cddpi_free(file);
+}
+
+static const struct cddpi_store_ops file_ops = {perform, close_file};
+
+cddp_status cddpi_store_open_file(const char *path, const char *token, int64_t deadline_ns,
+                                  struct cddpi_store_backend **out)
+{
+    struct file *file;
+    bool again;
+    cddp_status status;
+
+    if (path[0] != '/') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "the path must be absolute: file:///path");
+    }
+    file = cddpi_zalloc(sizeof *file);
+    if (file == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
+    }
+    file->base.ops = &file_ops;
+    file->log.fd = -1;
+    file->path = cddpi_strdup(path);
+    file->table = cddpi_table_create();
+    if (file->path == NULL || file->table == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
+        goto fail;
+    }
+    cddpi_auth_key(token, "cddp file store", file->log.key);
+    do {
+        status = open_once(file, deadline_ns, &again);
+    } while (again && cddpi_left_ms(deadline_ns) > 0);
+    if (status == CDDP_OK) {
+        *out = &file->base;
+        return CDDP_OK;
+    }
+    if (again) {
+        status = cddpi_fail(CDDP_ERR_TIMEOUT, "the file was removed each time after it was opened");
+    }
+
+fail:
+    close_file(&file->base, false);
+    return status;
+}

@@ -1,0 +1,360 @@
+/* idx.c - owns datasets in IDX files: what their headers must say, and how the ranks of a machine
+ * come to read each file once. */
+#include "base/error.h"
+#include "base/foreign.h"
+#include "base/log.h"
+#include "data/dataset_memory.h"
+#include "data/files/data_file_exchange.h"
+#include "group/join/group_agree.h"
+
+#include <stdio.h>
+
+enum { UNSIGNED_BYTES = 0x08, MOST_DIMENSIONS = 4 };
+enum { MOST_SAMPLE_BYTES = 1 << 28 }; /* so that sizes of one sample fit an int */
+
+/* A file's header: sizes of its dimensions, and where the elements begin. */
+struct idx {
+    const char *path;
+    int dimensions;
+    uint32_t sizes[MOST_DIMENSIONS];
+    size_t header_bytes;
+};
+
+struct idx_request {
+    const char *paths[CDDPI_EXCHANGED_FILES_MAX];
+    int classes;
+};
+
+static uint32_t read_u32(const uint8_t *in)
+{
+    return (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
+}
+
+/* "60000 x 28 x 28" */
+static void print_sizes(const struct idx *idx, char *out, size_t out_bytes)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < idx->dimensions && at < out_bytes; i++) {
+        at += (size_t)snprintf(out + at, out_bytes - at, i > 0 ? " x %u" : "%u", idx->sizes[i]);
+    }
+}
+
+static cddp_status check_magic(const char *path, const struct cddpi_data_file *file, int low,
+                               int high)
+{
+    const uint8_t *data = file->data;
+
+    if (file->bytes < 4) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: truncated: the file has %zu bytes, too few for an IDX header", path,
+                          file->bytes);
+    }
+    if (data[0] != 0 || data[1] != 0) {
+        char words[CDDPI_FOREIGN_WORDS_BYTES];
+
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: not an IDX file: it begins with %02x %02x %02x %02x, not with 00 00 08 %02x%s",
+            path, data[0], data[1], data[2], data[3], (unsigned)low,
+            cddpi_foreign_words(data, file->bytes, words));
+    }
+    if (data[2] != UNSIGNED_BYTES) {
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: byte 2: the elements have type 0x%02x, but only unsigned bytes (0x08) can be read",
+            path, data[2]);
+    }
+    if (data[3] < low || data[3] > high) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 3: the file has %d dimensions, but %s", path,
+                          data[3], low < high ? "images have 3 or 4" : "labels have 1");
+    }
+    return CDDP_OK;
+}
+
+/* Everything the header says against everything the file holds. */
+static cddp_status read_header(const char *path, const struct cddpi_data_file *file, int low,
+                               int high, struct idx *out)
+{
+    struct idx idx = {.path = path};
+    uint64_t elements = 1;
+    char text[64];
+    cddp_status status = check_magic(path, file, low, high);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    idx.dimensions = file->data[3];
+    idx.header_bytes = 4 + 4 * (size_t)idx.dimensions;
+    if (file->bytes < idx.header_bytes) {
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: truncated: the file ends at byte %zu, inside its header of %zu bytes", path,
+            file->bytes, idx.header_bytes);
+    }
+    for (int i = 0; i < idx.dimensions; i++) {
+        idx.sizes[i] = read_u32(file->data + 4 + 4 * i);
+        if (idx.sizes[i] == 0) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte %d: dimension %d is 0", path, 4 + 4 * i,
+                              i);
+        }
+    }
+    print_sizes(&idx, text, sizeof text);
+    for (int i = 0; i < idx.dimensions; i++) {
+        if (__builtin_mul_overflow(elements, idx.sizes[i], &elements)) {
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s: byte 4: the dimensions %s are more than any memory holds", path,
+                              text);
+        }
+    }
+    if (elements != file->bytes - idx.header_bytes) {
+        bool less = elements > file->bytes - idx.header_bytes;
+
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: %s: the header says %s elements from byte %zu on, but %zu bytes are there", path,
+            less ? "truncated" : "too long", text, idx.header_bytes,
+            file->bytes - idx.header_bytes);
+    }
+    *out = idx;
+    return CDDP_OK;
+}
+
+static cddp_status check_sample(const struct idx *images)
+{
+    uint64_t bytes = 1;
+
+    for (int i = 1; i < images->dimensions; i++) {
+        /* each factor is below 2^32 and the product checked at once, so it cannot overflow */
+        bytes *= images->sizes[i];
+        if (bytes > MOST_SAMPLE_BYTES) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 8: one image has more than %d bytes",
+                              images->path, MOST_SAMPLE_BYTES);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_labels(const struct idx *labels, const uint8_t *data, int classes,
+                                int *out_classes)
+{
+    uint64_t count = labels->sizes[0];
+    int largest = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        largest = data[i] > largest ? data[i] : largest;
+    }
+    for (uint64_t i = 0; classes > 0 && largest >= classes && i < count; i++) {
+        if (data[i] >= classes) {
+            return cddpi_fail(
+                CDDP_ERR_FORMAT,
+                "%s: byte %llu: sample %llu has label %d, but there are only %d classes",
+                labels->path, (unsigned long long)(labels->header_bytes + i), (unsigned long long)i,
+                data[i], classes);
+        }
+    }
+    *out_classes = classes > 0 ? classes : largest + 1;
+    return CDDP_OK;
+}
+
+/* Make a dataset of two files in memory, which become its own. */
+static cddp_status describe(const struct idx_request *request, struct cddpi_dataset_memory *memory,
+                            struct cddpi_dataset *out)
+{
+    const struct cddpi_data_file *files = memory->files;
+    struct cddpi_dataset dataset = {.memory = memory};
+    struct idx images, labels;
+    cddp_status status = read_header(request->paths[0], &files[0], 3, 4, &images);
+
+    if (status == CDDP_OK) {
+        status = check_sample(&images);
+    }
+    if (status == CDDP_OK) {
+        status = read_header(request->paths[1], &files[1], 1, 1, &labels);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (images.sizes[0] != labels.sizes[0]) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 4: there are %u labels, but %s has %u images",
+                          labels.path, labels.sizes[0], images.path, images.sizes[0]);
+    }
+    dataset.count = images.sizes[0];
+    dataset.channels = images.dimensions == 4 ? (int)images.sizes[1] : 1;
+    dataset.height = (int)images.sizes[images.dimensions - 2];
+    dataset.width = (int)images.sizes[images.dimensions - 1];
+    dataset.images = files[0].data + images.header_bytes;
+    dataset.labels = files[1].data + labels.header_bytes;
+    status = check_labels(&labels, dataset.labels, request->classes, &dataset.classes);
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
+        status = cddpi_data_file_check(&files[i]);
+    }
+    if (status == CDDP_OK) {
+        *out = dataset;
+    }
+    return status;
+}
+
+/* What a header of @p low to @p high dimensions says about the size of its file; 0: it is not a
+ * header of such a file, or not a valid one. No more than that is inflated. */
+static uint64_t size_said(const uint8_t *head, size_t head_bytes, int low, int high)
+{
+    uint64_t size = 1;
+    size_t header_bytes;
+
+    if (head_bytes < 4 || head[0] != 0 || head[1] != 0 || head[2] != UNSIGNED_BYTES ||
+        head[3] < low || head[3] > high) {
+        return 0;
+    }
+    header_bytes = 4 + 4 * (size_t)head[3];
+    for (size_t at = 4; at < header_bytes; at += 4) {
+        if (head_bytes < header_bytes ||
+            __builtin_mul_overflow(size, (uint64_t)read_u32(head + at), &size)) {
+            return 0;
+        }
+    }
+    return size == 0 || __builtin_add_overflow(size, header_bytes, &size) ? 0 : size;
+}
+
+static uint64_t size_of_images(const uint8_t *head, size_t head_bytes)
+{
+    return size_said(head, head_bytes, 3, 4);
+}
+
+static uint64_t size_of_labels(const uint8_t *head, size_t head_bytes)
+{
+    return size_said(head, head_bytes, 1, 1);
+}
+
+static cddp_status open_files(const struct idx_request *request, bool shareable,
+                              struct cddpi_dataset_memory *memory)
+{
+    static const cddpi_size_of sizes[CDDPI_EXCHANGED_FILES_MAX] = {size_of_images, size_of_labels};
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
+        status = cddpi_data_file_open(request->paths[i], shareable, sizes[i], &memory->files[i]);
+    }
+    return status;
+}
+
+/* Map what another rank of this machine has read; where that cannot be, read it too. */
+static cddp_status map_files(const struct idx_request *request, bool found,
+                             const struct cddpi_data_file_address *addresses,
+                             struct cddpi_dataset_memory *memory)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; found && i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
+        status = cddpi_data_file_map(&addresses[i], request->paths[i], &memory->files[i]);
+    }
+    if (found && status == CDDP_OK) {
+        return CDDP_OK;
+    }
+    cddpi_log(CDDPI_LOG_INFO, "this rank reads %s itself and does not share it: %s",
+              request->paths[0], found ? cddp_last_error() : "no rank of this machine has read it");
+    cddpi_dataset_memory_close_files(memory);
+    return open_files(request, false, memory);
+}
+
+/* What ranks train on must be the same everywhere. A rank that has mapped a neighbour's should find
+ * nothing else under that name either. */
+static cddp_status compare_files(const struct idx_request *request, cddp_group *group,
+                                 const struct cddpi_dataset_memory *memory)
+{
+    struct cddpi_content contents[CDDPI_EXCHANGED_FILES_MAX];
+    char *paths[CDDPI_EXCHANGED_FILES_MAX];
+    cddp_status status;
+
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        paths[i] = (char *)(uintptr_t)request->paths[i];
+        contents[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
+                                             memory->files[i].bytes};
+    }
+    status = cddpi_agree_on_contents(group, contents, CDDPI_EXCHANGED_FILES_MAX, true);
+    return status == CDDP_OK ? cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false)
+                             : status;
+}
+
+/* All ranks leave each step together, with the same outcome. */
+static cddp_status open_together(const struct idx_request *request, cddp_group *group,
+                                 struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
+{
+    bool reads = cddp_group_local_rank(group) == 0;
+    bool shareable = cddp_group_local_world_size(group) > 1;
+    struct cddpi_data_file_address addresses[CDDPI_EXCHANGED_FILES_MAX];
+    struct cddpi_dataset dataset;
+    bool found;
+    cddp_status status = CDDP_OK;
+
+    if (reads) {
+        status = open_files(request, shareable, memory);
+        if (status == CDDP_OK) {
+            status = describe(request, memory, &dataset);
+        }
+    }
+    status = cddpi_agree(group, status);
+    if (status == CDDP_OK) {
+        status = cddpi_exchange_data_files(group, reads ? memory->files : NULL,
+                                           CDDPI_EXCHANGED_FILES_MAX, &found, addresses);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (!reads) {
+        status = map_files(request, found, addresses, memory);
+        if (status == CDDP_OK) {
+            status = describe(request, memory, &dataset);
+        }
+    }
+    status = cddpi_agree(group, status); /* by now everyone has mapped */
+    if (status == CDDP_OK) {
+        static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
+        const uint64_t facts[] = {dataset.count, (uint64_t)dataset.channels,
+                                  (uint64_t)dataset.height, (uint64_t)dataset.width,
+                                  (uint64_t)dataset.classes};
+
+        status = cddpi_agree_on(group, request->paths[0], names, facts,
+                                sizeof facts / sizeof *facts);
+    }
+    if (status == CDDP_OK) {
+        status = compare_files(request, group, memory);
+    }
+    if (status == CDDP_OK) {
+        *out = dataset;
+    }
+    return status;
+}
+
+cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path, int classes,
+                                   cddp_group *group, struct cddpi_dataset *out)
+{
+    const struct idx_request request = {{images_path, labels_path}, classes};
+    struct cddpi_dataset_memory *memory;
+    cddp_status status;
+
+    if (images_path == NULL || labels_path == NULL || classes < 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "data: a path is missing, or the number of classes (%d) is negative",
+                          classes);
+    }
+    memory = cddpi_dataset_memory_create(CDDPI_EXCHANGED_FILES_MAX, 0, group);
+    if (memory == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    if (group != NULL && cddp_group_world_size(group) > 1) {
+        status = open_together(&request, group, memory, out);
+    } else {
+        status = open_files(&request, false, memory);
+        if (status == CDDP_OK) {
+            status = describe(&request, memory, out);
+        }
+    }
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        cddpi_data_file_close_fd(&memory->files[i]);
+    }
+    if (status != CDDP_OK) {
+        cddpi_dataset_memory_release(memory);
+    }
+    return status;
+}

@@ -1,0 +1,123 @@
+/* tokens.c - owns the arithmetic of sequences: which tokens of which shard a sample is. */
+#include "data/formats/tokens.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/files/data_file_exchange.h"
+#include "kernels/cpu/cpu_tokens.h"
+
+cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
+                                 struct cddpi_dataset *out)
+{
+    struct cddpi_dataset dataset = *out;
+    uint64_t context = (uint64_t)dataset.context;
+
+    dataset.kind = CDDPI_DATASET_TOKENS;
+    dataset.shards = shards;
+    dataset.shard_count = count;
+    dataset.count = 0;
+    dataset.token_count = 0;
+    dataset.unused_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t tokens = shards[i].token_count;
+        bool is_rest = i > 0 && i + 1 == count;
+
+        shards[i].first_sequence = dataset.count;
+        dataset.token_count += tokens;
+        if (tokens <= context && is_rest) {
+            dataset.unused_count += tokens;
+            continue;
+        }
+        if (tokens <= context) {
+            return cddpi_fail(
+                CDDP_ERR_FORMAT,
+                "%s: there are only %llu tokens, but one sequence of a context of %d takes %llu",
+                shards[i].path, (unsigned long long)tokens, dataset.context,
+                (unsigned long long)context + 1);
+        }
+        dataset.count += (tokens - 1) / context;
+        dataset.unused_count += (tokens - 1) % context;
+    }
+    *out = dataset;
+    return CDDP_OK;
+}
+
+/* Of the sizes in their order. */
+static uint64_t hash_sizes(const struct cddpi_dataset *dataset)
+{
+    uint64_t hash = cddpi_hash_start;
+
+    for (size_t i = 0; i < dataset->shard_count; i++) {
+        hash = cddpi_hash_add(hash, dataset->shards[i].token_count);
+    }
+    return hash;
+}
+
+cddp_status cddpi_tokens_agree(cddp_group *group, const struct cddpi_dataset *dataset)
+{
+    static const char *const names[] = {"number of files", "number of tokens", "bytes of a token",
+                                        "vocabulary", "order of sizes"};
+    const uint64_t facts[] = {dataset->shard_count, dataset->token_count,
+                              (uint64_t)dataset->token_bytes, (uint64_t)dataset->classes,
+                              hash_sizes(dataset)};
+
+    return cddpi_agree_on(group, dataset->shards[0].path, names, facts,
+                          sizeof facts / sizeof *facts);
+}
+
+/* The last shard whose first sequence is not behind @p number. */
+static const struct cddpi_token_shard *find_shard(const struct cddpi_dataset *dataset,
+                                                  uint64_t number)
+{
+    size_t low = 0;
+    size_t high = dataset->shard_count;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (dataset->shards[middle].first_sequence <= number) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return &dataset->shards[low];
+}
+
+static uint32_t token_at(const struct cddpi_dataset *dataset, const struct cddpi_token_shard *shard,
+                         uint64_t number)
+{
+    if (dataset->token_bytes == 2) {
+        return ((const uint16_t *)shard->tokens)[number];
+    }
+    return ((const uint32_t *)shard->tokens)[number];
+}
+
+bool cddpi_dataset_token_sequence(const struct cddpi_dataset *dataset, uint64_t number,
+                                  int32_t *input, int32_t *label, struct cddpi_token_fault *out)
+{
+    const struct cddpi_token_shard *shard = find_shard(dataset, number);
+    size_t context = (size_t)dataset->context;
+    uint64_t first = (number - shard->first_sequence) * context;
+    uint32_t largest;
+
+    if (dataset->token_bytes == 2) {
+        largest = cddpi_token_sequence_u16((const uint16_t *)shard->tokens + first, context, input,
+                                           label);
+    } else {
+        largest = cddpi_token_sequence_u32((const uint32_t *)shard->tokens + first, context, input,
+                                           label);
+    }
+    if (largest < (uint32_t)dataset->classes) {
+        return true;
+    }
+    *out = (struct cddpi_token_fault){shard->path, shard->first_token + first, largest};
+    for (size_t i = 0; i <= context; i++) { /* the file may be another by now: not beyond */
+        if (token_at(dataset, shard, first + i) >= (uint32_t)dataset->classes) {
+            out->token += i;
+            out->value = token_at(dataset, shard, first + i);
+            break;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,45 @@
+/* build.h - from the JSON objects of a vocabulary file, which may be malformed, to a tokenizer. */
+#ifndef CDDPI_DATA_TOKENIZER_BUILD_H
+#define CDDPI_DATA_TOKENIZER_BUILD_H
+
+#include "data/tokenizer/tokenizer_impl.h"
+
+#include <jansson.h>
+
+enum { CDDPI_TOKEN_TEXT_MAX = 8192, CDDPI_SHOWN_BYTES = 64 };
+
+struct cddpi_tokenizer_build {
+    struct cddpi_tokenizer *tokenizer;
+    const char *path;    /* of the tokens, for texts of failures */
+    const json_t *vocab; /* token as GPT-2's files write it: id */
+    const json_t *added; /* array of Hugging Face's added tokens, or NULL */
+    bool *special;       /* by id: no part of a text */
+    char *text;          /* room for two tokens */
+    uint32_t rank;       /* of the next merge */
+};
+
+/** Set all but the merges. What @p build holds is released by cddpi_tokenizer_build_fini(), also
+ *  after a failure. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build);
+
+/** Add the next merge. @p path and @p where, such as "line 3", say where it stands. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_build_merge(struct cddpi_tokenizer_build *build,
+                                                     const char *path, const char *where,
+                                                     const char *left, size_t left_bytes,
+                                                     const char *right, size_t right_bytes);
+
+/** The same for a merge written as "left right". */
+CDDP_CHECKED cddp_status cddpi_tokenizer_build_merge_text(struct cddpi_tokenizer_build *build,
+                                                          const char *path, const char *where,
+                                                          const char *text, size_t bytes);
+
+void cddpi_tokenizer_build_fini(struct cddpi_tokenizer_build *build);
+
+/** Text of an input file for an error text: bounded and printable. Returns @p buffer. */
+const char *cddpi_tokenizer_shown(const char *text, size_t bytes, char buffer[CDDPI_SHOWN_BYTES]);
+
+/** Read a tokenizer.json that has been parsed. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_load_json(struct cddpi_tokenizer *tokenizer,
+                                                   const char *path, const json_t *root);
+
+#endif

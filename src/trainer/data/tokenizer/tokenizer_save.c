@@ -1,0 +1,116 @@
+/* tokenizer_save.c - writes a trained vocabulary so that Hugging Face's tokenizers read it, too. */
+#include "data/tokenizer/tokenizer_train.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/replace.h"
+#include "data/tokenizer/word_level.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Token @p token as GPT-2's files write it, to @p text. Returns its bytes. */
+static size_t write_token(const struct cddpi_tokenizer *tokenizer, int32_t token, char *text)
+{
+    size_t used = 0;
+
+    for (size_t i = tokenizer->text_starts[token]; i < tokenizer->text_starts[token + 1]; i++) {
+        if (token == tokenizer->end) {
+            text[used++] = tokenizer->texts[i];
+        } else {
+            used += cddpi_byte_write((unsigned char)tokenizer->texts[i], text + used);
+        }
+    }
+    text[used] = '\0';
+    return used;
+}
+
+static json_t *vocab_of(const struct cddpi_tokenizer *tokenizer)
+{
+    json_t *vocab = json_object();
+    char text[2 * CDDPI_TRAIN_TOKEN_MAX + 1];
+    bool is_good = vocab != NULL;
+
+    for (int32_t token = 0; token < tokenizer->count && is_good; token++) {
+        write_token(tokenizer, token, text);
+        is_good = json_object_set_new(vocab, text, json_integer(token)) == 0;
+    }
+    if (!is_good) {
+        json_decref(vocab);
+        vocab = NULL;
+    }
+    return vocab;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct cddpi_merge *left = a;
+    const struct cddpi_merge *right = b;
+
+    return (left->rank > right->rank) - (left->rank < right->rank);
+}
+
+/* As "left right", which the library's older versions read, too. */
+static json_t *merges_of(const struct cddpi_tokenizer *tokenizer)
+{
+    struct cddpi_merge *merges = cddpi_zalloc_array(tokenizer->merge_slots + 1, sizeof *merges);
+    json_t *array = json_array();
+    char text[4 * CDDPI_TRAIN_TOKEN_MAX + 2];
+    size_t count = 0;
+    bool is_good = merges != NULL && array != NULL;
+
+    for (size_t i = 0; i < tokenizer->merge_slots && is_good; i++) {
+        if (tokenizer->merges[i].left >= 0) {
+            merges[count++] = tokenizer->merges[i];
+        }
+    }
+    if (count > 0) {
+        qsort(merges, count, sizeof *merges, by_rank);
+    }
+    for (size_t i = 0; i < count && is_good; i++) {
+        size_t used = write_token(tokenizer, merges[i].left, text);
+
+        text[used++] = ' ';
+        write_token(tokenizer, merges[i].right, text + used);
+        is_good = json_array_append_new(array, json_string(text)) == 0;
+    }
+    cddpi_free(merges);
+    if (!is_good) {
+        json_decref(array);
+        array = NULL;
+    }
+    return array;
+}
+
+static json_t *document_of(const struct cddpi_tokenizer *tokenizer)
+{
+    return json_pack(
+        "{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:n, s:{s:s, s:b, s:b, s:b}, "
+        "s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
+        "version", "1.0", "truncation", "padding", "added_tokens", "id", (int)tokenizer->end,
+        "content", CDDPI_END_OF_TEXT, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
+        "special", 1, "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0,
+        "trim_offsets", 1, "use_regex", 1, "post_processor", "decoder", "type", "ByteLevel",
+        "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout",
+        "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
+        "byte_fallback", 0, "ignore_merges", 0, "vocab", vocab_of(tokenizer), "merges",
+        merges_of(tokenizer));
+}
+
+cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const char *path)
+{
+    json_t *document = tokenizer->word_slot_count > 0 ? cddpi_word_level_document(tokenizer)
+                                                      : document_of(tokenizer);
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+    cddp_status status;
+
+    json_decref(document);
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", path,
+                          tokenizer->count);
+    }
+    status = cddpi_file_replace_line(path, text);
+    free(text); /* jansson's */
+    return status;
+}

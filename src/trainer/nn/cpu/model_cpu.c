@@ -1,0 +1,99 @@
+/* model_cpu.c - owns what a model does in its own way on the processor. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cpu/matmul.h"
+#include "nn/cpu/nn_bf16.h"
+#include "nn/model_state.h"
+
+static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
+{
+    model->type = CDDP_F32;
+    model->amx = cddpi_matmul_has_amx(spec->matmul);
+    return model->precision == CDDPI_PRECISION_BF16 ? cddpi_bf16_probe(model) : CDDP_OK;
+}
+
+static void destroy(struct cddpi_model *model)
+{
+    (void)model; /* its tensors are released with it */
+}
+
+static void release_params(struct cddpi_model *model)
+{
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (!model->ties[i].shared) {
+            cddpi_free(model->params.items[i].data);
+        }
+    }
+}
+
+static cddp_status grow_arena(struct cddpi_model *model, size_t bytes, int count, bool training)
+{
+    char *arena = cddpi_alloc_aligned(bytes);
+
+    (void)count;
+    (void)training;
+    if (arena == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes of activations",
+                          bytes);
+    }
+    cddpi_model_forget_forward(model);
+    cddpi_free(model->arena);
+    model->arena = arena;
+    model->arena_bytes = bytes;
+    return CDDP_OK;
+}
+
+static void plan_data(struct cddpi_plan *plan)
+{
+    plan->data = CDDPI_DATA_AS_IT_IS;
+}
+
+static cddp_status data(struct cddpi_exec *exec)
+{
+    (void)exec;
+    return CDDP_OK;
+}
+
+static cddp_status add(const struct cddpi_model *model, const void *a, const void *b, size_t count,
+                       void *out)
+{
+    (void)model;
+    cddpi_nn_add(a, b, out, count);
+    return CDDP_OK;
+}
+
+static cddp_status read(struct cddpi_model *model, size_t index, size_t count, const float **out)
+{
+    (void)count;
+    *out = (const float *)model->outputs + index;
+    return CDDP_OK;
+}
+
+static const char *matmul_note(const struct cddpi_model *model)
+{
+    static const char *const bf16[] = {"bf16 factors: rounded, multiplied as f32",
+                                       "bf16 factors: AVX512_BF16", "bf16 factors: AMX"};
+
+    if (model->precision == CDDPI_PRECISION_BF16) {
+        return bf16[model->bf16];
+    }
+    return model->amx ? "f32 factors: AMX, in three parts of bf16 each, where large; else FMA"
+                      : "f32 factors: FMA";
+}
+
+const struct cddpi_model_ops cddpi_model_on_cpu = {
+    .keeps_outputs = true,
+    .create = create,
+    .destroy = destroy,
+    .release_params = release_params,
+    .grow_arena = grow_arena,
+    .check_batch = cddpi_model_check_batch,
+    .plan_data = plan_data,
+    .data = data,
+    .add = add,
+    .read = read,
+    .matmul_note = matmul_note,
+    .precision_note = cddpi_bf16_note,
+    .describe_plan = cddpi_cpu_describe_plan,
+};

@@ -1,0 +1,293 @@
+/* model_cuda.c - owns what a model holds on a CUDA device: parameters and buffers, and copies of
+ * parameters in the type of products. */
+#include "nn/cuda/model_cuda.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+#include "nn/ops/batch_norm_op.h"
+
+static size_t aligned(size_t bytes)
+{
+    return cddpi_align_to(bytes, CDDPI_CUDA_ALIGNMENT);
+}
+
+/* Move @p tensors, which lie on the processor, into one new block of the device. */
+static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *tensors,
+                        const char *what, void **out)
+{
+    struct cddpi_device *device = model->device;
+    size_t bytes = 0;
+    size_t offset = 0;
+    void *block = NULL;
+    cddp_status status;
+
+    for (size_t i = 0; i < tensors->count; i++) {
+        bytes += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
+    }
+    status = bytes > 0 ? device->ops->alloc(device, bytes, what, &block) : CDDP_OK;
+    for (size_t i = 0; status == CDDP_OK && i < tensors->count; i++) {
+        size_t length = cddpi_tensor_elements(&tensors->items[i]) * sizeof(float);
+
+        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, (char *)block + offset,
+                                   tensors->items[i].data, length);
+        offset += aligned(length);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->finish(device, model->timeout_ms); /* before its source is freed */
+    }
+    if (status != CDDP_OK) {
+        device->ops->release(device, block);
+        return status;
+    }
+    offset = 0;
+    for (size_t i = 0; i < tensors->count; i++) {
+        cddpi_free(tensors->items[i].data);
+        tensors->items[i].data = (char *)block + offset;
+        offset += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
+    }
+    *out = block;
+    return CDDP_OK;
+}
+
+static enum cddpi_copy form_of(const struct cddpi_model *model, const struct cddpi_op *op, int k)
+{
+    enum cddpi_copy form = op->kernels->copy != NULL ? op->kernels->copy(op, k) : CDDPI_COPY_NONE;
+
+    return form == CDDPI_COPY_CAST && model->type == CDDP_F32 ? CDDPI_COPY_NONE : form;
+}
+
+/* Ops that share a parameter agree on the form. */
+static void keep_copy(const struct cddpi_model *model, const struct cddpi_op *op, int k)
+{
+    struct cddpi_param_copy *copy = &model->copies[op->params[k]];
+    size_t count = cddpi_tensor_elements(&model->params.items[op->params[k]]);
+
+    if (op->ops == &cddpi_op_linear && k == 0) {
+        count = cddpi_linear_outputs(model, op) * (size_t)op->in.channels;
+    }
+    copy->form = form_of(model, op, k);
+    copy->count = count > copy->count ? count : copy->count;
+}
+
+static cddp_status create_copies(struct cddpi_model *model)
+{
+    struct cddpi_model_cuda *cuda = model->cuda;
+    const struct cddpi_graph *graph = &model->graph;
+    size_t element = cddp_type_bytes(model->type);
+    size_t bytes = 0;
+    cddp_status status;
+
+    model->copies = cddpi_zalloc_array(model->params.count, sizeof *model->copies);
+    if (model->copies == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
+                          model->params.count);
+    }
+    model->copy_count = model->params.count;
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+            const struct cddpi_op *op = &graph->ops[i];
+
+            if (op->params[k] >= 0) {
+                keep_copy(model, op, k);
+            }
+        }
+    }
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (model->copies[i].form != CDDPI_COPY_NONE) {
+            bytes += aligned(model->copies[i].count * element);
+        }
+    }
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    status = model->device->ops->alloc(model->device, bytes, "copies of the parameters",
+                                       &cuda->copy_block);
+    if (status == CDDP_OK) {
+        status = model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, cuda->copy_block,
+                                           bytes);
+    }
+    bytes = 0;
+    for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
+        if (model->copies[i].form != CDDPI_COPY_NONE) {
+            model->copies[i].data = (char *)cuda->copy_block + bytes;
+            model->copies[i].stale = true;
+            bytes += aligned(model->copies[i].count * element);
+        }
+    }
+    return status;
+}
+
+static void count_draws(struct cddpi_model *model)
+{
+    for (int i = 0; i < model->graph.op_count; i++) {
+        model->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
+    }
+}
+
+static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
+{
+    static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+    cddp_status status;
+
+    model->cuda = cddpi_zalloc(sizeof *model->cuda);
+    if (model->cuda == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
+                          sizeof *model->cuda);
+    }
+    model->cuda->kernels = spec->device->kernels;
+    model->cuda->any_order = spec->any_order;
+    model->type = types[model->precision];
+    count_draws(model);
+    status = cddpi_cuda_sync_norm_create(model);
+    if (status == CDDP_OK) {
+        status = move(model, &model->params, "parameters", &model->cuda->params);
+    }
+    if (status == CDDP_OK) {
+        status = move(model, &model->buffers, "running statistics", &model->cuda->buffers);
+    }
+    if (status == CDDP_OK) {
+        status = create_copies(model);
+    }
+    return status == CDDP_OK
+               ? spec->device->ops->event_create(spec->device, false, &model->cuda->read_event)
+               : status;
+}
+
+static void forget(struct cddpi_tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->count; i++) {
+        tensors->items[i].data = NULL;
+    }
+}
+
+static void destroy(struct cddpi_model *model)
+{
+    struct cddpi_model_cuda *cuda = model->cuda;
+    const struct cddpi_device_ops *ops = model->device->ops;
+
+    if (cuda == NULL) { /* without memory for it */
+        return;
+    }
+    ops->event_destroy(model->device, cuda->read_event);
+    ops->unpin(model->device, cuda->read);
+    if (cuda->params != NULL) {
+        forget(&model->params);
+    }
+    if (cuda->buffers != NULL) {
+        forget(&model->buffers);
+    }
+    ops->release(model->device, cuda->params);
+    ops->release(model->device, cuda->buffers);
+    ops->release(model->device, cuda->copy_block);
+    ops->release(model->device, cuda->exchange);
+    cddpi_free(model->copies);
+    cddpi_free(cuda);
+}
+
+static void release_params(struct cddpi_model *model)
+{
+    model->device->ops->release(model->device, model->cuda->params);
+    model->cuda->params = NULL;
+}
+
+void *cddpi_model_param_copy(const struct cddpi_model *model, size_t index)
+{
+    return index < model->copy_count && model->copies[index].form == CDDPI_COPY_CAST
+               ? model->copies[index].data
+               : NULL;
+}
+
+size_t cddpi_model_param_copy_count(const struct cddpi_model *model, size_t index)
+{
+    return cddpi_model_param_copy(model, index) != NULL ? model->copies[index].count : 0;
+}
+
+void cddpi_model_bind_copies(struct cddpi_model *model, void *const *copies)
+{
+    bool moved = false;
+    bool all = true;
+
+    for (size_t i = 0; i < model->copy_count; i++) {
+        if (copies[i] != NULL) {
+            model->copies[i].data = copies[i];
+            model->copies[i].stale = true;
+            moved = true;
+        } else {
+            all = all && model->copies[i].data == NULL;
+        }
+    }
+    if (moved && all) {
+        model->device->ops->release(model->device, model->cuda->copy_block);
+        model->cuda->copy_block = NULL;
+    }
+    model->memory_version += moved ? 1 : 0;
+}
+
+cddp_type cddpi_model_copy_type(const struct cddpi_model *model)
+{
+    return model->type;
+}
+
+/* An update that writes copies may have left some parameters as they were, so what was stale before
+ * it still is. */
+void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written)
+{
+    for (size_t i = 0; i < model->copy_count; i++) {
+        struct cddpi_param_copy *copy = &model->copies[i];
+
+        copy->stale = copy->stale || copy->form == CDDPI_COPY_CHANNELS_LAST ||
+                      (copy->form == CDDPI_COPY_CAST && !copies_written);
+    }
+}
+
+void cddpi_model_replayed(struct cddpi_model *model)
+{
+    for (size_t i = 0; i < model->copy_count; i++) {
+        model->copies[i].stale = false;
+    }
+    model->outputs = NULL; /* its activations lie there */
+}
+
+void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
+{
+    model->loss_scale = scale;
+}
+
+static const char *matmul_note(const struct cddpi_model *model)
+{
+    static const char *const names[] = {"f32 factors: cuBLASLt", "bf16 factors: cuBLASLt",
+                                        "fp16 factors: cuBLASLt"};
+
+    return names[model->precision];
+}
+
+static const char *precision_note(const struct cddpi_model *model)
+{
+    (void)model;
+    return NULL; /* 16 bits are faster */
+}
+
+static cddp_status describe_plan(struct cddpi_model *model, int count, FILE *file)
+{
+    (void)model;
+    (void)count;
+    fputs("implementations: cuDNN and cuBLASLt choose them on the device\n", file);
+    return CDDP_OK;
+}
+
+const struct cddpi_model_ops cddpi_model_on_cuda = {
+    .takes_fp16 = true,
+    .create = create,
+    .destroy = destroy,
+    .release_params = release_params,
+    .grow_arena = cddpi_cuda_grow_arena,
+    .check_batch = cddpi_check_batch_kind, /* what it holds is the device's */
+    .plan_data = cddpi_cuda_plan,
+    .data = cddpi_cuda_data,
+    .add = cddpi_cuda_sum,
+    .read = cddpi_cuda_read,
+    .matmul_note = matmul_note,
+    .precision_note = precision_note,
+    .describe_plan = describe_plan,
+};

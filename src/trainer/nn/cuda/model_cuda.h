@@ -1,0 +1,68 @@
+/* model_cuda.h - what a model holds on a CUDA device, for the files of src/nn. */
+#ifndef CDDPI_NN_CUDA_MODEL_CUDA_H
+#define CDDPI_NN_CUDA_MODEL_CUDA_H
+
+#include "device/device.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "nn/plan/model_plan.h"
+
+enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms like such addresses best */
+
+struct cddpi_model_cuda {
+    const struct cddpi_cuda_kernels *kernels;
+    bool any_order;         /* sums need not have the same order in every run */
+    void *params, *buffers; /* blocks of memory; params: NULL once they are the caller's */
+    void *copy_block;       /* that of all copies */
+    float *read;            /* pinned: outputs on their way to the processor */
+    size_t read_bytes;
+    struct cddpi_event *read_event;
+    double *exchange;       /* what ranks tell each other: ops/sync_norm_cuda.c */
+    size_t exchange_stride; /* room for one rank's, in doubles */
+};
+
+/* For model_cuda.c's row of struct cddpi_model_ops, in exec_cuda.c. */
+void cddpi_cuda_plan(struct cddpi_plan *plan);
+CDDP_CHECKED cddp_status cddpi_cuda_data(struct cddpi_exec *exec);
+/** CDDP_ERR_NO_MEMORY says which count of samples fits. */
+CDDP_CHECKED cddp_status cddpi_cuda_grow_arena(struct cddpi_model *model, size_t bytes, int count,
+                                               bool training);
+CDDP_CHECKED cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const void *a,
+                                        const void *b, size_t count, void *out);
+CDDP_CHECKED cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
+                                         const float **out);
+
+/* For the files of ops. */
+
+const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec);
+struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec);
+/** Of activations. */
+cddp_type cddpi_exec_type(const struct cddpi_exec *exec);
+/** Parameter @p k as products read it; NULL: the op has none. */
+const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k);
+/** Whether this pass leaves op @p index to the op behind it (CDDPI_FORWARD_DEFERRED). */
+bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index);
+/** The only op that reads @p value; NULL: there are more, or none. */
+const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value);
+/** Report that both parameters are complete, the second one first. */
+CDDP_CHECKED cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec);
+/** The gradient of the output behind the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or as
+ *  it is. */
+CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out);
+/** Rows of features in the batch: samples, or tokens. */
+size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op);
+
+/** The outputs of linear layer @p op as products see them: as many as it has, or for the logits of
+ * a vocabulary in 16 bits, that number rounded up to a multiple that products like; the added ones
+ * are 0. */
+size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op);
+/** What a linear layer behind @p exec's input's GELU reads in backward, which makes its gradient;
+ *  NULL: the gradient of the input is wanted as it is. */
+const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec);
+
+extern const struct cddpi_op_kernels cddpi_cuda_linear, cddpi_cuda_conv2d, cddpi_cuda_batch_norm,
+    cddpi_cuda_relu, cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add,
+    cddpi_cuda_dropout, cddpi_cuda_embedding, cddpi_cuda_layer_norm, cddpi_cuda_gelu,
+    cddpi_cuda_silu, cddpi_cuda_pointwise, cddpi_cuda_conv_transpose2d, cddpi_cuda_response_norm,
+    cddpi_cuda_lstm, cddpi_cuda_attention, cddpi_cuda_loss;
+
+#endif

@@ -1,0 +1,356 @@
+/* exec.c - owns the execution context, which is what ops see while they run: pointers into the
+ * arena, parameters and gradients; and the passes over the ops. */
+#include "nn/exec.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/model_state.h"
+
+static void *at(const struct cddpi_exec *exec, int buffer)
+{
+    const struct cddpi_arena_buffer *buffers = exec->plan->arena.buffers;
+
+    if (exec->recomputed && buffers[buffer].recomputed >= 0) {
+        buffer = buffers[buffer].recomputed;
+    }
+    if (buffers[buffer].region == CDDPI_REGION_BATCH) {
+        return exec->model->arena + buffers[buffer].offset;
+    }
+    return exec->model->regions[buffers[buffer].region].data + buffers[buffer].offset;
+}
+
+void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer)
+{
+    return at(exec, buffer);
+}
+
+const void *cddpi_exec_input(const struct cddpi_exec *exec, int k)
+{
+    int buffer = exec->plan->values[exec->op->inputs[k]].activation;
+
+    return buffer < 0 ? exec->model->batch.input : at(exec, buffer);
+}
+
+void *cddpi_exec_taken_input(const struct cddpi_exec *exec)
+{
+    return at(exec, exec->plan->values[exec->op->inputs[0]].activation);
+}
+
+void *cddpi_exec_output(const struct cddpi_exec *exec)
+{
+    return at(exec, exec->plan->values[exec->op->output].activation);
+}
+
+size_t cddpi_exec_output_elements(const struct cddpi_exec *exec)
+{
+    return exec->plan->values[exec->op->output].elements;
+}
+
+void *cddpi_exec_grad_output(const struct cddpi_exec *exec, int k)
+{
+    int buffer = exec->plan->values[exec->op->output].grads[k];
+
+    return buffer < 0 ? NULL : at(exec, buffer);
+}
+
+void *cddpi_exec_preact_grad(const struct cddpi_exec *exec)
+{
+    return at(exec, exec->plan->ops[exec->index].preact_grad);
+}
+
+void *cddpi_exec_grad_input(const struct cddpi_exec *exec, int k)
+{
+    int buffer = exec->plan->ops[exec->index].grad_inputs[k];
+
+    return buffer < 0 ? NULL : at(exec, buffer);
+}
+
+float *cddpi_exec_param(const struct cddpi_exec *exec, int k)
+{
+    int param = exec->op->params[k];
+
+    return param < 0 ? NULL : exec->model->params.items[param].data;
+}
+
+float *cddpi_exec_grad(const struct cddpi_exec *exec, int k)
+{
+    int param = exec->op->params[k];
+
+    return param < 0 ? NULL : exec->model->grads[param];
+}
+
+float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
+{
+    return exec->model->buffers.items[exec->op->buffers[k]].data;
+}
+
+bool cddpi_exec_adds(const struct cddpi_exec *exec, int k)
+{
+    return exec->accumulate || exec->model->grads_arrived[exec->op->params[k]] > 0;
+}
+
+cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k)
+{
+    int param = exec->op->params[k];
+
+    if (param < 0 || ++exec->model->grads_arrived[param] < exec->model->grads_expected[param] ||
+        exec->ready == NULL) {
+        return CDDP_OK;
+    }
+    return exec->ready(exec->context, (size_t)param);
+}
+
+const float *cddpi_exec_mask_relu(struct cddpi_exec *exec)
+{
+    const float *first = cddpi_exec_grad_output(exec, 0);
+    const float *second = cddpi_exec_grad_output(exec, 1);
+    size_t count = cddpi_exec_output_elements(exec);
+
+    if ((exec->plan->ops[exec->index].flags & CDDPI_MAKES_PREACT_GRAD) == 0) {
+        return first;
+    }
+    if (second != NULL) {
+        cddpi_nn_relu_backward_sum(first, second, cddpi_exec_output(exec),
+                                   cddpi_exec_preact_grad(exec), count);
+    } else {
+        cddpi_nn_relu_backward(first, cddpi_exec_output(exec), cddpi_exec_preact_grad(exec), count);
+    }
+    return cddpi_exec_preact_grad(exec);
+}
+
+const float *cddpi_exec_masked(const struct cddpi_exec *exec)
+{
+    return (exec->plan->ops[exec->index].flags & CDDPI_MAKES_PREACT_GRAD) != 0
+               ? cddpi_exec_preact_grad(exec)
+               : cddpi_exec_grad_output(exec, 0);
+}
+
+bool cddpi_exec_defers(const struct cddpi_exec *exec)
+{
+    const struct cddpi_plan_op *op = &exec->plan->ops[exec->index];
+
+    return op->weights != op->backward;
+}
+
+typedef cddp_status (*work_fn)(struct cddpi_exec *exec, void *state);
+
+/* The work alone: a device has nothing else to do. */
+static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
+{
+    struct cddpi_device *device = exec->model->device;
+    cddp_status status = device->ops->finish(device, exec->model->timeout_ms);
+    int64_t begun = cddpi_now_ns();
+
+    if (status == CDDP_OK) {
+        status = work(exec, exec->plan->ops[index].state);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->finish(device, exec->model->timeout_ms);
+    }
+    exec->model->op_seconds[index] += (double)(cddpi_now_ns() - begun) * 1e-9;
+    return status;
+}
+
+enum exec_pass { FORWARD, BACKWARD, WEIGHTS };
+
+static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
+{
+    const struct cddpi_op *op = &exec->model->graph.ops[index];
+    struct cddpi_device *device = exec->model->device;
+    work_fn work = pass == FORWARD    ? op->kernels->forward
+                   : pass == BACKWARD ? op->kernels->backward
+                                      : op->kernels->weights;
+    cddp_status status;
+
+    exec->index = index;
+    exec->op = op;
+    device->ops->range_push(device, op->layer.name);
+    status = cddpi_exec_refresh_copies(exec);
+    if (status == CDDP_OK) {
+        status = exec->model->op_seconds == NULL ? work(exec, exec->plan->ops[index].state)
+                                                 : measured(exec, index, work);
+    }
+    device->ops->range_pop(device);
+    return status == CDDP_OK ? CDDP_OK
+                             : cddpi_fail_prefix(status, "layer \"%s\"", exec->op->layer.name);
+}
+
+/* Updates of the op's parameters may still be on their way. */
+static cddp_status await_params(const struct cddpi_exec *exec, int index)
+{
+    const struct cddpi_model *model = exec->model;
+    const struct cddpi_op *op = &model->graph.ops[index];
+    cddp_status status = CDDP_OK;
+
+    for (int k = 0; status == CDDP_OK && model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
+        if (op->params[k] >= 0) {
+            status = model->param_wait(model->param_wait_context, (size_t)op->params[k]);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    cddp_status status = exec->model->ops->data(exec);
+
+    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+        if ((exec->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
+            status = await_params(exec, i);
+            if (status == CDDP_OK) {
+                status = step(exec, i, FORWARD);
+            }
+        }
+    }
+    return status;
+}
+
+static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
+{
+    const struct cddpi_plan *plan = exec->plan;
+    size_t count = plan->values[value].elements;
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < plan->sum_count; i++) {
+        const struct cddpi_grad_sum *sum = &plan->sums[i];
+
+        if (sum->value == value) {
+            status = exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
+                                           at(exec, sum->out));
+        }
+    }
+    return status;
+}
+
+/* Recompute the segment that backward enters at op @p index, if it enters one there. */
+static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int i = cddpi_plan_segment_begin(exec->plan, index); status == CDDP_OK && i <= index;
+         i++) {
+        const struct cddpi_plan_op *op = &exec->plan->ops[i];
+
+        if (op->recompute_time >= 0 && (op->flags & CDDPI_FORWARD_VIEW) == 0) {
+            status = step(exec, i, FORWARD);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    const unsigned nothing = CDDPI_GRAD_VIEW;
+    cddp_status status = CDDP_OK;
+
+    exec->recomputed = true;
+    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        int output = graph->ops[i].output;
+
+        status = recompute_segment(exec, i);
+        if (status != CDDP_OK) {
+            return status;
+        }
+
+        if (output >= 0 && !graph->values[output].needs_grad) {
+            continue;
+        }
+        if (output >= 0) {
+            status = sum_grads(exec, output);
+        }
+        if (status == CDDP_OK &&
+            (exec->plan->ops[i].flags & (CDDPI_GRAD_VIEW | CDDPI_MAKES_PREACT_GRAD)) != nothing) {
+            status = step(exec, i, BACKWARD);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_weights(struct cddpi_exec *exec)
+{
+    cddp_status status = CDDP_OK;
+
+    exec->recomputed = true;
+    for (int i = exec->model->graph.op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        if (exec->plan->ops[i].weights > exec->plan->end) {
+            status = step(exec, i, WEIGHTS);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_idle_forward(struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+        exec->index = i;
+        exec->op = &graph->ops[i];
+        if (exec->op->kernels->idle_forward != NULL) {
+            status = exec->op->kernels->idle_forward(exec);
+        }
+    }
+    return status;
+}
+
+static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
+{
+    struct cddpi_device *device = exec->model->device;
+    float *grad = cddpi_exec_grad(exec, k);
+    size_t count;
+
+    if (grad == NULL || cddpi_exec_adds(exec, k)) {
+        return CDDP_OK;
+    }
+    count = cddpi_tensor_elements(&exec->model->params.items[exec->op->params[k]]);
+    return device->ops->clear(device, CDDPI_STREAM_COMPUTE, grad, count * sizeof *grad);
+}
+
+cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        exec->index = i;
+        exec->op = &graph->ops[i];
+        if (exec->op->kernels->idle_backward != NULL) {
+            status = exec->op->kernels->idle_backward(exec);
+        }
+        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
+            status = zero_grad(exec, k);
+            if (status == CDDP_OK) {
+                status = cddpi_exec_ready(exec, k);
+            }
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    cddp_status status = CDDP_OK;
+
+    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+        exec->index = i;
+        exec->op = &graph->ops[i];
+        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
+            status = cddpi_exec_ready(exec, k);
+        }
+    }
+    return status;
+}
+
+void cddpi_model_forget_forward(struct cddpi_model *model)
+{
+    model->pending = NULL;
+    model->pending_backward = false;
+    model->pending_weights = false;
+    model->outputs = NULL;
+    model->batch = (struct cddpi_batch){.count = 0};
+}

@@ -1,0 +1,132 @@
+/* graph.h - the static graph: ops in the order they run, the values between them, and the table
+ * of functions (struct cddpi_op_ops) that each file of ops/ fills.
+ *
+ * A layer becomes one op, except a relu that its producer does in the same pass. The loss is the
+ * last op. Nothing here depends on the batch: see model_plan.h for that. */
+#ifndef CDDPI_NN_GRAPH_GRAPH_H
+#define CDDPI_NN_GRAPH_GRAPH_H
+
+#include "device/device.h"
+#include "nn/graph/graph_layers.h"
+
+enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 4, CDDPI_VALUE_INPUT = 0 };
+
+/* What begins `params` and `buffers` of an op. */
+#define CDDPI_OP_NO_PARAMS                                                                         \
+    {                                                                                              \
+        -1, -1, -1, -1                                                                             \
+    }
+
+/* Of one sample. Flat: `channels` features, height and width 1. Sequence: `height` rows of
+ * `channels` features, width 1. */
+struct cddpi_shape {
+    int channels, height, width;
+    bool flat;
+    bool sequence;
+};
+
+static inline struct cddpi_shape cddpi_shape_flat(int channels)
+{
+    return (struct cddpi_shape){channels, 1, 1, true, false};
+}
+
+/* Of one sample, for what works on each row of features alone. */
+static inline size_t cddpi_shape_rows(const struct cddpi_shape *shape)
+{
+    return shape->sequence ? (size_t)shape->height : 1;
+}
+
+static inline size_t cddpi_shape_elements(const struct cddpi_shape *shape)
+{
+    return (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
+}
+
+struct cddpi_op {
+    const struct cddpi_op_ops *ops;
+    const struct cddpi_op_kernels *kernels; /* those of ops for the model's device */
+    struct cddpi_layer layer;               /* complete; its name is this op's */
+    uint32_t number;             /* of the layer in the description: names its random numbers */
+    int inputs[CDDPI_OP_INPUTS]; /* values */
+    int input_count;
+    int output;                   /* value; the loss has none: -1 */
+    bool relu;                    /* does the relu that followed, too */
+    bool gelu;                    /* likewise the gelu (on a device only) */
+    int params[CDDPI_OP_PARAMS];  /* of the model: weight, bias; or the op's own; -1: none */
+    int buffers[CDDPI_OP_PARAMS]; /* of the model: running mean and variance; -1: none */
+    struct cddpi_shape in, out;
+};
+
+struct cddpi_graph_value {
+    struct cddpi_shape shape;
+    int producer; /* op; -1: the data */
+    int uses;
+    bool needs_grad; /* a parameter lies before it */
+};
+
+struct cddpi_graph {
+    struct cddpi_op *ops;
+    int op_count;
+    struct cddpi_graph_value *values;
+    int value_count;
+};
+
+/* The form of a parameter on a device beside the float32 one. */
+enum cddpi_copy {
+    CDDPI_COPY_NONE,
+    CDDPI_COPY_CAST,         /* of the model's type */
+    CDDPI_COPY_CHANNELS_LAST /* O x height x width x I of that type */
+};
+
+struct cddpi_model;
+struct cddpi_plan;
+struct cddpi_exec;
+
+/* An op on one kind of device: on the processor by oneDNN and kernels/cpu, on a CUDA device by the
+ * tables of src/runtime/device and kernels/cuda. */
+struct cddpi_op_kernels {
+    bool fuses_add;  /* batch_norm: may have a second input, which it adds before its relu */
+    bool fuses_gelu; /* does the gelu that followed, too, unless that is exact */
+    /* Choose the output's layout, ask for memory, make primitives. *state may stay NULL. */
+    cddp_status (*plan)(struct cddpi_plan *plan, int op, void **state);
+    void (*unplan)(void *state); /* NULL: cddpi_free() */
+    cddp_status (*forward)(struct cddpi_exec *exec, void *state);
+    cddp_status (*backward)(struct cddpi_exec *exec, void *state);
+    /* Of an op that can make gradients of parameters later than those of inputs, apart from its
+     * backward: these. Backward calls it where cddpi_exec_defers() is false; else the plan keeps
+     * what CDDPI_WEIGHTS_... and CDDPI_..._TO_WEIGHTS say. NULL: backward makes all. */
+    cddp_status (*weights)(struct cddpi_exec *exec, void *state);
+    /* What a rank without samples does for those that have some; NULL: nothing. */
+    cddp_status (*idle_forward)(struct cddpi_exec *exec);
+    cddp_status (*idle_backward)(struct cddpi_exec *exec);
+    /* What the op reads parameter @p k as; NULL: float32 as it is. */
+    enum cddpi_copy (*copy)(const struct cddpi_op *op, int k);
+};
+
+struct cddpi_op_ops {
+    const char *name;
+    bool fuses_relu;
+    bool images_only; /* does not take sequences */
+    /* The shape of the output from op->in, or CDDP_ERR_CONFIG: what does not fit, without the
+     * layer's name, which the caller puts in front. */
+    cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out);
+    /* Register parameters and buffers; NULL: has none. */
+    cddp_status (*declare)(struct cddpi_model *model, struct cddpi_op *op);
+    /* Multiplications of a sample's forward; NULL: too few to count. */
+    double (*work)(const struct cddpi_op *op);
+    const struct cddpi_op_kernels *on[CDDPI_DEVICE_KINDS];
+};
+
+extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batch_norm,
+    cddpi_op_relu, cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten,
+    cddpi_op_add, cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_gelu,
+    cddpi_op_silu, cddpi_op_attention, cddpi_op_loss, cddpi_op_receive, cddpi_op_send,
+    cddpi_op_response_norm, cddpi_op_lstm, cddpi_op_conv_transpose2d, cddpi_op_tanh,
+    cddpi_op_sigmoid, cddpi_op_leaky_relu;
+
+/** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
+CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,
+                                           struct cddpi_layer_list *list, struct cddpi_graph *out);
+void cddpi_graph_fini(struct cddpi_graph *graph);
+
+#endif

@@ -1,0 +1,213 @@
+/* model_measure.c - owns the measuring of a model's layers, each alone, for those who divide them.
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/philox.h"
+#include "nn/model_state.h"
+
+#include <string.h>
+
+enum { ROUNDS = 4 }; /* the first one plans and warms up, and does not count */
+
+/* A batch of noise, in the processor's memory or copied to the device. */
+struct noise {
+    struct cddpi_device *device;
+    float *input;
+    int32_t *tokens, *label;
+    uint64_t *ids;
+    uint32_t *draws;
+    void *grads; /* one block */
+    void **bound;
+};
+
+static cddp_status copy_to(struct cddpi_device *device, const void *from, size_t bytes, void **out)
+{
+    cddp_status status = device->ops->alloc(device, bytes, "a batch to measure with", out);
+
+    return status == CDDP_OK ? device->ops->copy(device, CDDPI_STREAM_COMPUTE, *out, from, bytes)
+                             : status;
+}
+
+static cddp_status make_values(const struct cddpi_model *model, int samples, struct noise *out)
+{
+    const struct cddpi_shape *shape = &model->graph.values[CDDPI_VALUE_INPUT].shape;
+    struct cddpi_philox stream = cddpi_philox_stream(1, CDDPI_RANDOM_SYNTHETIC, 0);
+    size_t elements = (size_t)samples * cddpi_shape_elements(shape);
+    size_t labels = (size_t)samples * (size_t)model->predictions;
+    float *input = cddpi_zalloc_array(elements + 4, sizeof *input);
+    int32_t *label = cddpi_zalloc_array(labels, sizeof *label);
+    cddp_status status;
+
+    if (input == NULL || label == NULL) {
+        cddpi_free(input);
+        cddpi_free(label);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure %d samples", samples);
+    }
+    for (size_t i = 0; i < elements; i++) {
+        uint32_t words[4];
+
+        cddpi_philox4(&stream, i, words);
+        input[i] = 2 * cddpi_uniform01(words[0]) - 1;
+    }
+    for (size_t i = 0; i < labels; i++) {
+        label[i] = (int32_t)(i * 7 % (size_t)model->classes);
+    }
+    status = copy_to(out->device, label, labels * sizeof *label, (void **)&out->label);
+    if (status == CDDP_OK && model->tokens_in) {
+        status = copy_to(out->device, label, labels * sizeof *label, (void **)&out->tokens);
+    } else if (status == CDDP_OK) {
+        status = copy_to(out->device, input, elements * sizeof *input, (void **)&out->input);
+    }
+    if (status == CDDP_OK) {
+        status = out->device->ops->finish(out->device, model->timeout_ms);
+    }
+    cddpi_free(input);
+    cddpi_free(label);
+    return status;
+}
+
+static cddp_status make_draws(const struct cddpi_model *model, int samples, struct noise *out)
+{
+    size_t words = cddpi_model_draw_words(model, samples);
+    uint32_t *draws = cddpi_zalloc_array(words + 1, sizeof *draws);
+    cddp_status status;
+
+    out->ids = cddpi_zalloc_array((size_t)samples, sizeof *out->ids);
+    if (draws == NULL || out->ids == NULL) {
+        cddpi_free(draws);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure %d samples", samples);
+    }
+    cddpi_model_draws(model, 1, out->ids, samples, draws);
+    status = words == 0 ? CDDP_OK
+                        : copy_to(out->device, draws, words * sizeof *draws, (void **)&out->draws);
+    if (status == CDDP_OK) {
+        status = out->device->ops->finish(out->device, model->timeout_ms);
+    }
+    cddpi_free(draws);
+    return status;
+}
+
+static cddp_status make_grads(struct cddpi_model *model, struct noise *out)
+{
+    size_t bytes = 0;
+    cddp_status status;
+
+    for (size_t i = 0; i < model->params.count; i++) {
+        bytes += (cddpi_tensor_elements(&model->params.items[i]) + 64) * sizeof(float);
+    }
+    out->bound = cddpi_zalloc_array(model->params.count, sizeof *out->bound);
+    if (out->bound == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure it");
+    }
+    status = out->device->ops->alloc(out->device, bytes, "gradients to measure with", &out->grads);
+    bytes = 0;
+    for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
+        size_t elements = cddpi_tensor_elements(&model->params.items[i]);
+
+        out->bound[i] = (char *)out->grads + bytes;
+        bytes += (elements + 63) / 64 * 64 * sizeof(float);
+    }
+    if (status == CDDP_OK) {
+        cddpi_model_bind_grads(model, out->bound);
+    }
+    return status;
+}
+
+static void fini_noise(struct noise *noise)
+{
+    const struct cddpi_device_ops *ops = noise->device->ops;
+
+    ops->release(noise->device, noise->input);
+    ops->release(noise->device, noise->tokens);
+    ops->release(noise->device, noise->label);
+    ops->release(noise->device, noise->draws);
+    ops->release(noise->device, noise->grads);
+    cddpi_free(noise->ids);
+    cddpi_free(noise->bound);
+}
+
+static cddp_status run(struct cddpi_model *model, const struct noise *noise, int samples)
+{
+    struct cddpi_batch batch = {.input = noise->input,
+                                .tokens = noise->tokens,
+                                .label = noise->label,
+                                .count = samples,
+                                .step = 1,
+                                .sample_ids = noise->ids,
+                                .draws = noise->draws};
+    cddp_status status = cddpi_model_forward(model, &batch, true, NULL);
+
+    return status == CDDP_OK ? cddpi_model_backward(model, 1.0 / samples, false, NULL, NULL)
+                             : status;
+}
+
+/* The fastest of some rounds, for each op. */
+static cddp_status measure_ops(struct cddpi_model *model, int samples, double *least)
+{
+    struct noise noise = {.device = model->device};
+    size_t ops = (size_t)model->graph.op_count;
+    cddp_status status = make_values(model, samples, &noise);
+
+    if (status == CDDP_OK) {
+        status = make_draws(model, samples, &noise);
+    }
+    if (status == CDDP_OK) {
+        status = make_grads(model, &noise);
+    }
+    for (int round = 0; status == CDDP_OK && round < ROUNDS; round++) {
+        memset(model->op_seconds, 0, ops * sizeof *model->op_seconds);
+        status = run(model, &noise, samples);
+        for (size_t i = 0; round > 0 && i < ops; i++) {
+            double seconds = model->op_seconds[i];
+
+            least[i] = round == 1 || seconds < least[i] ? seconds : least[i];
+        }
+    }
+    fini_noise(&noise);
+    return status;
+}
+
+/* Per layer of the description; the loss goes with the last one. */
+static void add_to_layers(const struct cddpi_model *model, const double *seconds, double *out)
+{
+    for (int i = 0; i < model->graph.op_count; i++) {
+        bool is_loss = model->graph.ops[i].ops == &cddpi_op_loss;
+        size_t layer = is_loss ? model->graph.ops[i - 1].number : model->graph.ops[i].number;
+
+        out[layer] += seconds[i] > 1e-9 ? seconds[i] : 1e-9; /* an op, if only a view */
+    }
+}
+
+cddp_status cddpi_model_measure_layers(const struct cddpi_model_spec *spec, int samples,
+                                       double **out, int *out_count)
+{
+    struct cddpi_model_spec whole = *spec;
+    struct cddpi_model *model = NULL;
+    double *seconds = NULL;
+    double *layers = NULL;
+    cddp_status status;
+
+    whole.part = (struct cddpi_layer_range){0, 0};
+    status = cddpi_model_create(&whole, 1, NULL, &model);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    seconds = cddpi_zalloc_array((size_t)model->graph.op_count, sizeof *seconds);
+    layers = cddpi_zalloc_array(model->list.count, sizeof *layers);
+    model->op_seconds = cddpi_zalloc_array((size_t)model->graph.op_count, sizeof *seconds);
+    status = seconds != NULL && layers != NULL && model->op_seconds != NULL
+                 ? measure_ops(model, samples, seconds)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure it");
+    if (status == CDDP_OK) {
+        add_to_layers(model, seconds, layers);
+        *out_count = (int)model->list.count;
+        *out = layers;
+    } else {
+        cddpi_free(layers);
+    }
+    cddpi_free(seconds);
+    cddpi_free(model->op_seconds);
+    model->op_seconds = NULL;
+    cddpi_model_destroy(model);
+    return status;
+}

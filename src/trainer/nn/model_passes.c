@@ -1,0 +1,125 @@
+/* model_passes.c - owns the calls of model.h that run a batch: forward, backward, and the gradients
+ * of parameters where they are made apart. */
+#include "base/error.h"
+#include "nn/exec.h"
+#include "nn/model_state.h"
+
+cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
+                                bool training, struct cddpi_loss_result *out)
+{
+    struct cddpi_loss_result result = {0, 0, batch->count * model->predictions};
+    struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
+    cddp_status status = model->ops->check_batch(model, batch);
+
+    if (status == CDDP_OK && batch->count > 0) {
+        status = cddpi_model_plan(model, batch->count, training, &exec.plan);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_model_forget_forward(model);
+    model->batch = *batch;
+    if (exec.plan != NULL) {
+        status = cddpi_exec_forward(&exec);
+    } else if (training) {
+        status = cddpi_exec_idle_forward(&exec);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (exec.plan != NULL && cddpi_model_has_loss(model) &&
+        (!training || (model->ops->keeps_outputs && !model->tokens_in && !model->split))) {
+        exec.op = &model->graph.ops[model->graph.op_count - 1];
+        model->outputs = cddpi_exec_input(&exec, 0);
+        model->outputs_stride = exec.plan->values[exec.op->inputs[0]].stride;
+        if (model->outputs_stride == 0) {
+            model->outputs_stride = (size_t)model->classes;
+        }
+    }
+    model->pending = exec.plan;
+    model->pending_backward = training;
+    if (out != NULL) {
+        *out = result;
+    }
+    return CDDP_OK;
+}
+
+int cddpi_model_batch_count(const struct cddpi_model *model)
+{
+    return model->batch.count;
+}
+
+/* Whether gradients have a place; none of this pass has arrived. */
+static cddp_status begin_gradients(struct cddpi_model *model)
+{
+    for (size_t i = 0; i < model->params.count; i++) {
+        if (model->grads[i] == NULL) {
+            return cddpi_fail(CDDP_ERR_STATE, "model: nothing is bound as the gradient of %s",
+                              model->params.items[i].name);
+        }
+    }
+    for (size_t i = 0; i < model->params.count; i++) {
+        model->grads_arrived[i] = model->ties[i].begun ? 1 : 0;
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool accumulate,
+                                 cddpi_grad_ready_fn ready, void *context)
+{
+    struct cddpi_exec exec = {.model = model,
+                              .plan = model->pending,
+                              .batch = &model->batch,
+                              .scale = scale,
+                              .accumulate = accumulate,
+                              .ready = ready,
+                              .context = context};
+    cddp_status status;
+
+    if (!model->pending_backward) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "model: backward without a training forward before it, whose activations "
+                          "are still there");
+    }
+    status = begin_gradients(model);
+    if (status == CDDP_OK && model->split && exec.plan != NULL) {
+        status = cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_GRADS);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    model->pending_backward = false; /* gradients take the place of activations */
+    model->pending_weights = model->split;
+    if (exec.plan == NULL) {
+        exec.ready = model->split ? NULL : ready; /* else the other pass tells of all */
+        return cddpi_exec_idle_backward(&exec);
+    }
+    return cddpi_exec_backward(&exec);
+}
+
+cddp_status cddpi_model_weights(struct cddpi_model *model, bool accumulate,
+                                cddpi_grad_ready_fn ready, void *context)
+{
+    struct cddpi_exec exec = {.model = model,
+                              .plan = model->pending,
+                              .batch = &model->batch,
+                              .accumulate = accumulate,
+                              .ready = ready,
+                              .context = context};
+    cddp_status status;
+
+    if (!model->pending_weights) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "model: gradients of parameters without a backward before "
+                          "them that has left them");
+    }
+    status = begin_gradients(model);
+    if (status == CDDP_OK && exec.plan != NULL) {
+        status = cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_SCRATCH);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    model->pending_weights = false;
+    return exec.plan != NULL ? cddpi_exec_weights(&exec) : cddpi_exec_idle_weights(&exec);
+}

@@ -1,0 +1,127 @@
+/* batch_norm_cuda.c - owns batch normalisation on a device, with the sum and the relu behind it in
+ * the same pass. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+#include "nn/ops/batch_norm_op.h"
+
+struct batch_norm_cuda_state {
+    struct cddpi_cuda_sync_norm norm; /* without sync: of this rank's batch, and no rows */
+    bool sync;
+    int unwanted; /* buffer: for the input's gradient where nobody wants it */
+};
+
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct batch_norm_cuda_state *state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t bytes = (size_t)op->in.channels * sizeof(float);
+    cddp_status status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.mean);
+
+    /* without a sum, the input tells what the relu let through; over ranks it is the output */
+    plan->ops[index].flags = CDDPI_NEEDS_FIRST | (state->sync ? 0u : CDDPI_SUMS_GRADS) |
+                             (op->relu && (state->sync || op->input_count > 1) ? CDDPI_NEEDS_OUTPUT
+                                                                               : 0u);
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.inverse);
+    }
+    if (status == CDDP_OK && state->sync) {
+        status = cddpi_plan_buffer(plan, index, sizeof(double), CDDPI_IN_BOTH, &state->norm.rows);
+    }
+    if (status == CDDP_OK && !cddpi_plan_wants_grad(plan, index, 0)) {
+        const struct cddpi_plan_value *input = cddpi_plan_input(plan, index, 0);
+
+        status = cddpi_plan_buffer(plan, index, input->elements * cddp_type_bytes(input->type),
+                                   CDDPI_IN_BACKWARD, &state->unwanted);
+    }
+    return status;
+}
+
+static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct batch_norm_cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "batch_norm: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->sync = plan->training && cddpi_sync_norm_wanted(plan->model, op);
+    state->norm.shape = (struct cddpi_cuda_norm){
+        .type = plan->model->type,
+        .rows = (size_t)plan->count * (size_t)op->in.height * (size_t)op->in.width,
+        .channels = op->in.channels,
+        .epsilon = (float)op->layer.epsilon,
+        .momentum = (float)op->layer.momentum,
+        .relu = op->relu};
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct batch_norm_cuda_state *state = opaque;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_cuda_norm shape = state->norm.shape;
+    const void *sum = exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL;
+
+    if (state->sync) {
+        return cddpi_cuda_sync_norm_forward(exec, &state->norm);
+    }
+    if (!exec->plan->training) {
+        return kernels->batch_norm_eval(device, &shape, cddpi_exec_input(exec, 0), sum,
+                                        cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1),
+                                        cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
+                                        cddpi_exec_output(exec));
+    }
+    shape.momentum = exec->recomputed ? 0 : shape.momentum; /* statistics move once a batch */
+    return kernels->batch_norm(
+        device, &shape, cddpi_exec_input(exec, 0), sum, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
+        cddpi_exec_buffer(exec, state->norm.mean), cddpi_exec_buffer(exec, state->norm.inverse),
+        cddpi_exec_output(exec));
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct batch_norm_cuda_state *state = opaque;
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
+    cddp_status status;
+
+    if (grad_input == NULL) {
+        grad_input = cddpi_exec_buffer(exec, state->unwanted);
+    }
+    if (state->sync) {
+        return cddpi_cuda_sync_norm_backward(exec, &state->norm, grad_input);
+    }
+    status = cddpi_exec_kernels(exec)->batch_norm_grad(
+        cddpi_exec_device(exec), &state->norm.shape, cddpi_exec_grad_output(exec, 0),
+        cddpi_exec_grad_output(exec, 1), cddpi_exec_input(exec, 0),
+        exec->op->input_count > 1 ? cddpi_exec_output(exec) : NULL, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), cddpi_exec_buffer(exec, state->norm.mean),
+        cddpi_exec_buffer(exec, state->norm.inverse), cddpi_exec_adds(exec, 0), grad_input,
+        exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL, cddpi_exec_grad(exec, 0),
+        cddpi_exec_grad(exec, 1));
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+}
+
+static cddp_status idle_forward(struct cddpi_exec *exec)
+{
+    return cddpi_sync_norm_wanted(exec->model, exec->op) ? cddpi_cuda_sync_norm_idle_forward(exec)
+                                                         : CDDP_OK;
+}
+
+static cddp_status idle_backward(struct cddpi_exec *exec)
+{
+    return cddpi_sync_norm_wanted(exec->model, exec->op) ? cddpi_cuda_sync_norm_idle_backward(exec)
+                                                         : CDDP_OK;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_batch_norm = {.fuses_add = true,
+                                                       .plan = plan_batch_norm,
+                                                       .forward = forward,
+                                                       .backward = backward,
+                                                       .idle_forward = idle_forward,
+                                                       .idle_backward = idle_backward};

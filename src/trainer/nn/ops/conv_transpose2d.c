@@ -1,0 +1,321 @@
+/* conv_transpose2d.c - owns transposed convolutions, which are the gradient of a convolution's
+ * input read forwards: each input pixel puts its filters, scaled, into a window of the output.
+ *
+ * As products of matrices: the window of each input pixel is a row of columns, whose numbers are
+ * added to where they belong. Inside, images lie channels last, filters inputs x height x width x
+ * outputs. Sums have one order for any number of samples that are computed together. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/cpu_layout.h"
+#include "kernels/cpu/cpu_window.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { COLUMN_BYTES = 1 << 19 }; /* of columns at a time: they stay in a core's cache */
+
+struct conv_transpose2d_state {
+    struct cddpi_nn_layout in, rows; /* the input as it comes, and channels last */
+    struct cddpi_nn_window window;   /* from the output to the input */
+    size_t lines;                    /* of input pixels at a time */
+    int columns, input, weight;      /* buffers: input: -1: it comes channels last */
+    int weight_grad, grad_input;     /* buffers, in training */
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    const struct cddpi_layer *layer = &op->layer;
+    int64_t more = layer->kernel - 2 * (int64_t)layer->padding;
+    int64_t height = (int64_t)(op->in.height - 1) * layer->stride + more;
+    int64_t width = (int64_t)(op->in.width - 1) * layer->stride + more;
+
+    (void)in2;
+    if (height < 1 || width < 1 || height > 1 << 16 || width > 1 << 16) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "its output would be %lld x %lld: kernel %d, stride %d and padding %d do "
+                          "not fit its input of %d x %d",
+                          (long long)height, (long long)width, layer->kernel, layer->stride,
+                          layer->padding, op->in.height, op->in.width);
+    }
+    *out = (struct cddpi_shape){
+        .channels = layer->units, .height = (int)height, .width = (int)width};
+    return CDDP_OK;
+}
+
+/* As PyTorch has it, fan_in is counted in outputs. */
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    int kernel = op->layer.kernel;
+    const int64_t dims[] = {op->in.channels, op->out.channels, kernel, kernel};
+    double bound = 1 / sqrt((double)op->out.channels * kernel * kernel);
+    bool normal = op->layer.deviation > 0;
+    cddp_status status;
+
+    status = cddpi_model_add_param(
+        model, op, 0, "weight", 4, dims,
+        (struct cddpi_param_info){normal ? CDDPI_INIT_NORMAL : CDDPI_INIT_UNIFORM,
+                                  normal ? op->layer.deviation : bound, true});
+    if (status == CDDP_OK && !op->layer.no_bias) {
+        status = cddpi_model_add_param(
+            model, op, 1, "bias", 1, dims + 1,
+            (struct cddpi_param_info){normal ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false});
+    }
+    return status;
+}
+
+static double work(const struct cddpi_op *op)
+{
+    return (double)cddpi_shape_elements(&op->in) * op->out.channels * op->layer.kernel *
+           op->layer.kernel;
+}
+
+static size_t row_length(const struct conv_transpose2d_state *state)
+{
+    return state->window.kernel * state->window.kernel * state->window.lanes;
+}
+
+static size_t line_count(const struct conv_transpose2d_state *state)
+{
+    return state->window.planes * state->window.out_height;
+}
+
+static void describe(struct conv_transpose2d_state *state, const struct cddpi_plan *plan,
+                     const struct cddpi_op *op, int block)
+{
+    size_t bytes;
+
+    state->in = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
+                                         (size_t)op->in.height * (size_t)op->in.width,
+                                         (size_t)block};
+    state->rows = state->in;
+    state->rows.block = state->rows.channels;
+    state->window = (struct cddpi_nn_window){.planes = (size_t)plan->count,
+                                             .lanes = (size_t)op->out.channels,
+                                             .height = (size_t)op->out.height,
+                                             .width = (size_t)op->out.width,
+                                             .out_height = (size_t)op->in.height,
+                                             .out_width = (size_t)op->in.width,
+                                             .kernel = (size_t)op->layer.kernel,
+                                             .stride = (size_t)op->layer.stride,
+                                             .padding = (size_t)op->layer.padding};
+    bytes = state->window.out_width * row_length(state) * sizeof(float);
+    state->lines = COLUMN_BYTES / bytes;
+    state->lines = state->lines < 1                   ? 1
+                   : state->lines > line_count(state) ? line_count(state)
+                                                      : state->lines;
+}
+
+static cddp_status plan_buffers(struct conv_transpose2d_state *state, struct cddpi_plan *plan,
+                                int index)
+{
+    enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
+    size_t weights = state->in.channels * row_length(state) * sizeof(float);
+    size_t inputs = line_count(state) * state->window.out_width * state->in.channels *
+                    sizeof(float);
+    bool converts = state->in.block != state->rows.block;
+    cddp_status status = cddpi_plan_buffer(
+        plan, index, state->lines * state->window.out_width * row_length(state) * sizeof(float),
+        always, &state->columns);
+
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, weights, always, &state->weight);
+    }
+    if (status == CDDP_OK && converts) {
+        status = cddpi_plan_buffer(plan, index, inputs, always, &state->input);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_plan_buffer(plan, index, weights, CDDPI_IN_BACKWARD, &state->weight_grad);
+    }
+    if (status == CDDP_OK && converts && cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_plan_buffer(plan, index, inputs, CDDPI_IN_BACKWARD, &state->grad_input);
+    }
+    return status;
+}
+
+static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    const struct cddpi_plan_part forward = {
+        .op = index, .what = "transposed convolution", .work = work(op) * plan->count};
+    const struct cddpi_plan_part backward = {
+        .op = index, .what = "gradients", .work = 2 * work(op) * plan->count};
+    struct conv_transpose2d_state *state = cddpi_zalloc(sizeof *state);
+    cddp_status status;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv_transpose2d: no memory for %zu bytes",
+                          sizeof *state);
+    }
+    *out = state;
+    describe(state, plan, op, cddpi_plan_input(plan, index, 0)->block);
+    cddpi_plan_output(plan, index, op->out.channels);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT;
+    status = cddpi_plan_part(plan, "own:columns", &forward);
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_plan_part(plan, "own:columns", &backward);
+    }
+    return status == CDDP_OK ? plan_buffers(state, plan, index) : status;
+}
+
+/* Between plain filters, inputs x outputs x height x width, and rows of an input's, which lie
+ * height x width x outputs. @p adds: to what the plain ones hold. */
+static void pack(const struct conv_transpose2d_state *state, const float *plain, float *rows)
+{
+    size_t taps = state->window.kernel * state->window.kernel;
+    size_t outputs = state->window.lanes;
+
+    for (size_t i = 0; i < state->in.channels; i++, rows += taps * outputs) {
+        for (size_t o = 0; o < outputs; o++) {
+            for (size_t t = 0; t < taps; t++) {
+                rows[t * outputs + o] = *plain++;
+            }
+        }
+    }
+}
+
+static void unpack(const struct conv_transpose2d_state *state, const float *rows, bool adds,
+                   float *plain)
+{
+    size_t taps = state->window.kernel * state->window.kernel;
+    size_t outputs = state->window.lanes;
+
+    for (size_t i = 0; i < state->in.channels; i++, rows += taps * outputs) {
+        for (size_t o = 0; o < outputs; o++) {
+            for (size_t t = 0; t < taps; t++, plain++) {
+                *plain = rows[t * outputs + o] + (adds ? *plain : 0);
+            }
+        }
+    }
+}
+
+static const float *input_rows(const struct cddpi_exec *exec,
+                               const struct conv_transpose2d_state *state)
+{
+    const float *input = cddpi_exec_input(exec, 0);
+    float *rows;
+
+    if (state->in.block == state->rows.block) {
+        return input;
+    }
+    rows = cddpi_exec_buffer(exec, state->input);
+    cddpi_nn_convert(input, &state->in, rows, &state->rows);
+    return rows;
+}
+
+static size_t lines_from(const struct conv_transpose2d_state *state, size_t first)
+{
+    size_t left = line_count(state) - first;
+
+    return left < state->lines ? left : state->lines;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct conv_transpose2d_state *state = opaque;
+    size_t width = state->window.out_width;
+    size_t pixels = state->window.planes * state->window.height * state->window.width;
+    const float *x = input_rows(exec, state);
+    float *weight = cddpi_exec_buffer(exec, state->weight);
+    float *columns = cddpi_exec_buffer(exec, state->columns);
+    float *y = cddpi_exec_output(exec);
+    const float *bias = cddpi_exec_param(exec, 1);
+    cddp_status status = CDDP_OK;
+
+    pack(state, cddpi_exec_param(exec, 0), weight);
+    memset(y, 0, pixels * state->window.lanes * sizeof *y);
+    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += state->lines) {
+        size_t lines = lines_from(state, line);
+
+        status = cddpi_gemm(false, false, lines * width, row_length(state), state->in.channels,
+                            x + line * width * state->in.channels, weight, 0, columns);
+        if (status == CDDP_OK) {
+            cddpi_nn_add_columns(columns, &state->window, line, lines, y);
+        }
+    }
+    if (bias != NULL) {
+        cddpi_nn_add_bias(y, bias, pixels, state->window.lanes);
+    }
+    return status;
+}
+
+/* The gradient of the packed filters, and of the input's rows unless @p dx is NULL. */
+static cddp_status gradients(const struct cddpi_exec *exec,
+                             const struct conv_transpose2d_state *state, const float *dy,
+                             float *weight_grad, float *dx)
+{
+    size_t width = state->window.out_width;
+    size_t inputs = state->in.channels;
+    const float *x = input_rows(exec, state);
+    const float *weight = cddpi_exec_buffer(exec, state->weight);
+    float *columns = cddpi_exec_buffer(exec, state->columns);
+    cddp_status status = CDDP_OK;
+
+    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += state->lines) {
+        size_t lines = lines_from(state, line);
+        size_t place = line * width * inputs;
+
+        cddpi_nn_columns(dy, &state->window, line, lines, columns);
+        status = cddpi_gemm(true, false, inputs, row_length(state), lines * width, x + place,
+                            columns, line > 0 ? 1.0f : 0.0f, weight_grad);
+        if (status == CDDP_OK && dx != NULL) {
+            status = cddpi_gemm(false, true, lines * width, inputs, row_length(state), columns,
+                                weight, 0, dx + place);
+        }
+    }
+    return status;
+}
+
+static void bias_gradient(const struct cddpi_exec *exec, const struct conv_transpose2d_state *state,
+                          const float *dy)
+{
+    float *grad = cddpi_exec_grad(exec, 1);
+
+    if (grad != NULL && !cddpi_exec_adds(exec, 1)) {
+        memset(grad, 0, state->window.lanes * sizeof *grad);
+    }
+    if (grad != NULL) {
+        cddpi_nn_add_column_sums(dy, grad,
+                                 state->window.planes * state->window.height * state->window.width,
+                                 state->window.lanes);
+    }
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct conv_transpose2d_state *state = opaque;
+    const float *dy = cddpi_exec_grad_output(exec, 0);
+    float *weight_grad = cddpi_exec_buffer(exec, state->weight_grad);
+    float *wanted = cddpi_exec_grad_input(exec, 0);
+    bool converts = state->in.block != state->rows.block;
+    float *dx = wanted != NULL && converts ? cddpi_exec_buffer(exec, state->grad_input) : wanted;
+    cddp_status status;
+
+    bias_gradient(exec, state, dy);
+    status = cddpi_exec_ready(exec, 1);
+    if (status == CDDP_OK) {
+        status = gradients(exec, state, dy, weight_grad, dx);
+    }
+    if (status == CDDP_OK) {
+        unpack(state, weight_grad, cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0));
+        status = cddpi_exec_ready(exec, 0);
+    }
+    if (status == CDDP_OK && wanted != NULL && converts) {
+        cddpi_nn_convert(dx, &state->rows, wanted, &state->in);
+    }
+    return status;
+}
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_op, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_conv_transpose2d = {
+    .name = "conv_transpose2d",
+    .images_only = true,
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_conv_transpose2d}};

@@ -1,0 +1,133 @@
+/* conv_transpose2d_cuda.c - owns transposed convolutions on a device: the kernels of a convolution
+ * from its output to its input, whose gradients change places with its forward. Images lie channels
+ * last, and so does the copy of the filters that products read. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+#include "nn/ops/conv2d_cuda.h"
+
+struct conv_transpose2d_cuda_state {
+    struct cddpi_cuda_conv shape; /* from the op's output to its input */
+    size_t pixels;                /* of all outputs */
+    int grad;                     /* buffer: the filters' gradient with channels last */
+    int bias_scratch;             /* buffer */
+};
+
+static size_t taps_of(const struct cddpi_op *op)
+{
+    return (size_t)op->layer.kernel * (size_t)op->layer.kernel;
+}
+
+/* Whether plain filters lie in memory as those with channels last do. */
+static bool is_plain(const struct cddpi_op *op)
+{
+    return op->layer.kernel == 1 || op->out.channels == 1;
+}
+
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct conv_transpose2d_cuda_state *state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t filters = (size_t)op->in.channels * (size_t)op->out.channels * taps_of(op);
+    cddp_status status = CDDP_OK;
+
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT;
+    if (!is_plain(op)) {
+        status = cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
+                                   &state->grad);
+    }
+    if (status == CDDP_OK && op->params[1] >= 0) {
+        status = cddpi_plan_buffer(
+            plan, index,
+            plan->model->cuda->kernels->sums_scratch(state->pixels, (size_t)op->out.channels),
+            CDDPI_IN_BACKWARD, &state->bias_scratch);
+    }
+    return status;
+}
+
+static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct conv_transpose2d_cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv_transpose2d: no memory for %zu bytes",
+                          sizeof *state);
+    }
+    *out = state;
+    state->shape = (struct cddpi_cuda_conv){.type = plan->model->type,
+                                            .count = plan->count,
+                                            .channels = op->out.channels,
+                                            .height = op->out.height,
+                                            .width = op->out.width,
+                                            .outputs = op->in.channels,
+                                            .kernel = op->layer.kernel,
+                                            .stride = op->layer.stride,
+                                            .padding = op->layer.padding,
+                                            .any_order = plan->model->cuda->any_order};
+    state->pixels = (size_t)plan->count * (size_t)op->out.height * (size_t)op->out.width;
+    cddpi_plan_output(plan, index, op->out.channels);
+    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct conv_transpose2d_cuda_state *state = opaque;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    const float *bias = cddpi_exec_param(exec, 1);
+    void *y = cddpi_exec_output(exec);
+    cddp_status status = kernels->conv_input(device, &state->shape, cddpi_exec_input(exec, 0),
+                                             cddpi_exec_copy(exec, 0), y);
+
+    return status == CDDP_OK && bias != NULL
+               ? kernels->add_bias(device, state->shape.type, y, bias, false, state->pixels,
+                                   (size_t)exec->op->out.channels, y)
+               : status;
+}
+
+static cddp_status filter_gradient(struct cddpi_exec *exec,
+                                   const struct conv_transpose2d_cuda_state *state, const void *dy)
+{
+    const struct cddpi_cuda_conv *shape = &state->shape;
+    float *made = is_plain(exec->op) ? NULL : cddpi_exec_buffer(exec, state->grad);
+    cddp_status status = cddpi_cuda_filter_gradient(exec, shape, cddpi_exec_input(exec, 0), dy,
+                                                    made, cddpi_exec_adds(exec, 0),
+                                                    cddpi_exec_grad(exec, 0));
+
+    if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
+        status = cddpi_exec_kernels(exec)->column_sums(
+            cddpi_exec_device(exec), shape->type, dy, state->pixels, (size_t)shape->channels,
+            cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
+            cddpi_exec_buffer(exec, state->bias_scratch));
+    }
+    return status;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct conv_transpose2d_cuda_state *state = opaque;
+    const void *dy = cddpi_exec_grad_output(exec, 0);
+    void *dx = cddpi_exec_grad_input(exec, 0);
+    cddp_status status = filter_gradient(exec, state, dy);
+
+    if (status == CDDP_OK) {
+        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
+    }
+    if (status != CDDP_OK || dx == NULL) {
+        return status;
+    }
+    return cddpi_exec_kernels(exec)->conv(cddpi_exec_device(exec), &state->shape, dy,
+                                          cddpi_exec_copy(exec, 0), dx);
+}
+
+static enum cddpi_copy copy(const struct cddpi_op *op, int k)
+{
+    if (k == 1) {
+        return CDDPI_COPY_NONE;
+    }
+    return is_plain(op) ? CDDPI_COPY_CAST : CDDPI_COPY_CHANNELS_LAST;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_conv_transpose2d = {
+    .plan = plan_op, .forward = forward, .backward = backward, .copy = copy};

@@ -1,0 +1,263 @@
+/* dropout_op.c - owns dropout: which elements are kept depends on (seed, layer, step, sample,
+ * element) alone, not on the batch, the rank or a thread.
+ *
+ * Each level of that list keys the next one: Philox of (seed, layer) at `step` gives the key of the
+ * step, that one at the sample's id gives the key of the sample, and word e % 4 of that at e / 4
+ * decides about element e, counted in plain C x H x W order (of a sequence: as it lies, T x C). It
+ * is dropped if word < p 2^32. */
+#include "nn/ops/dropout_op.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+struct dropout_state {
+    int kept; /* buffer: one bit an element, each sample's from a byte on */
+    size_t sample_bytes;
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    *out = op->in;
+    return CDDP_OK;
+}
+
+/* What is planned everywhere; in training @p out gets a state of @p bytes, elsewhere NULL. */
+static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
+{
+    *out = NULL;
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    if (!plan->training) {
+        plan->ops[index].flags = CDDPI_FORWARD_VIEW;
+        return CDDP_OK;
+    }
+    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW;
+    *out = cddpi_zalloc(bytes);
+    return *out != NULL ? CDDP_OK
+                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", bytes);
+}
+
+static cddp_status plan_dropout(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    cddp_status status = begin_plan(plan, index, sizeof(struct dropout_state), out);
+    struct dropout_state *state = *out;
+
+    if (status != CDDP_OK || state == NULL) {
+        return status;
+    }
+    state->sample_bytes = (cddpi_shape_elements(&op->in) + 7) / 8;
+    return cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count, CDDPI_IN_BOTH,
+                             &state->kept);
+}
+
+static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t counter)
+{
+    struct cddpi_philox next = *stream;
+    uint32_t words[4];
+
+    cddpi_philox4(stream, counter, words);
+    next.key[0] = words[0];
+    next.key[1] = words[1];
+    return next;
+}
+
+struct cddpi_philox cddpi_dropout_stream(const struct cddpi_model *model, const struct cddpi_op *op,
+                                         uint64_t step)
+{
+    struct cddpi_philox layer = cddpi_philox_stream(model->seed, CDDPI_RANDOM_DROPOUT, op->number);
+
+    return descend(&layer, step);
+}
+
+void cddpi_dropout_sample(const struct cddpi_philox *step, uint64_t sample_id, uint32_t out[4])
+{
+    struct cddpi_philox sample = descend(step, sample_id);
+
+    out[0] = sample.key[0];
+    out[1] = sample.key[1];
+    out[2] = sample.purpose;
+    out[3] = sample.index;
+}
+
+uint32_t cddpi_dropout_threshold(const struct cddpi_op *op)
+{
+    return (uint32_t)(op->layer.probability * 0x1p32);
+}
+
+float cddpi_dropout_scale(const struct cddpi_op *op)
+{
+    return (float)(1 / (1 - op->layer.probability));
+}
+
+static void apply(const struct cddpi_exec *exec, const struct dropout_state *state, const float *in,
+                  float *out)
+{
+    const struct cddpi_shape *in_shape = &exec->op->in;
+    size_t block = (size_t)exec->plan->values[exec->op->output].block;
+    size_t channels = (size_t)in_shape->channels;
+    size_t spatial = (size_t)in_shape->height * (size_t)in_shape->width;
+    size_t stride = cddpi_exec_output_elements(exec) / (size_t)exec->plan->count;
+    const uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
+    float scale = cddpi_dropout_scale(exec->op);
+
+    for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
+        const uint8_t *bits = kept + n * state->sample_bytes;
+
+        if (block == 1 || in_shape->sequence) { /* in the order in which it lies */
+            cddpi_transformer_kernels()->dropout->apply(in + n * stride, bits, scale,
+                                                        out + n * stride, stride);
+        } else {
+            cddpi_nn_dropout(in + n * stride, bits, scale, out + n * stride, channels, spatial,
+                             block);
+        }
+    }
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    struct dropout_state *state = opaque;
+    struct cddpi_philox step = cddpi_dropout_stream(exec->model, exec->op, exec->batch->step);
+    uint32_t threshold = cddpi_dropout_threshold(exec->op);
+    uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
+
+    if (exec->batch->sample_ids == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the ids of the samples");
+    }
+    for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
+        uint32_t sample[4];
+
+        cddpi_dropout_sample(&step, exec->batch->sample_ids[n], sample);
+        cddpi_transformer_kernels()->dropout->draw(
+            sample, threshold, kept + n * state->sample_bytes, cddpi_shape_elements(&exec->op->in));
+    }
+    apply(exec, state, cddpi_exec_input(exec, 0), cddpi_exec_output(exec));
+    return CDDP_OK;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *state)
+{
+    apply(exec, state, cddpi_exec_grad_output(exec, 0), cddpi_exec_preact_grad(exec));
+    return CDDP_OK;
+}
+
+/* On a device: nothing is kept, backward draws the same numbers again. Elements are counted in
+ * plain order, so that images go there and back. */
+struct dropout_cuda_state {
+    int number;   /* among the dropouts of the model */
+    int plain[2]; /* buffers: images in plain order, before and behind */
+    int plain_grad[2];
+    bool images;
+};
+
+static int count_before(const struct cddpi_plan *plan, int index)
+{
+    int count = 0;
+
+    for (int i = 0; i < index; i++) {
+        count += cddpi_plan_op_of(plan, i)->ops == &cddpi_op_dropout ? 1 : 0;
+    }
+    return count;
+}
+
+static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index,
+                                    struct dropout_cuda_state *state)
+{
+    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * cddp_type_bytes(plan->model->type);
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && i < 2; i++) {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]);
+        if (status == CDDP_OK) {
+            status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD,
+                                       &state->plain_grad[i]);
+        }
+    }
+    return status;
+}
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    cddp_status status = begin_plan(plan, index, sizeof(struct dropout_cuda_state), out);
+    struct dropout_cuda_state *state = *out;
+
+    if (status != CDDP_OK || state == NULL) {
+        return status;
+    }
+    state->number = count_before(plan, index);
+    state->images = !op->in.sequence && cddpi_plan_input(plan, index, 0)->block > 1 &&
+                    op->in.height * op->in.width > 1;
+    return state->images ? plan_cuda_images(plan, index, state) : CDDP_OK;
+}
+
+static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct dropout_cuda_state *state,
+                             const void *in, void *out)
+{
+    size_t samples = (size_t)exec->plan->count;
+
+    return cddpi_exec_kernels(exec)->dropout(
+        cddpi_exec_device(exec), cddpi_exec_type(exec),
+        exec->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(exec->op),
+        cddpi_dropout_scale(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
+}
+
+static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropout_cuda_state *state,
+                              const int *plain, const void *in, void *out)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    cddp_type type = cddpi_exec_type(exec);
+    size_t samples = (size_t)exec->plan->count;
+    size_t channels = (size_t)exec->op->in.channels;
+    size_t area = (size_t)exec->op->in.height * (size_t)exec->op->in.width;
+    cddp_status status;
+
+    if (exec->batch->draws == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the batch's draws");
+    }
+    if (!state->images) {
+        return draw_cuda(exec, state, in, out);
+    }
+    status = kernels->transpose(device, type, in, samples, area, channels,
+                                cddpi_exec_buffer(exec, plain[0]));
+    if (status == CDDP_OK) {
+        status = draw_cuda(exec, state, cddpi_exec_buffer(exec, plain[0]),
+                           cddpi_exec_buffer(exec, plain[1]));
+    }
+    return status == CDDP_OK ? kernels->transpose(device, type, cddpi_exec_buffer(exec, plain[1]),
+                                                  samples, channels, area, out)
+                             : status;
+}
+
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
+{
+    const struct dropout_cuda_state *state = opaque;
+
+    return apply_cuda(exec, state, state->plain, cddpi_exec_input(exec, 0),
+                      cddpi_exec_output(exec));
+}
+
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+{
+    const struct dropout_cuda_state *state = opaque;
+
+    return apply_cuda(exec, state, state->plain_grad, cddpi_exec_grad_output(exec, 0),
+                      cddpi_exec_preact_grad(exec));
+}
+
+const struct cddpi_op_kernels cddpi_cuda_dropout = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_dropout, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_dropout = {
+    .name = "dropout",
+    .shape = shape,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_dropout}};

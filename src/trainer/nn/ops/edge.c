@@ -1,0 +1,197 @@
+/* edge.c - owns the ops at the ends of a part of a model: receive takes a value from the caller's
+ * memory and leaves its gradient there, send does the opposite. There values are plain float32:
+ * N x C x H x W, or rows of features. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/cpu_layout.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/graph/graph_part.h"
+#include "nn/model_state.h"
+
+#include <string.h>
+
+/* Of the edge at whose end the running op is. */
+struct edge_place {
+    struct cddpi_nn_layout layout; /* of the value inside */
+    bool image;
+    float *data, *grad; /* the caller's; NULL: nothing is bound */
+};
+
+static int value_of(const struct cddpi_op *op)
+{
+    return op->ops == &cddpi_op_receive ? op->output : op->inputs[0];
+}
+
+static struct edge_place place_of(const struct cddpi_exec *exec)
+{
+    bool receives = exec->op->ops == &cddpi_op_receive;
+    const struct cddpi_edges *edges = cddpi_part_edges(exec->model->part,
+                                                       receives ? CDDPI_EDGE_IN : CDDPI_EDGE_OUT);
+    int value = value_of(exec->op);
+    const struct cddpi_shape *shape = &exec->model->graph.values[value].shape;
+    size_t k = 0;
+
+    while (edges->values[k] != value) {
+        k++;
+    }
+    return (struct edge_place){.layout = {(size_t)exec->plan->count, (size_t)shape->channels,
+                                          (size_t)shape->height * (size_t)shape->width,
+                                          (size_t)exec->plan->values[value].block},
+                               .image = !shape->sequence && !shape->flat,
+                               .data = edges->data[k],
+                               .grad = edges->grads[k]};
+}
+
+static cddp_status check(const struct cddpi_exec *exec, const float *memory, const char *what)
+{
+    return memory != NULL ? CDDP_OK
+                          : cddpi_fail(CDDP_ERR_STATE,
+                                       "nothing is bound as the %s at the end of a "
+                                       "part of the model, of layer \"%s\"",
+                                       what, exec->op->layer.name);
+}
+
+/* Between the model's own layout and the caller's plain memory. */
+static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
+                                const void *inside, float *plain)
+{
+    if (place->image) {
+        cddpi_nn_to_plain(inside, &place->layout, plain);
+    } else {
+        memcpy(plain, inside,
+               place->layout.samples * place->layout.channels * place->layout.spatial *
+                   sizeof *plain);
+    }
+    (void)exec;
+    return CDDP_OK;
+}
+
+static cddp_status from_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
+                                  const float *plain, void *inside)
+{
+    if (place->image) {
+        cddpi_nn_from_plain(plain, &place->layout, inside);
+    } else {
+        memcpy(inside, plain,
+               place->layout.samples * place->layout.channels * place->layout.spatial *
+                   sizeof *plain);
+    }
+    (void)exec;
+    return CDDP_OK;
+}
+
+static cddp_status to_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
+                                 const void *inside, float *plain)
+{
+    const struct cddpi_nn_layout *layout = &place->layout;
+
+    if (place->image && layout->block > 1) {
+        return cddpi_exec_kernels(exec)->from_channels_last(
+            cddpi_exec_device(exec), cddpi_exec_type(exec), inside, layout->samples,
+            layout->channels, layout->spatial, false, plain);
+    }
+    return cddpi_exec_kernels(exec)->cast(cddpi_exec_device(exec), cddpi_exec_type(exec), inside,
+                                          CDDP_F32, plain,
+                                          layout->samples * layout->channels * layout->spatial);
+}
+
+static cddp_status from_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
+                                   const float *plain, void *inside)
+{
+    const struct cddpi_nn_layout *layout = &place->layout;
+
+    if (place->image && layout->block > 1) {
+        return cddpi_exec_kernels(exec)->to_channels_last(
+            cddpi_exec_device(exec), cddpi_exec_type(exec), plain, layout->samples,
+            layout->channels, layout->spatial, inside);
+    }
+    return cddpi_exec_kernels(exec)->cast(cddpi_exec_device(exec), CDDP_F32, plain,
+                                          cddpi_exec_type(exec), inside,
+                                          layout->samples * layout->channels * layout->spatial);
+}
+
+typedef cddp_status (*to_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
+                                   const void *inside, float *plain);
+typedef cddp_status (*from_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
+                                     const float *plain, void *inside);
+
+static to_plain_fn to_plain(const struct cddpi_exec *exec)
+{
+    return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? to_plain_cpu : to_plain_cuda;
+}
+
+static from_plain_fn from_plain(const struct cddpi_exec *exec)
+{
+    return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? from_plain_cpu : from_plain_cuda;
+}
+
+/* In the layout that the value has in the whole model, so that what reads it computes alike. */
+static cddp_status plan_receive(struct cddpi_plan *plan, int index, void **state)
+{
+    (void)state;
+    cddpi_plan_output(plan, index, cddpi_part_block(plan, cddpi_plan_op_of(plan, index)->output));
+    return CDDP_OK;
+}
+
+static cddp_status receive(struct cddpi_exec *exec, void *state)
+{
+    struct edge_place place = place_of(exec);
+    cddp_status status = check(exec, place.data, "value");
+
+    (void)state;
+    return status == CDDP_OK ? from_plain(exec)(exec, &place, place.data, cddpi_exec_output(exec))
+                             : status;
+}
+
+static cddp_status return_grad(struct cddpi_exec *exec, void *state)
+{
+    struct edge_place place = place_of(exec);
+    cddp_status status = check(exec, place.grad, "gradient");
+
+    (void)state;
+    return status == CDDP_OK
+               ? to_plain(exec)(exec, &place, cddpi_exec_grad_output(exec, 0), place.grad)
+               : status;
+}
+
+static cddp_status plan_send(struct cddpi_plan *plan, int index, void **state)
+{
+    (void)plan;
+    (void)index;
+    (void)state;
+    return CDDP_OK;
+}
+
+static cddp_status send(struct cddpi_exec *exec, void *state)
+{
+    struct edge_place place = place_of(exec);
+    cddp_status status = check(exec, place.data, "value");
+
+    (void)state;
+    return status == CDDP_OK ? to_plain(exec)(exec, &place, cddpi_exec_input(exec, 0), place.data)
+                             : status;
+}
+
+static cddp_status take_grad(struct cddpi_exec *exec, void *state)
+{
+    struct edge_place place = place_of(exec);
+    void *grad = cddpi_exec_grad_input(exec, 0);
+    cddp_status status = CDDP_OK;
+
+    (void)state;
+    if (grad != NULL) {
+        status = check(exec, place.grad, "gradient");
+    }
+    return status == CDDP_OK && grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad)
+                                             : status;
+}
+
+static const struct cddpi_op_kernels receiver = {
+    .plan = plan_receive, .forward = receive, .backward = return_grad};
+static const struct cddpi_op_kernels sender = {
+    .plan = plan_send, .forward = send, .backward = take_grad};
+
+const struct cddpi_op_ops cddpi_op_receive = {
+    .name = "receive", .on = {[CDDPI_DEVICE_CPU] = &receiver, [CDDPI_DEVICE_CUDA] = &receiver}};
+const struct cddpi_op_ops cddpi_op_send = {
+    .name = "send", .on = {[CDDPI_DEVICE_CPU] = &sender, [CDDPI_DEVICE_CUDA] = &sender}};

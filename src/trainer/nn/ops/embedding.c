@@ -1,0 +1,212 @@
+/* embedding.c - owns the step from tokens to rows of features: the row of each token, plus that of
+ * its position where there are positions. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/cpu_tokens.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+#include <string.h>
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    if (op->inputs[0] != CDDPI_VALUE_INPUT) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "embedding takes the data's tokens, not the output of "
+                                           "a layer: its input should be \"input\"");
+    }
+    if (!op->in.sequence) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "embedding takes tokens, but the data are %d x %d x %d",
+                          op->in.channels, op->in.height, op->in.width);
+    }
+    *out = (struct cddpi_shape){
+        .channels = op->layer.units, .height = op->in.height, .width = 1, .sequence = true};
+    return CDDP_OK;
+}
+
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    double deviation = op->layer.deviation > 0 ? op->layer.deviation : 1;
+    struct cddpi_param_info info = {CDDPI_INIT_NORMAL, deviation, true};
+    cddp_status status = cddpi_model_add_param(model, op, 0, "weight", 2,
+                                               (int64_t[]){model->classes, op->out.channels}, info);
+
+    if (status == CDDP_OK && op->layer.positions != NULL) {
+        status = cddpi_model_add_param_of(model, op, 1, op->layer.positions, "weight", 2,
+                                          (int64_t[]){op->out.height, op->out.channels}, info);
+    }
+    return status;
+}
+
+struct embedding_state {
+    int order; /* buffer: the rows of a batch, by token */
+};
+
+static size_t rows_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (size_t)plan->count * (size_t)op->out.height;
+}
+
+static size_t vocab_of(const struct cddpi_model *model, const struct cddpi_op *op)
+{
+    return cddpi_tensor_elements(&model->params.items[op->params[0]]) / (size_t)op->out.channels;
+}
+
+static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t elements = rows_of(plan, op) + vocab_of(plan->model, op) + 1;
+    struct embedding_state *state;
+
+    cddpi_plan_output(plan, index, op->out.channels);
+    plan->ops[index].flags = CDDPI_WEIGHTS_GRAD;
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    state = cddpi_zalloc(sizeof *state);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    return cddpi_plan_buffer(plan, index, elements * sizeof(uint32_t), CDDPI_IN_WEIGHTS,
+                             &state->order);
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *state)
+{
+    size_t rows = (size_t)exec->plan->count * (size_t)exec->op->out.height;
+    size_t columns = (size_t)exec->op->out.channels;
+    const float *table = cddpi_exec_param(exec, 0);
+    const float *positions = cddpi_exec_param(exec, 1);
+    float *out = cddpi_exec_output(exec);
+
+    (void)state;
+    for (size_t r = 0; r < rows; r++, out += columns) {
+        const float *row = table + (size_t)exec->batch->tokens[r] * columns;
+
+        if (positions != NULL) {
+            cddpi_nn_add(row, positions + r % (size_t)exec->op->out.height * columns, out, columns);
+        } else {
+            memcpy(out, row, columns * sizeof *out);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Where backward adds up the gradient of parameter @p k: zero, unless something is there. */
+static float *sums(struct cddpi_exec *exec, int k)
+{
+    float *grad = cddpi_exec_grad(exec, k);
+
+    if (grad != NULL && !cddpi_exec_adds(exec, k)) {
+        const cddp_param *param = &exec->model->params.items[exec->op->params[k]];
+
+        memset(grad, 0, cddpi_tensor_elements(param) * sizeof *grad);
+    }
+    return grad;
+}
+
+static cddp_status weights(struct cddpi_exec *exec, void *opaque)
+{
+    const struct embedding_state *state = opaque;
+    size_t rows = rows_of(exec->plan, exec->op);
+    size_t columns = (size_t)exec->op->out.channels;
+    const float *grad = cddpi_exec_grad_output(exec, 0);
+    float *positions = sums(exec, 1);
+    float *table;
+    cddp_status status;
+
+    if (positions != NULL) { /* a sample is a row of all positions */
+        cddpi_nn_add_column_sums(grad, positions, (size_t)exec->plan->count,
+                                 (size_t)exec->op->out.height * columns);
+    }
+    status = cddpi_exec_ready(exec, 1);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    table = sums(exec, 0);
+    cddpi_nn_add_rows(grad, exec->batch->tokens, rows, vocab_of(exec->model, exec->op), columns,
+                      cddpi_exec_buffer(exec, state->order), table);
+    return cddpi_exec_ready(exec, 0);
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *state)
+{
+    return cddpi_exec_defers(exec) ? CDDP_OK : weights(exec, state);
+}
+
+struct embedding_cuda_state {
+    int scratch; /* buffer */
+};
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct embedding_cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    cddpi_plan_output(plan, index, op->out.channels);
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    return cddpi_plan_buffer(plan, index,
+                             plan->model->cuda->kernels->embedding_scratch(
+                                 cddpi_plan_rows(plan, op), (size_t)plan->model->classes),
+                             CDDPI_IN_BACKWARD, &state->scratch);
+}
+
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
+{
+    (void)state;
+    return cddpi_exec_kernels(exec)->embedding(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), exec->batch->tokens,
+        cddpi_exec_copy(exec, 0), cddpi_exec_copy(exec, 1), cddpi_plan_rows(exec->plan, exec->op),
+        (size_t)exec->op->out.height, (size_t)exec->op->out.channels, cddpi_exec_output(exec));
+}
+
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+{
+    const struct embedding_cuda_state *state = opaque;
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    size_t columns = (size_t)exec->op->out.channels;
+    size_t vocab = (size_t)exec->model->classes;
+    float *positions = cddpi_exec_grad(exec, 1);
+    cddp_status status = CDDP_OK;
+
+    if (!cddpi_exec_adds(exec, 0)) {
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_exec_grad(exec, 0),
+                                    vocab * columns * sizeof(float));
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_exec_kernels(exec)->embedding_grad(
+            device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
+            cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
+            positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
+            cddpi_exec_buffer(exec, state->scratch));
+    }
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+}
+
+static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)
+{
+    (void)op;
+    (void)k;
+    return CDDPI_COPY_CAST;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_embedding = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda, .copy = copy_cuda};
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_embedding, .forward = forward, .backward = backward, .weights = weights};
+
+const struct cddpi_op_ops cddpi_op_embedding = {
+    .name = "embedding",
+    .shape = shape,
+    .declare = declare,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_embedding}};

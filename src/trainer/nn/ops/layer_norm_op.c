@@ -1,0 +1,200 @@
+/* layer_norm_op.c - owns layer normalisation: each row of features to mean 0 and variance 1, then
+ * scale and shift. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+#include <string.h>
+
+struct layer_norm_state {
+    int moments; /* buffer: the means of all rows, then what they are multiplied by */
+    int scratch; /* buffer; training only */
+};
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    if (!op->in.flat && !op->in.sequence) {
+        return cddpi_fail(
+            CDDP_ERR_CONFIG,
+            "layer_norm takes flat inputs or sequences, but its input is %d x %d x %d "
+            "(channels x height x width)",
+            op->in.channels, op->in.height, op->in.width);
+    }
+    *out = op->in;
+    return CDDP_OK;
+}
+
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    int64_t dims[] = {op->in.channels};
+    cddp_status status = cddpi_model_add_param(model, op, 0, "weight", 1, dims,
+                                               (struct cddpi_param_info){CDDPI_INIT_ONE, 0, false});
+
+    return status != CDDP_OK
+               ? status
+               : cddpi_model_add_param(model, op, 1, "bias", 1, dims,
+                                       (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false});
+}
+
+static size_t rows_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (size_t)plan->count * cddpi_shape_rows(&op->in);
+}
+
+static cddp_status plan_layer_norm(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct layer_norm_state *state;
+    cddp_status status;
+
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE;
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    state = cddpi_zalloc(sizeof *state);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "layer_norm: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    status = cddpi_plan_buffer(plan, index, 2 * rows_of(plan, op) * sizeof(float), CDDPI_IN_BOTH,
+                               &state->moments);
+    return status != CDDP_OK ? status
+                             : cddpi_plan_buffer(plan, index,
+                                                 CDDPI_LAYER_NORM_SCRATCH((size_t)op->in.channels) *
+                                                     sizeof(double),
+                                                 CDDPI_IN_BACKWARD, &state->scratch);
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    struct layer_norm_state *state = opaque;
+    size_t rows = rows_of(exec->plan, exec->op);
+    float *mean = state != NULL ? cddpi_exec_buffer(exec, state->moments) : NULL;
+
+    cddpi_transformer_kernels()->layer_norm->forward(
+        cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1),
+        (float)exec->op->layer.epsilon, rows, (size_t)exec->op->in.channels,
+        cddpi_exec_output(exec), mean, mean != NULL ? mean + rows : NULL);
+    return CDDP_OK;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    struct layer_norm_state *state = opaque;
+    size_t rows = rows_of(exec->plan, exec->op);
+    size_t columns = (size_t)exec->op->in.channels;
+    const float *mean = cddpi_exec_buffer(exec, state->moments);
+    cddp_status status;
+
+    for (int k = 0; k < 2 && !exec->accumulate; k++) {
+        memset(cddpi_exec_grad(exec, k), 0, columns * sizeof(float));
+    }
+    cddpi_transformer_kernels()->layer_norm->backward(
+        cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean,
+        mean + rows, rows, columns, cddpi_exec_grad_input(exec, 0), cddpi_exec_grad(exec, 0),
+        cddpi_exec_grad(exec, 1), cddpi_exec_buffer(exec, state->scratch));
+    status = cddpi_exec_ready(exec, 1);
+    return status != CDDP_OK ? status : cddpi_exec_ready(exec, 0);
+}
+
+struct layer_norm_cuda_state {
+    int moments, scratch, unwanted; /* buffers; the last where nobody wants the gradient */
+};
+
+static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index,
+                                      struct layer_norm_cuda_state *state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t rows = rows_of(plan, op);
+    size_t columns = (size_t)op->in.channels;
+    cddp_status status = cddpi_plan_buffer(plan, index, 2 * rows * sizeof(float), CDDPI_IN_BOTH,
+                                           &state->moments);
+
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index,
+                                   plan->model->cuda->kernels->layer_norm_scratch(rows, columns),
+                                   CDDPI_IN_BACKWARD, &state->scratch);
+    }
+    if (status == CDDP_OK && !cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_plan_buffer(plan, index, rows * columns * cddp_type_bytes(plan->model->type),
+                                   CDDPI_IN_BACKWARD, &state->unwanted);
+    }
+    return status;
+}
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    struct layer_norm_cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "layer_norm: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_ADDS_OTHER;
+    return plan->training ? plan_cuda_training(plan, index, state) : CDDP_OK;
+}
+
+/* Where the add before it was left to this op, the input is made here: the sum of its inputs. */
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
+{
+    const struct layer_norm_cuda_state *state = opaque;
+    size_t rows = rows_of(exec->plan, exec->op);
+    float *mean = exec->plan->training ? cddpi_exec_buffer(exec, state->moments) : NULL;
+    const void *x = cddpi_exec_input(exec, 0);
+    const void *residual = NULL;
+    void *sum = NULL;
+
+    if (exec->index > 0 && cddpi_exec_is_deferred(exec, exec->index - 1)) {
+        struct cddpi_exec before = *exec;
+
+        before.index = exec->index - 1;
+        before.op = exec->op - 1;
+        x = cddpi_exec_input(&before, 0);
+        residual = cddpi_exec_input(&before, 1);
+        sum = cddpi_exec_output(&before);
+    }
+    return cddpi_exec_kernels(exec)->layer_norm(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), x, residual, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), (float)exec->op->layer.epsilon, rows,
+        (size_t)exec->op->in.channels, sum, cddpi_exec_output(exec), mean,
+        mean != NULL ? mean + rows : NULL);
+}
+
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+{
+    const struct layer_norm_cuda_state *state = opaque;
+    size_t rows = rows_of(exec->plan, exec->op);
+    int other = exec->plan->ops[exec->index].other;
+    const float *mean = cddpi_exec_buffer(exec, state->moments);
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
+    cddp_status status;
+
+    if (grad_input == NULL) {
+        grad_input = cddpi_exec_buffer(exec, state->unwanted);
+    }
+    status = cddpi_exec_kernels(exec)->layer_norm_grad(
+        cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0),
+        cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean, mean + rows, rows,
+        (size_t)exec->op->in.channels, other >= 0 ? cddpi_exec_buffer(exec, other) : NULL,
+        cddpi_exec_adds(exec, 0), grad_input, cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1),
+        cddpi_exec_buffer(exec, state->scratch));
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_layer_norm = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_layer_norm, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_layer_norm = {
+    .name = "layer_norm",
+    .shape = shape,
+    .declare = declare,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_layer_norm}};

@@ -1,0 +1,26 @@
+/* linear_bf16.h - the three products of a linear layer with bf16 factors; results and sums are
+ * float32. */
+#ifndef CDDPI_NN_OPS_LINEAR_BF16_H
+#define CDDPI_NN_OPS_LINEAR_BF16_H
+
+#include "nn/plan/model_plan.h"
+
+struct cddpi_linear_bf16;
+
+/** Plan the products of op @p index. Its bias and relu are done, too.
+ *  @param out  Released by cddpi_linear_bf16_unplan(), also when this fails. */
+CDDP_CHECKED cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out);
+void cddpi_linear_bf16_unplan(void *state); /* accepts NULL */
+/** Whether forward keeps all that backward reads of the input. */
+bool cddpi_linear_bf16_keeps_input(const void *state);
+
+CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_exec *exec, void *state);
+/** Take the output's gradient, for the two that follow. @p sums: the bias's, to which the columns'
+ *  are added; NULL: not wanted. */
+void cddpi_linear_bf16_grad(const struct cddpi_exec *exec, void *state, const float *grad,
+                            float *sums);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_exec *exec, void *state);
+CDDP_CHECKED cddp_status cddpi_linear_bf16_input(const struct cddpi_exec *exec, void *state,
+                                                 float *out);
+
+#endif

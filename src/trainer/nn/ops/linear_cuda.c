@@ -1,0 +1,219 @@
+/* linear_cuda.c - owns a linear layer on a device: products with the bias, and with the relu or
+ * gelu behind it, in the same pass.
+ *
+ * The logits of a vocabulary, whose number of tokens need not be a multiple of anything, are made
+ * in 16 bits for that number rounded up to a multiple of 128 (few tokens: of 8): products along odd
+ * rows are slow. The weights of the added tokens are 0, so their logits are 0, too, and nothing
+ * reads them; their gradients are left out.
+ *
+ * Of a gelu, forward keeps what went into it. Its derivative is taken where the gradient of its
+ * output is made: by the product of the linear layer that alone reads it, else in backward of this
+ * one. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+struct linear_cuda_state {
+    struct cddpi_cuda_linear shape;
+    int aux;     /* buffer: what went into the gelu; training only */
+    int scratch; /* buffer: for a bias that is summed apart; -1: it is not */
+    int grad;    /* buffer: for the weight's gradient with more outputs; -1: there are none */
+};
+
+static bool derived_by_reader(const struct cddpi_graph *graph, const struct cddpi_op *op)
+{
+    const struct cddpi_op *reader = cddpi_sole_reader(graph, op->output);
+
+    return op->gelu && reader != NULL && reader->ops == &cddpi_op_linear;
+}
+
+size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op)
+{
+    const struct cddpi_op *reader = cddpi_sole_reader(&model->graph, op->output);
+    size_t outputs = (size_t)op->out.channels;
+    size_t multiple = outputs >= 1024 ? 128 : 8;
+
+    if (model->type == CDDP_F32 || !model->tokens_in || op->params[1] >= 0 || op->relu ||
+        op->gelu || reader == NULL || reader->ops != &cddpi_op_loss ||
+        model->loss != CDDPI_LOSS_CROSS_ENTROPY) {
+        return outputs;
+    }
+    return (outputs + multiple - 1) / multiple * multiple;
+}
+
+const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec)
+{
+    const struct cddpi_graph *graph = &exec->model->graph;
+    int producer = graph->values[exec->op->inputs[0]].producer;
+
+    if (producer < 0 || graph->ops[producer].ops != &cddpi_op_linear ||
+        !derived_by_reader(graph, &graph->ops[producer])) {
+        return NULL;
+    }
+    return cddpi_exec_buffer(
+        exec, ((const struct linear_cuda_state *)exec->plan->ops[producer].state)->aux);
+}
+
+static cddp_status plan_training(struct cddpi_plan *plan, int index,
+                                 struct linear_cuda_state *state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    unsigned *flags = &plan->ops[index].flags;
+    cddp_status status = CDDP_OK;
+
+    if (op->relu) {
+        *flags |= CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD;
+    }
+    if (op->gelu) {
+        *flags |= derived_by_reader(&plan->model->graph, op) ? 0u : CDDPI_MAKES_PREACT_GRAD;
+        status = cddpi_plan_buffer(plan, index,
+                                   state->shape.rows * state->shape.outputs *
+                                       cddp_type_bytes(state->shape.type),
+                                   CDDPI_IN_BOTH, &state->aux);
+    }
+    if (status == CDDP_OK && op->layer.tied != NULL && op->params[1] >= 0) {
+        status = cddpi_plan_buffer(
+            plan, index,
+            plan->model->cuda->kernels->sums_scratch(state->shape.rows, state->shape.outputs),
+            CDDPI_IN_BACKWARD, &state->scratch);
+    }
+    if (status == CDDP_OK && state->shape.outputs != (size_t)op->out.channels) {
+        status = cddpi_plan_buffer(plan, index,
+                                   state->shape.outputs * state->shape.inputs * sizeof(float),
+                                   CDDPI_IN_BACKWARD, &state->grad);
+    }
+    return status;
+}
+
+static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct linear_cuda_state *state = cddpi_zalloc(sizeof *state);
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->scratch = state->grad = -1;
+    state->shape = (struct cddpi_cuda_linear){.type = plan->model->type,
+                                              .rows = cddpi_plan_rows(plan, op),
+                                              .inputs = (size_t)op->in.channels,
+                                              .outputs = cddpi_linear_outputs(plan->model, op),
+                                              .epilogue = op->relu   ? CDDPI_EPILOGUE_RELU
+                                                          : op->gelu ? CDDPI_EPILOGUE_GELU
+                                                                     : CDDPI_EPILOGUE_NONE,
+                                              .any_order = plan->model->cuda->any_order};
+    cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
+    if (state->shape.outputs != (size_t)op->out.channels) {
+        plan->values[op->output].stride = state->shape.outputs;
+        plan->values[op->output].elements = state->shape.rows * state->shape.outputs;
+    }
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT;
+    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct linear_cuda_state *state = opaque;
+    bool keeps = exec->op->gelu && exec->plan->training;
+
+    return cddpi_exec_kernels(exec)->linear(cddpi_exec_device(exec), &state->shape,
+                                            cddpi_exec_input(exec, 0), cddpi_exec_copy(exec, 0),
+                                            cddpi_exec_copy(exec, 1), cddpi_exec_output(exec),
+                                            keeps ? cddpi_exec_buffer(exec, state->aux) : NULL);
+}
+
+/* The gradient in front of the relu or gelu. */
+static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cuda_state *state,
+                          const void **out)
+{
+    cddp_status status;
+
+    if (!exec->op->gelu || derived_by_reader(&exec->model->graph, exec->op)) {
+        return cddpi_cuda_mask_relu(exec, out);
+    }
+    status = cddpi_exec_kernels(exec)->gelu_grad(
+        cddpi_exec_device(exec), state->shape.type, false, cddpi_exec_grad_output(exec, 0),
+        cddpi_exec_buffer(exec, state->aux), cddpi_exec_output_elements(exec),
+        cddpi_exec_preact_grad(exec));
+    *out = cddpi_exec_preact_grad(exec);
+    return status;
+}
+
+/* Made with more outputs than there are, which are then left out. */
+static cddp_status padded_gradient(const struct cddpi_exec *exec,
+                                   const struct linear_cuda_state *state, const void *grad)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    size_t count = (size_t)exec->op->out.channels * state->shape.inputs;
+    float *made = cddpi_exec_buffer(exec, state->grad);
+    float *wanted = cddpi_exec_grad(exec, 0);
+    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
+                                                cddpi_exec_input(exec, 0), false, made, NULL);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_exec_adds(exec, 0)
+               ? kernels->add(device, CDDP_F32, wanted, made, false, count, wanted)
+               : device->ops->copy(device, CDDPI_STREAM_COMPUTE, wanted, made,
+                                   count * sizeof *wanted);
+}
+
+/* The bias is summed along, unless just one of the two gradients is there already. */
+static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_cuda_state *state,
+                                   const void *grad)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    bool adds = cddpi_exec_adds(exec, 0);
+    float *bias = cddpi_exec_grad(exec, 1);
+    bool apart = bias != NULL && cddpi_exec_adds(exec, 1) != adds;
+    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
+                                                cddpi_exec_input(exec, 0), adds,
+                                                cddpi_exec_grad(exec, 0), apart ? NULL : bias);
+
+    if (status == CDDP_OK && apart) {
+        status = kernels->column_sums(device, state->shape.type, grad, state->shape.rows,
+                                      state->shape.outputs, cddpi_exec_adds(exec, 1), bias,
+                                      cddpi_exec_buffer(exec, state->scratch));
+    }
+    return status;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct linear_cuda_state *state = opaque;
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
+    const void *grad = NULL;
+    cddp_status status = derive(exec, state, &grad);
+
+    if (status == CDDP_OK) {
+        status = state->grad >= 0 ? padded_gradient(exec, state, grad)
+                                  : weight_gradient(exec, state, grad);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
+    }
+    if (status != CDDP_OK || grad_input == NULL) {
+        return status;
+    }
+    return cddpi_exec_kernels(exec)->linear_input(cddpi_exec_device(exec), &state->shape, grad,
+                                                  cddpi_exec_copy(exec, 0),
+                                                  cddpi_linear_gelu_aux(exec), grad_input);
+}
+
+static enum cddpi_copy copy(const struct cddpi_op *op, int k)
+{
+    (void)op;
+    (void)k;
+    return CDDPI_COPY_CAST;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_linear = {.fuses_gelu = true,
+                                                   .plan = plan_linear,
+                                                   .forward = forward,
+                                                   .backward = backward,
+                                                   .copy = copy};

@@ -1,0 +1,290 @@
+/* linear_op.c - owns y = W x + b of flat inputs or of each row of a sequence, with the relu behind
+ * it in the same pass. Tied to an embedding, W is that one's table. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/elementwise.h"
+#include "nn/cpu/matmul.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+#include "nn/ops/linear_bf16.h"
+#include "nn/ops/linear_grad.h"
+
+#include <math.h>
+#include <string.h>
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    if (!op->in.flat && !op->in.sequence) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "linear takes flat inputs, but its input is %d x %d x %d: put a flatten "
+                          "layer (or global_avg_pool) before it",
+                          op->in.channels, op->in.height, op->in.width);
+    }
+    *out = op->in;
+    out->channels = op->layer.units;
+    return CDDP_OK;
+}
+
+static size_t rows_of(const struct cddpi_exec *exec)
+{
+    return (size_t)exec->plan->count * cddpi_shape_rows(&exec->op->in);
+}
+
+static cddp_status tie(const struct cddpi_model *model, struct cddpi_op *op)
+{
+    for (const struct cddpi_op *other = model->graph.ops; other < op; other++) {
+        const struct cddpi_shape *features = &other->out;
+
+        if (other->ops != &cddpi_op_embedding || strcmp(other->layer.name, op->layer.tied) != 0) {
+            continue;
+        }
+        if (op->out.channels != model->classes || op->in.channels != features->channels) {
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "its weight would be %d x %d, but the table of \"%s\", to which it "
+                              "is tied, is %d x %d",
+                              op->out.channels, op->in.channels, op->layer.tied, model->classes,
+                              features->channels);
+        }
+        op->params[0] = other->params[0];
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_CONFIG,
+                      "no embedding before it is called \"%s\", to which it is "
+                      "tied",
+                      op->layer.tied);
+}
+
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    int64_t dims[] = {op->out.channels, op->in.channels};
+    double bound = 1 / sqrt((double)op->in.channels);
+    struct cddpi_param_info weight = {CDDPI_INIT_UNIFORM, bound, true};
+    struct cddpi_param_info bias = {CDDPI_INIT_UNIFORM, bound, false};
+    cddp_status status;
+
+    if (op->layer.deviation > 0) {
+        weight = (struct cddpi_param_info){CDDPI_INIT_NORMAL, op->layer.deviation, true};
+        bias = (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false};
+    }
+    status = op->layer.tied != NULL
+                 ? tie(model, op)
+                 : cddpi_model_add_param(model, op, 0, "weight", 2, dims, weight);
+    if (status == CDDP_OK && !op->layer.no_bias) {
+        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims, bias);
+    }
+    return status;
+}
+
+static double work(const struct cddpi_op *op)
+{
+    return (double)cddpi_shape_rows(&op->in) * (double)op->in.channels * (double)op->out.channels;
+}
+
+struct linear_state {
+    void *bf16; /* all products, planned ahead; NULL: the following */
+    struct cddpi_planned_matmul forward, weights, input;
+    void *grad; /* in place of weights; NULL: not */
+};
+
+static void unplan(void *opaque)
+{
+    struct linear_state *state = opaque;
+
+    if (state != NULL) {
+        cddpi_linear_bf16_unplan(state->bf16);
+        cddpi_linear_grad_unplan(state->grad);
+        cddpi_free(state);
+    }
+}
+
+static cddp_status plan_matmuls(struct cddpi_plan *plan, int index, struct linear_state *state)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
+    size_t outputs = (size_t)op->out.channels;
+    size_t inputs = (size_t)op->in.channels;
+    cddp_status status = cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD,
+                                           &state->forward);
+
+    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
+                                   &state->input);
+    }
+    if (status == CDDP_OK && plan->training) {
+        status = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS,
+                                   &state->weights);
+    }
+    if (status == CDDP_OK && !state->weights.amx) {
+        status = cddpi_linear_grad_plan(plan, index, &state->grad);
+    }
+    return status;
+}
+
+static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct linear_state *state = cddpi_zalloc(sizeof *state);
+    bool keeps_input;
+    cddp_status status;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    status = plan->model->precision == CDDPI_PRECISION_BF16
+                 ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
+                 : plan_matmuls(plan, index, state);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    keeps_input = state->bf16 != NULL && cddpi_linear_bf16_keeps_input(state->bf16);
+    cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
+    plan->ops[index].flags =
+        (keeps_input ? 0u : CDDPI_WEIGHTS_INPUT) | (state->bf16 != NULL ? 0u : CDDPI_WEIGHTS_GRAD) |
+        (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0u);
+    return CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct linear_state *state = opaque;
+    size_t rows = rows_of(exec);
+    size_t columns = (size_t)exec->op->out.channels;
+    size_t inputs = (size_t)exec->op->in.channels;
+
+    if (state->bf16 != NULL) {
+        return cddpi_linear_bf16_forward(exec, state->bf16);
+    }
+    return cddpi_matmul_run(exec, &state->forward,
+                            &(struct cddpi_nn_matmul){.m = rows,
+                                                      .n = columns,
+                                                      .k = inputs,
+                                                      .transpose_b = true,
+                                                      .alpha = 1,
+                                                      .a = cddpi_exec_input(exec, 0),
+                                                      .lda = inputs,
+                                                      .b = cddpi_exec_param(exec, 0),
+                                                      .ldb = inputs,
+                                                      .c = cddpi_exec_output(exec),
+                                                      .ldc = columns,
+                                                      .relu = exec->op->relu,
+                                                      .bias = cddpi_exec_param(exec, 1)});
+}
+
+/* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
+ * the output, or where that is converted to bf16. */
+static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_state *state,
+                                 size_t rows, size_t columns)
+{
+    float *bias_grad = cddpi_exec_grad(exec, 1);
+    const float *grad;
+
+    if (bias_grad != NULL && !cddpi_exec_adds(exec, 1)) {
+        memset(bias_grad, 0, columns * sizeof *bias_grad);
+    }
+    if (exec->op->relu && bias_grad != NULL && cddpi_exec_grad_output(exec, 1) == NULL) {
+        grad = cddpi_exec_preact_grad(exec);
+        cddpi_nn_mask_column_sums(cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),
+                                  cddpi_exec_preact_grad(exec), bias_grad, rows, columns);
+        bias_grad = NULL; /* done */
+    } else {
+        grad = cddpi_exec_mask_relu(exec);
+    }
+    if (state->bf16 != NULL) {
+        cddpi_linear_bf16_grad(exec, state->bf16, grad, bias_grad);
+    } else if (bias_grad != NULL) {
+        cddpi_nn_add_column_sums(grad, bias_grad, rows, columns);
+    }
+    return grad;
+}
+
+static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct linear_state *state,
+                                   const float *grad)
+{
+    size_t outputs = (size_t)exec->op->out.channels;
+    size_t inputs = (size_t)exec->op->in.channels;
+
+    if (state->bf16 != NULL) {
+        return cddpi_linear_bf16_weights(exec, state->bf16);
+    }
+    if (state->grad != NULL) {
+        return cddpi_linear_grad_run(exec, state->grad, grad, cddpi_exec_adds(exec, 0));
+    }
+    return cddpi_matmul_run(exec, &state->weights,
+                            &(struct cddpi_nn_matmul){.m = outputs,
+                                                      .n = inputs,
+                                                      .k = rows_of(exec),
+                                                      .transpose_a = true,
+                                                      .alpha = 1,
+                                                      .a = grad,
+                                                      .lda = outputs,
+                                                      .b = cddpi_exec_input(exec, 0),
+                                                      .ldb = inputs,
+                                                      .c = cddpi_exec_grad(exec, 0),
+                                                      .ldc = inputs,
+                                                      .adds = cddpi_exec_adds(exec, 0)});
+}
+
+static cddp_status input_gradient(const struct cddpi_exec *exec, const struct linear_state *state,
+                                  const float *grad, float *out)
+{
+    size_t outputs = (size_t)exec->op->out.channels;
+    size_t inputs = (size_t)exec->op->in.channels;
+
+    if (state->bf16 != NULL) {
+        return cddpi_linear_bf16_input(exec, state->bf16, out);
+    }
+    return cddpi_matmul_run(exec, &state->input,
+                            &(struct cddpi_nn_matmul){.m = rows_of(exec),
+                                                      .n = inputs,
+                                                      .k = outputs,
+                                                      .alpha = 1,
+                                                      .a = grad,
+                                                      .lda = outputs,
+                                                      .b = cddpi_exec_param(exec, 0),
+                                                      .ldb = inputs,
+                                                      .c = out,
+                                                      .ldc = inputs});
+}
+
+/* The weight's; the bias's is there already. */
+static cddp_status weights(struct cddpi_exec *exec, void *opaque)
+{
+    cddp_status status = weight_gradient(exec, opaque, cddpi_exec_masked(exec));
+
+    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct linear_state *state = opaque;
+    size_t rows = rows_of(exec);
+    size_t columns = (size_t)exec->op->out.channels;
+    const float *grad = mask_and_sum(exec, state, rows, columns);
+    float *grad_input = cddpi_exec_grad_input(exec, 0);
+    cddp_status status = cddpi_exec_ready(exec, 1);
+
+    if (status == CDDP_OK && !cddpi_exec_defers(exec)) {
+        status = weights(exec, opaque); /* before more work: its reduction can start */
+    }
+    if (status == CDDP_OK && grad_input != NULL) {
+        status = input_gradient(exec, state, grad, grad_input);
+    }
+    return status;
+}
+
+static const struct cddpi_op_kernels cpu = {.plan = plan_linear,
+                                            .unplan = unplan,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .weights = weights};
+
+const struct cddpi_op_ops cddpi_op_linear = {
+    .name = "linear",
+    .fuses_relu = true,
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_linear}};

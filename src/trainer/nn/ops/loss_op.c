@@ -1,0 +1,196 @@
+/* loss_op.c - owns the last op: softmax cross-entropy, mean squared error or binary cross-entropy
+ * against the labels.
+ *
+ * Of images the derivative is made along with the loss, and only scaled in backward. Tokens have
+ * rows as long as the vocabulary, so that a second copy of them would be the largest buffer of all:
+ * there forward leaves the powers of softmax in the place of the outputs, and backward makes their
+ * gradient of them, again in place. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/cpu_loss.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+struct loss_state {
+    int derivative; /* buffer: of images; of tokens the powers; -1: these lie in the input */
+    int inverse;    /* buffer: of tokens: what makes probabilities of a row of powers */
+};
+
+static size_t rows_of(const struct cddpi_plan *plan)
+{
+    return (size_t)plan->count * (size_t)plan->model->predictions;
+}
+
+/* Unless backward of the layer before reads its output. */
+static bool takes_input(const struct cddpi_plan *plan, int index)
+{
+    int producer = plan->model->graph.values[cddpi_plan_op_of(plan, index)->inputs[0]].producer;
+
+    return plan->model->tokens_in && (plan->ops[producer].flags & CDDPI_NEEDS_OUTPUT) == 0;
+}
+
+static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
+{
+    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * sizeof(float);
+    cddp_status status = CDDP_OK;
+    struct loss_state *state;
+
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    state = cddpi_zalloc(sizeof *state);
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loss: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    state->derivative = -1;
+    if (takes_input(plan, index)) {
+        plan->ops[index].flags = CDDPI_TAKES_INPUT;
+    } else {
+        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->derivative);
+    }
+    if (status == CDDP_OK && plan->model->tokens_in) {
+        status = cddpi_plan_buffer(plan, index, rows_of(plan) * sizeof(float), CDDPI_IN_BOTH,
+                                   &state->inverse);
+    }
+    return status;
+}
+
+static void add_up(struct cddpi_exec *exec)
+{
+    exec->model->sums[0] += exec->result->loss_sum;
+    exec->model->sums[1] += exec->result->correct;
+}
+
+static cddp_status forward_tokens(struct cddpi_exec *exec, const struct loss_state *state)
+{
+    float *powers = NULL;
+    float *inverse = NULL;
+
+    if (state != NULL) {
+        powers = state->derivative < 0 ? cddpi_exec_taken_input(exec)
+                                       : cddpi_exec_buffer(exec, state->derivative);
+        inverse = cddpi_exec_buffer(exec, state->inverse);
+    }
+    exec->result->loss_sum = cddpi_transformer_kernels()->softmax->forward(
+        cddpi_exec_input(exec, 0), exec->batch->label, rows_of(exec->plan),
+        (size_t)exec->model->classes, powers, inverse, &exec->result->correct);
+    add_up(exec);
+    return CDDP_OK;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    static double (*const losses[])(const float *, const int32_t *, size_t, size_t, float *) = {
+        cddpi_nn_cross_entropy, cddpi_nn_mse, cddpi_nn_binary_cross_entropy};
+    struct loss_state *state = opaque;
+    const struct cddpi_batch *batch = exec->batch;
+    size_t rows = (size_t)batch->count;
+    size_t columns = (size_t)exec->model->classes;
+    const float *x = cddpi_exec_input(exec, 0);
+    float *derivative;
+
+    if (exec->model->tokens_in) {
+        return forward_tokens(exec, state);
+    }
+    derivative = state != NULL ? cddpi_exec_buffer(exec, state->derivative) : NULL;
+    exec->result->loss_sum = losses[exec->model->loss](x, batch->label, rows, columns, derivative);
+    exec->result->correct = exec->model->loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY && columns == 1
+                                ? cddpi_nn_count_correct_signs(x, batch->label, rows)
+                                : cddpi_nn_count_correct(x, batch->label, rows, columns);
+    add_up(exec);
+    return CDDP_OK;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    struct loss_state *state = opaque;
+    size_t columns = (size_t)exec->model->classes;
+    const float *made = state->derivative < 0 ? cddpi_exec_input(exec, 0)
+                                              : cddpi_exec_buffer(exec, state->derivative);
+
+    if (exec->model->tokens_in) {
+        cddpi_transformer_kernels()->softmax->backward(
+            made, exec->batch->label, cddpi_exec_buffer(exec, state->inverse), (float)exec->scale,
+            rows_of(exec->plan), columns, cddpi_exec_grad_input(exec, 0));
+    } else {
+        cddpi_nn_scale(made, (float)exec->scale, cddpi_exec_grad_input(exec, 0),
+                       rows_of(exec->plan) * columns);
+    }
+    return CDDP_OK;
+}
+
+/* On a device the loss is made in training by backward, which knows the scale: one pass over the
+ * outputs makes their gradient in their place, and the sums. */
+struct loss_cuda_state {
+    int scratch; /* buffer */
+};
+
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+{
+    struct loss_cuda_state *state = cddpi_zalloc(sizeof *state);
+    int producer = plan->model->graph.values[cddpi_plan_op_of(plan, index)->inputs[0]].producer;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loss: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    plan->ops[index].flags = (plan->ops[producer].flags & CDDPI_NEEDS_OUTPUT) == 0
+                                 ? CDDPI_TAKES_INPUT
+                                 : CDDPI_NEEDS_INPUT;
+    return cddpi_plan_buffer(plan, index, plan->model->cuda->kernels->loss_scratch(rows_of(plan)),
+                             plan->training ? CDDPI_IN_BACKWARD : CDDPI_IN_FORWARD,
+                             &state->scratch);
+}
+
+static cddp_status compute_cuda(const struct cddpi_exec *exec, const struct loss_cuda_state *state,
+                                void *outputs)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    enum cddpi_loss loss = exec->model->loss;
+    size_t stride = exec->plan->values[exec->op->inputs[0]].stride;
+
+    if (stride > 0) {
+        return kernels->cross_entropy_strided(
+            device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
+            (size_t)exec->model->classes, stride, exec->plan->training, (float)exec->scale,
+            exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
+    }
+    return (loss == CDDPI_LOSS_MSE                    ? kernels->squared_error
+            : loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY ? kernels->binary_cross_entropy
+                                                      : kernels->cross_entropy)(
+        device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
+        (size_t)exec->model->classes, exec->plan->training, (float)exec->scale,
+        exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
+}
+
+static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
+{
+    return exec->plan->training ? CDDP_OK : compute_cuda(exec, state, cddpi_exec_taken_input(exec));
+}
+
+static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
+{
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    const struct cddpi_plan_value *value = &exec->plan->values[exec->op->inputs[0]];
+    void *outputs = cddpi_exec_taken_input(exec);
+    void *grad = cddpi_exec_grad_input(exec, 0);
+    cddp_status status = CDDP_OK;
+
+    if (grad != outputs) { /* which the layer before reads, too */
+        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
+                                   value->elements * cddp_type_bytes(value->type));
+    }
+    return status == CDDP_OK ? compute_cuda(exec, state, grad) : status;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_loss = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_loss, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_loss = {
+    .name = "loss", .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_loss}};

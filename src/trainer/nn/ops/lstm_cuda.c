@@ -1,0 +1,216 @@
+/* lstm_cuda.c - owns one layer of an LSTM on a device, as lstm_op.c has it on the processor: one
+ * product for what the inputs give to all gates, and for each step a product with the outputs of
+ * the step before, and one pass that makes gates, cells and outputs.
+ *
+ * Backward goes through the steps from the last one on, and then makes the gradients of inputs and
+ * weights from those of all gates at once. What a product of one step reads or writes lies apart,
+ * without the gaps that the sequences' other steps are. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+#include "nn/ops/lstm_op.h"
+
+struct lstm_cuda_state {
+    struct cddpi_cuda_lstm shape;
+    /* products: of all inputs, of one step's outputs, and of all outputs for the gradient */
+    struct cddpi_cuda_linear inputs, step, outputs;
+    /* buffers: of all gates, which in backward become their gradients; cells; outputs of one step,
+     * or their gradient; the gates of one step, or their gradients */
+    int gates, cells, last, step_gates;
+    int before, carried_cell, sums; /* buffers, in backward: what steps began from, the gradient of
+                                       cells, scratch of the biases */
+};
+
+static cddp_status plan_training(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state,
+                                 size_t element)
+{
+    const struct cddpi_cuda_lstm *shape = &state->shape;
+    size_t outputs = shape->rows * shape->length * shape->units;
+    cddp_status status = cddpi_plan_buffer(plan, index, outputs * element, CDDPI_IN_BACKWARD,
+                                           &state->before);
+
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, shape->rows * shape->units * sizeof(float),
+                                   CDDPI_IN_BACKWARD, &state->carried_cell);
+    }
+    if (status == CDDP_OK && cddpi_plan_op_of(plan, index)->params[CDDPI_LSTM_BIAS_IH] >= 0) {
+        status = cddpi_plan_buffer(
+            plan, index,
+            plan->model->cuda->kernels->sums_scratch(shape->rows * shape->length,
+                                                     CDDPI_LSTM_GATES * shape->units),
+            CDDPI_IN_BACKWARD, &state->sums);
+    }
+    return status;
+}
+
+static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state)
+{
+    enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
+    size_t element = cddp_type_bytes(plan->model->type);
+    size_t step = state->shape.rows * state->shape.units;
+    size_t all = step * state->shape.length;
+    cddp_status status = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, always,
+                                           &state->gates);
+
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, all * sizeof(float), always, &state->cells);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, step * element, always, &state->last);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element, always,
+                                   &state->step_gates);
+    }
+    return status == CDDP_OK && plan->training ? plan_training(plan, index, state, element)
+                                               : status;
+}
+
+static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct lstm_cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct cddpi_cuda_lstm *shape;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    shape = &state->shape;
+    *shape = (struct cddpi_cuda_lstm){.type = plan->model->type,
+                                      .rows = (size_t)plan->count,
+                                      .length = (size_t)op->in.height,
+                                      .units = (size_t)op->out.channels};
+    state->inputs = (struct cddpi_cuda_linear){.type = shape->type,
+                                               .rows = shape->rows * shape->length,
+                                               .inputs = (size_t)op->in.channels,
+                                               .outputs = CDDPI_LSTM_GATES * shape->units,
+                                               .epilogue = CDDPI_EPILOGUE_NONE,
+                                               .any_order = plan->model->cuda->any_order};
+    state->outputs = state->inputs;
+    state->outputs.inputs = shape->units;
+    state->step = state->outputs;
+    state->step.rows = shape->rows;
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    return plan_buffers(plan, index, state);
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct lstm_cuda_state *state = opaque;
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    void *gates = cddpi_exec_buffer(exec, state->gates);
+    void *last = cddpi_exec_buffer(exec, state->last);
+    void *recurrent = cddpi_exec_buffer(exec, state->step_gates);
+    cddp_status status = kernels->linear(device, &state->inputs, cddpi_exec_input(exec, 0),
+                                         cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, gates,
+                                         NULL);
+
+    for (size_t t = 0; status == CDDP_OK && t < state->shape.length; t++) {
+        if (t > 0) {
+            status = kernels->linear(device, &state->step, last,
+                                     cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL, recurrent,
+                                     NULL);
+        }
+        if (status == CDDP_OK) {
+            status = kernels->lstm(
+                device, &state->shape, t, cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH),
+                cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH), t > 0 ? recurrent : NULL, gates,
+                cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec), last);
+        }
+    }
+    return status;
+}
+
+/* The gradients of all gates, in their place: from the last step to the first. */
+static cddp_status gate_gradients(const struct cddpi_exec *exec,
+                                  const struct lstm_cuda_state *state)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    void *carried = cddpi_exec_buffer(exec, state->last);
+    void *step_grads = cddpi_exec_buffer(exec, state->step_gates);
+    cddp_status status = CDDP_OK;
+
+    for (size_t t = state->shape.length; status == CDDP_OK && t-- > 0;) {
+        status = kernels->lstm_grad(device, &state->shape, t, cddpi_exec_grad_output(exec, 0),
+                                    t + 1 < state->shape.length ? carried : NULL,
+                                    cddpi_exec_buffer(exec, state->carried_cell),
+                                    cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec),
+                                    cddpi_exec_buffer(exec, state->gates), step_grads,
+                                    cddpi_exec_buffer(exec, state->before));
+        if (status == CDDP_OK && t > 0) {
+            status = kernels->linear_input(device, &state->step, step_grads,
+                                           cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL,
+                                           carried);
+        }
+    }
+    return status;
+}
+
+static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
+                                 int k)
+{
+    float *grad = cddpi_exec_grad(exec, k);
+    cddp_status status;
+
+    if (grad == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_exec_kernels(exec)->column_sums(
+        cddpi_exec_device(exec), state->shape.type, cddpi_exec_buffer(exec, state->gates),
+        state->inputs.rows, state->inputs.outputs, cddpi_exec_adds(exec, k), grad,
+        cddpi_exec_buffer(exec, state->sums));
+    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+}
+
+/* Of weight @p k, which @p from was multiplied with. */
+static cddp_status weight_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
+                                   const struct cddpi_cuda_linear *shape, const void *from, int k)
+{
+    cddp_status status = cddpi_exec_kernels(exec)->linear_weight(
+        cddpi_exec_device(exec), shape, cddpi_exec_buffer(exec, state->gates), from,
+        cddpi_exec_adds(exec, k), cddpi_exec_grad(exec, k), NULL);
+
+    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct lstm_cuda_state *state = opaque;
+    void *dx = cddpi_exec_grad_input(exec, 0);
+    cddp_status status = gate_gradients(exec, state);
+
+    if (status == CDDP_OK) {
+        status = bias_gradient(exec, state, CDDPI_LSTM_BIAS_HH);
+    }
+    if (status == CDDP_OK) {
+        status = bias_gradient(exec, state, CDDPI_LSTM_BIAS_IH);
+    }
+    if (status == CDDP_OK) {
+        status = weight_gradient(exec, state, &state->inputs, cddpi_exec_input(exec, 0),
+                                 CDDPI_LSTM_WEIGHT_IH);
+    }
+    if (status == CDDP_OK && dx != NULL) {
+        status = cddpi_exec_kernels(exec)->linear_input(
+            cddpi_exec_device(exec), &state->inputs, cddpi_exec_buffer(exec, state->gates),
+            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, dx);
+    }
+    return status == CDDP_OK
+               ? weight_gradient(exec, state, &state->outputs,
+                                 cddpi_exec_buffer(exec, state->before), CDDPI_LSTM_WEIGHT_HH)
+               : status;
+}
+
+static enum cddpi_copy copy(const struct cddpi_op *op, int k)
+{
+    (void)op;
+    return k == CDDPI_LSTM_WEIGHT_IH || k == CDDPI_LSTM_WEIGHT_HH ? CDDPI_COPY_CAST
+                                                                  : CDDPI_COPY_NONE;
+}
+
+const struct cddpi_op_kernels cddpi_cuda_lstm = {
+    .plan = plan_lstm, .forward = forward, .backward = backward, .copy = copy};

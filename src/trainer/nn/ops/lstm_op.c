@@ -1,0 +1,386 @@
+/* lstm_op.c - owns one layer of a long short-term memory over sequences, as torch.nn.LSTM has it:
+ * gates in the order input, forget, cell, output, and two biases. State begins as zeros in each
+ * sequence.
+ *
+ * What the inputs give to the gates of all steps is one product; each step then adds a product with
+ * the outputs of the step before. Backward likewise goes through the steps first and makes the
+ * gradients of inputs and weights from those of all gates at once.
+ *
+ * A layer called NAME_l1 has parameters NAME.weight_ih_l1 and so on: what nn.LSTM calls those of
+ * its second layer. Any other name stands for the first layer. */
+#include "nn/ops/lstm_op.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/transformer.h"
+#include "nn/cpu/matmul.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
+                         struct cddpi_shape *out)
+{
+    (void)in2;
+    if (!op->in.sequence) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "lstm takes sequences, but its input is %d x %d x %d (channels x height "
+                          "x width)",
+                          op->in.channels, op->in.height, op->in.width);
+    }
+    *out = op->in;
+    out->channels = op->layer.units;
+    return CDDP_OK;
+}
+
+/* What comes before "_lN" at the end of @p name, and N: "l0" and all of it if there is none. */
+static size_t split_name(const char *name, const char **out_level)
+{
+    size_t length = strlen(name);
+    size_t digits = 0;
+
+    while (digits < length && isdigit((unsigned char)name[length - 1 - digits])) {
+        digits++;
+    }
+    if (digits > 0 && length > digits + 2 && memcmp(name + length - digits - 2, "_l", 2) == 0) {
+        *out_level = name + length - digits - 1;
+        return length - digits - 2;
+    }
+    *out_level = "l0";
+    return length;
+}
+
+static cddp_status add_param(struct cddpi_model *model, struct cddpi_op *op, int k,
+                             const char *what, int64_t columns)
+{
+    const char *level;
+    size_t length = split_name(op->layer.name, &level);
+    char *layer = cddpi_format("%.*s", (int)length, op->layer.name);
+    char *suffix = cddpi_format("%s_%s", what, level);
+    int64_t dims[] = {CDDPI_LSTM_GATES * (int64_t)op->out.channels, columns};
+    struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, 1 / sqrt((double)op->out.channels),
+                                    columns > 0};
+    cddp_status status = CDDP_ERR_NO_MEMORY;
+
+    if (layer != NULL && suffix != NULL) {
+        status = cddpi_model_add_param_of(model, op, k, layer, suffix, columns > 0 ? 2 : 1, dims,
+                                          info);
+    } else {
+        status = cddpi_fail(status, "lstm: no memory for a name");
+    }
+    cddpi_free(layer);
+    cddpi_free(suffix);
+    return status;
+}
+
+static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
+{
+    cddp_status status = add_param(model, op, CDDPI_LSTM_WEIGHT_IH, "weight_ih", op->in.channels);
+
+    if (status == CDDP_OK) {
+        status = add_param(model, op, CDDPI_LSTM_WEIGHT_HH, "weight_hh", op->out.channels);
+    }
+    if (status == CDDP_OK && !op->layer.no_bias) {
+        status = add_param(model, op, CDDPI_LSTM_BIAS_IH, "bias_ih", 0);
+    }
+    if (status == CDDP_OK && !op->layer.no_bias) {
+        status = add_param(model, op, CDDPI_LSTM_BIAS_HH, "bias_hh", 0);
+    }
+    return status;
+}
+
+static double work(const struct cddpi_op *op)
+{
+    return (double)op->in.height * CDDPI_LSTM_GATES * (double)op->out.channels *
+           (double)(op->in.channels + op->out.channels);
+}
+
+struct lstm_state {
+    struct cddpi_planned_matmul gates, input, weight_ih, weight_hh;
+    int activations; /* buffer: of all gates; in backward, their gradients take its place */
+    int cells;       /* buffer */
+    int carried;     /* buffer: gradients of a step's outputs and cells; training only */
+};
+
+/* The sizes of one run. */
+struct lstm_sizes {
+    size_t count, length, rows; /* sequences, steps, all of both */
+    size_t inputs, units, gates;
+};
+
+static struct lstm_sizes sizes_of(const struct cddpi_op *op, int count)
+{
+    struct lstm_sizes sizes = {.count = (size_t)count,
+                               .length = (size_t)op->in.height,
+                               .inputs = (size_t)op->in.channels,
+                               .units = (size_t)op->out.channels};
+
+    sizes.rows = sizes.count * sizes.length;
+    sizes.gates = CDDPI_LSTM_GATES * sizes.units;
+    return sizes;
+}
+
+static cddp_status plan_training(struct cddpi_plan *plan, int index, const struct lstm_sizes *sizes,
+                                 struct lstm_state *state)
+{
+    cddp_status status = cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
+                                           CDDPI_IN_BACKWARD, &state->weight_ih);
+
+    if (status == CDDP_OK) {
+        status = cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
+                                   CDDPI_IN_BACKWARD, &state->weight_hh);
+    }
+    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
+        status = cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
+                                   CDDPI_IN_BACKWARD, &state->input);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
+                                   CDDPI_IN_BACKWARD, &state->carried);
+    }
+    return status;
+}
+
+static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct lstm_sizes sizes = sizes_of(op, plan->count);
+    enum cddpi_lifetime lifetime = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
+    struct lstm_state *state = cddpi_zalloc(sizeof *state);
+    cddp_status status;
+
+    if (state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
+    }
+    *out = state;
+    cddpi_plan_output(plan, index, op->out.channels);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    status = cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs, CDDPI_IN_FORWARD,
+                               &state->gates);
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
+                                   &state->activations);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
+                                   &state->cells);
+    }
+    return status == CDDP_OK && plan->training ? plan_training(plan, index, &sizes, state) : status;
+}
+
+/* What inputs and biases give to all gates. */
+static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *state,
+                           const struct lstm_sizes *sizes, float *gates)
+{
+    const float *bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH);
+    cddp_status status = cddpi_matmul_run(
+        exec, &state->gates,
+        &(struct cddpi_nn_matmul){.m = sizes->rows,
+                                  .n = sizes->gates,
+                                  .k = sizes->inputs,
+                                  .transpose_b = true,
+                                  .alpha = 1,
+                                  .a = cddpi_exec_input(exec, 0),
+                                  .lda = sizes->inputs,
+                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
+                                  .ldb = sizes->inputs,
+                                  .c = gates,
+                                  .ldc = sizes->gates,
+                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)});
+
+    if (status == CDDP_OK && bias != NULL) {
+        cddpi_nn_add_bias(gates, bias, sizes->rows, sizes->gates);
+    }
+    return status;
+}
+
+static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct lstm_state *state = opaque;
+    struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
+    float *gates = cddpi_exec_buffer(exec, state->activations);
+    float *cells = cddpi_exec_buffer(exec, state->cells);
+    float *out = cddpi_exec_output(exec);
+    cddp_status status = project(exec, state, &sizes, gates);
+
+    for (size_t t = 0; status == CDDP_OK && t < sizes.length; t++) {
+        size_t at = t * sizes.units;
+
+        if (t > 0) {
+            status = cddpi_matmul(
+                &(struct cddpi_nn_matmul){.m = sizes.count,
+                                          .n = sizes.gates,
+                                          .k = sizes.units,
+                                          .transpose_b = true,
+                                          .alpha = 1,
+                                          .a = out + at - sizes.units,
+                                          .lda = sizes.length * sizes.units,
+                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                                          .ldb = sizes.units,
+                                          .c = gates + CDDPI_LSTM_GATES * at,
+                                          .ldc = sizes.length * sizes.gates,
+                                          .adds = true},
+                NULL);
+        }
+        if (status == CDDP_OK) {
+            cddpi_transformer_kernels()->lstm->forward(
+                gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
+                out + at, sizes.count, sizes.length, sizes.units);
+        }
+    }
+    return status;
+}
+
+/* The gradients of all gates, in their place: from the last step to the first. */
+static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct lstm_state *state,
+                                  const struct lstm_sizes *sizes, float *gates)
+{
+    const float *cells = cddpi_exec_buffer(exec, state->cells);
+    const float *grad = cddpi_exec_grad_output(exec, 0);
+    size_t carried = sizes->count * sizes->units;
+    float *carried_out = cddpi_exec_buffer(exec, state->carried);
+    float *carried_cell = carried_out + carried;
+    cddp_status status = CDDP_OK;
+
+    memset(carried_out, 0, 2 * carried * sizeof *carried_out);
+    for (size_t t = sizes->length; status == CDDP_OK && t-- > 0;) {
+        size_t at = t * sizes->units;
+
+        cddpi_transformer_kernels()->lstm->backward(
+            grad + at, carried_out, carried_cell, t > 0 ? cells + at - sizes->units : NULL,
+            cells + at, gates + CDDPI_LSTM_GATES * at, sizes->count, sizes->length, sizes->units);
+        if (t > 0) {
+            status = cddpi_matmul(
+                &(struct cddpi_nn_matmul){.m = sizes->count,
+                                          .n = sizes->units,
+                                          .k = sizes->gates,
+                                          .alpha = 1,
+                                          .a = gates + CDDPI_LSTM_GATES * at,
+                                          .lda = sizes->length * sizes->gates,
+                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                                          .ldb = sizes->units,
+                                          .c = carried_out,
+                                          .ldc = sizes->units},
+                NULL);
+        }
+    }
+    return status;
+}
+
+static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_sizes *sizes,
+                                 const float *gates, int k)
+{
+    float *grad = cddpi_exec_grad(exec, k);
+
+    if (grad == NULL) {
+        return CDDP_OK;
+    }
+    if (!cddpi_exec_adds(exec, k)) {
+        memset(grad, 0, sizes->gates * sizeof *grad);
+    }
+    cddpi_nn_add_column_sums(gates, grad, sizes->rows, sizes->gates);
+    return cddpi_exec_ready(exec, k);
+}
+
+/* Gradient @p k of a weight that multiplied @p inputs rows before the gates: their gradients
+ * transposed times @p from. */
+static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_planned_matmul *plan,
+                                   const float *gates, const float *from, size_t rows,
+                                   size_t inputs, int k)
+{
+    size_t outputs = CDDPI_LSTM_GATES * (size_t)exec->op->out.channels;
+    cddp_status status = cddpi_matmul_run(
+        exec, plan,
+        &(struct cddpi_nn_matmul){.m = outputs,
+                                  .n = inputs,
+                                  .k = rows,
+                                  .transpose_a = true,
+                                  .alpha = 1,
+                                  .a = gates,
+                                  .lda = outputs,
+                                  .b = from,
+                                  .ldb = inputs,
+                                  .c = cddpi_exec_grad(exec, k),
+                                  .ldc = inputs,
+                                  .adds = cddpi_exec_adds(exec, k)});
+
+    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+}
+
+static cddp_status input_gradient(struct cddpi_exec *exec, const struct lstm_state *state,
+                                  const struct lstm_sizes *sizes, const float *gates)
+{
+    float *grad_input = cddpi_exec_grad_input(exec, 0);
+
+    if (grad_input == NULL) {
+        return CDDP_OK;
+    }
+    return cddpi_matmul_run(
+        exec, &state->input,
+        &(struct cddpi_nn_matmul){.m = sizes->rows,
+                                  .n = sizes->inputs,
+                                  .k = sizes->gates,
+                                  .alpha = 1,
+                                  .a = gates,
+                                  .lda = sizes->gates,
+                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
+                                  .ldb = sizes->inputs,
+                                  .c = grad_input,
+                                  .ldc = sizes->inputs});
+}
+
+/* Each row of gates belongs to the outputs one row before it, but that of a first step to none: it
+ * is no longer needed, and becomes zero. */
+static cddp_status recurrent_gradient(struct cddpi_exec *exec, const struct lstm_state *state,
+                                      const struct lstm_sizes *sizes, float *gates)
+{
+    for (size_t n = 0; n < sizes->count; n++) {
+        memset(gates + n * sizes->length * sizes->gates, 0, sizes->gates * sizeof *gates);
+    }
+    if (sizes->rows == 1) { /* the products know no sums of nothing */
+        float *grad = cddpi_exec_grad(exec, CDDPI_LSTM_WEIGHT_HH);
+
+        if (!cddpi_exec_adds(exec, CDDPI_LSTM_WEIGHT_HH)) {
+            memset(grad, 0, sizes->gates * sizes->units * sizeof *grad);
+        }
+        return cddpi_exec_ready(exec, CDDPI_LSTM_WEIGHT_HH);
+    }
+    return weight_gradient(exec, &state->weight_hh, gates + sizes->gates, cddpi_exec_output(exec),
+                           sizes->rows - 1, sizes->units, CDDPI_LSTM_WEIGHT_HH);
+}
+
+static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+{
+    const struct lstm_state *state = opaque;
+    struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
+    float *gates = cddpi_exec_buffer(exec, state->activations);
+    cddp_status status = gate_gradients(exec, state, &sizes, gates);
+
+    if (status == CDDP_OK) {
+        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_HH);
+    }
+    if (status == CDDP_OK) {
+        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_IH);
+    }
+    if (status == CDDP_OK) {
+        status = weight_gradient(exec, &state->weight_ih, gates, cddpi_exec_input(exec, 0),
+                                 sizes.rows, sizes.inputs, CDDPI_LSTM_WEIGHT_IH);
+    }
+    if (status == CDDP_OK) {
+        status = input_gradient(exec, state, &sizes, gates);
+    }
+    return status == CDDP_OK ? recurrent_gradient(exec, state, &sizes, gates) : status;
+}
+
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_lstm, .forward = forward, .backward = backward};
+
+const struct cddpi_op_ops cddpi_op_lstm = {
+    .name = "lstm",
+    .shape = shape,
+    .declare = declare,
+    .work = work,
+    .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_lstm}};

@@ -1,0 +1,442 @@
+/* norm_passes.c - owns how batch normalisation's passes are cut: into tiles of at most sixteen
+ * channels, and these into parts of the samples, as many whatever the number of threads. Sums of
+ * the parts meet in their order. */
+#include "nn/ops/norm_passes.h"
+
+#include "kernels/cpu/norm.h"
+#include "nn/cpu/threads.h"
+
+#include <math.h>
+
+enum { PARTS = 8 /* of the samples */, LANES = CDDPI_NORM_LANES };
+
+/* How the tiles lie in the memory of a layout. */
+struct norm_passes_grid {
+    struct cddpi_nn_layout layout;
+    size_t width;  /* channels that a vector has; 16 / width positions at a time */
+    size_t across; /* tiles beside each other in a block */
+    size_t tiles, parts;
+};
+
+static struct norm_passes_grid grid_of(const struct cddpi_nn_layout *layout)
+{
+    struct norm_passes_grid grid = {.layout = *layout};
+    size_t block;
+
+    if (layout->spatial == 1 && (layout->block == 1 || layout->block == layout->channels)) {
+        /* features: the same memory as positions of one image with its channels last */
+        grid.layout = (struct cddpi_nn_layout){1, layout->channels, layout->samples,
+                                               layout->channels};
+    }
+    block = grid.layout.block;
+    grid.width = LANES % block == 0 ? block : LANES;
+    grid.across = (block + grid.width - 1) / grid.width;
+    grid.tiles = (layout->channels + block - 1) / block * grid.across;
+    grid.parts = layout->samples < PARTS ? layout->samples : PARTS;
+    return grid;
+}
+
+/* One tile of one part of the samples. */
+struct norm_passes_place {
+    struct cddpi_norm_tile tile;
+    size_t channel; /* that of lane 0 */
+    size_t used;    /* channels; lanes without one have coefficients of 0 */
+    size_t first;   /* element of the tile in the first sample of all */
+};
+
+static size_t channels_left(const struct norm_passes_grid *grid, size_t channel)
+{
+    return grid->layout.channels > channel ? grid->layout.channels - channel : 0;
+}
+
+/* The first sample of part @p part. */
+static size_t begin_of(const struct norm_passes_grid *grid, size_t part)
+{
+    return part * grid->layout.samples / grid->parts;
+}
+
+static struct norm_passes_place place_of(const struct norm_passes_grid *grid, size_t index,
+                                         size_t begin, size_t end)
+{
+    const struct cddpi_nn_layout *layout = &grid->layout;
+    size_t block = layout->block;
+    size_t group = index / grid->across;
+    size_t inside = index % grid->across * grid->width;
+    size_t lanes = block - inside < grid->width ? block - inside : grid->width;
+    struct norm_passes_place place = {.channel = group * block + inside,
+                                      .first = group * layout->spatial * block + inside};
+    struct cddpi_norm_tile *tile = &place.tile;
+    size_t left = channels_left(grid, place.channel);
+
+    place.used = left < lanes ? left : lanes;
+    tile->sample_stride = grid->tiles / grid->across * layout->spatial * block;
+    tile->samples = end - begin;
+    tile->offset = place.first + begin * tile->sample_stride;
+    if (LANES % block == 0) { /* all of a sample's group is one run */
+        tile->full = layout->spatial * block / LANES;
+        tile->rest = layout->spatial * block % LANES;
+        tile->partial = tile->rest > 0 ? 1 : 0;
+        tile->stride = LANES;
+    } else {
+        tile->full = lanes == LANES ? layout->spatial : 0;
+        tile->rest = lanes;
+        tile->partial = layout->spatial - tile->full;
+        tile->stride = block;
+    }
+    return place;
+}
+
+/* Of all samples. */
+static struct norm_passes_place whole_of(const struct norm_passes_grid *grid, size_t index)
+{
+    return place_of(grid, index, 0, grid->layout.samples);
+}
+
+struct norm_passes_pass;
+
+/* The coefficients of a tile, which are not read where there are none. */
+typedef void (*place_fn)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                         const struct cddpi_norm_lanes *lanes, double *partial);
+
+/* What the threads share; a pass uses what it needs. */
+struct norm_passes_pass {
+    struct norm_passes_grid grid;
+    place_fn sum; /* of a part of a tile, into `partial`; NULL: none */
+    void (*sum_up)(const struct norm_passes_pass *pass, size_t tile); /* when its parts are done */
+    place_fn transform; /* then, of a part or of all of the tile; NULL: none */
+    const struct cddpi_norm_affine *affine;
+    const float *x;
+    double *partial; /* of each part of each tile: 2 x LANES */
+    double *mean, *squares;
+    bool divides; /* squares become variances */
+    const struct cddpi_norm_grad *grad;
+    float *out;
+};
+
+static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, size_t tile,
+                                        bool slopes);
+
+static double *partial_of(const struct norm_passes_pass *pass, size_t tile, size_t part)
+{
+    return pass->partial + (tile * pass->grid.parts + part) * 2 * LANES;
+}
+
+static void sum_part(const struct norm_passes_pass *pass, size_t tile, size_t part,
+                     const struct cddpi_norm_lanes *lanes)
+{
+    const struct norm_passes_grid *grid = &pass->grid;
+    struct norm_passes_place place = place_of(grid, tile, begin_of(grid, part),
+                                              begin_of(grid, part + 1));
+
+    pass->sum(pass, &place, lanes, partial_of(pass, tile, part));
+}
+
+static struct cddpi_norm_lanes lanes_of_sum(const struct norm_passes_pass *pass, size_t tile)
+{
+    return pass->grad != NULL ? lanes_of(pass, tile, false)
+                              : (struct cddpi_norm_lanes){.relu = false};
+}
+
+static void sum_item(void *context, size_t item)
+{
+    const struct norm_passes_pass *pass = context;
+    size_t tile = item / pass->grid.parts;
+    struct cddpi_norm_lanes lanes = lanes_of_sum(pass, tile);
+
+    sum_part(pass, tile, item % pass->grid.parts, &lanes);
+}
+
+static void transform_item(void *context, size_t item)
+{
+    const struct norm_passes_pass *pass = context;
+    const struct norm_passes_grid *grid = &pass->grid;
+    size_t tile = item / grid->parts;
+    size_t part = item % grid->parts;
+    struct norm_passes_place place = place_of(grid, tile, begin_of(grid, part),
+                                              begin_of(grid, part + 1));
+    struct cddpi_norm_lanes lanes = lanes_of(pass, tile, pass->grad != NULL);
+
+    pass->transform(pass, &place, &lanes, NULL);
+}
+
+/* All of a tile, which is still in the cache when it is read again. */
+static void run_tile(void *context, size_t tile)
+{
+    const struct norm_passes_pass *pass = context;
+    struct cddpi_norm_lanes lanes;
+
+    if (pass->sum != NULL) {
+        lanes = lanes_of_sum(pass, tile);
+        for (size_t part = 0; part < pass->grid.parts; part++) {
+            sum_part(pass, tile, part, &lanes);
+        }
+        pass->sum_up(pass, tile);
+    }
+    if (pass->transform != NULL) {
+        struct norm_passes_place place = whole_of(&pass->grid, tile);
+
+        lanes = lanes_of(pass, tile, pass->grad != NULL);
+        pass->transform(pass, &place, &lanes, NULL);
+    }
+}
+
+static void run(struct norm_passes_pass *pass)
+{
+    size_t items = pass->grid.tiles * pass->grid.parts;
+
+    if (pass->grid.tiles >= cddpi_team_size()) {
+        cddpi_for_each(pass->grid.tiles, run_tile, pass);
+        return;
+    }
+    if (pass->sum != NULL) {
+        cddpi_for_each(items, sum_item, pass);
+        for (size_t t = 0; t < pass->grid.tiles; t++) {
+            pass->sum_up(pass, t);
+        }
+    }
+    if (pass->transform != NULL) {
+        cddpi_for_each(items, transform_item, pass);
+    }
+}
+
+size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout)
+{
+    struct norm_passes_grid grid = grid_of(layout);
+
+    return grid.tiles * grid.parts * 2 * LANES;
+}
+
+static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, size_t tile,
+                                        bool slopes)
+{
+    const struct cddpi_norm_affine *affine = pass->affine;
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
+    struct cddpi_norm_lanes lanes = {.relu = affine->relu};
+
+    for (size_t i = 0; i < place.used; i++) {
+        size_t c = place.channel + i;
+        double variance = affine->variance[c] + affine->epsilon;
+        double factor = (double)affine->weight[c] / sqrt(variance);
+        double lost;
+
+        lanes.mean[i] = (float)affine->mean[c];
+        lost = (double)lanes.mean[i] - affine->mean[c];
+        lanes.factor[i] = (float)factor;
+        lanes.shift[i] = (float)((double)affine->bias[c] + lost * factor);
+        if (slopes) {
+            const struct cddpi_norm_grad *grad = pass->grad;
+            double slope = grad->products[c] / variance / grad->count;
+
+            lanes.offset[i] = (float)(grad->sums[c] / grad->count + lost * slope);
+            lanes.slope[i] = (float)slope;
+        }
+    }
+    for (size_t i = pass->grid.width; i < LANES; i++) { /* the channels again */
+        size_t first = i - pass->grid.width;
+
+        lanes.mean[i] = lanes.mean[first];
+        lanes.factor[i] = lanes.factor[first];
+        lanes.shift[i] = lanes.shift[first];
+        lanes.offset[i] = lanes.offset[first];
+        lanes.slope[i] = lanes.slope[first];
+    }
+    return lanes;
+}
+
+/* Both sums of lane @p c of a tile's first vector, over all parts and all lanes of the channel. */
+static void bring_together(const struct norm_passes_pass *pass, size_t tile, size_t c, double *sum,
+                           double *other)
+{
+    const struct norm_passes_grid *grid = &pass->grid;
+
+    *sum = 0;
+    *other = 0;
+    for (size_t part = 0; part < grid->parts; part++) {
+        const double *from = partial_of(pass, tile, part);
+
+        for (size_t lane = c; lane < LANES; lane += grid->width) {
+            *sum += from[lane];
+            *other += from[LANES + lane];
+        }
+    }
+}
+
+/* The first value of the channel: it is never further from the mean than the deviations' sum of
+ * squares tells, so what the two sums lose when they are subtracted is bounded by their rounding in
+ * float64 times the count of values. */
+static float pivot_of(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                      size_t c)
+{
+    return c < place->used ? pass->x[place->first + c] : 0;
+}
+
+static void sum_moments(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                        const struct cddpi_norm_lanes *lanes, double *partial)
+{
+    float pivot[LANES];
+
+    (void)lanes;
+    for (size_t i = 0; i < LANES; i++) {
+        pivot[i] = pivot_of(pass, place, i % pass->grid.width);
+    }
+    cddpi_norm_kernels()->moments(pass->x, &place->tile, pivot, partial, partial + LANES);
+}
+
+static void sum_up_moments(const struct norm_passes_pass *pass, size_t tile)
+{
+    const struct cddpi_nn_layout *layout = &pass->grid.layout;
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
+    double count = (double)layout->samples * (double)layout->spatial;
+
+    for (size_t i = 0; i < place.used; i++) {
+        double sum, squares;
+
+        bring_together(pass, tile, i, &sum, &squares);
+        squares -= sum / count * sum;
+        squares = squares < 0 ? 0 : squares;
+        pass->mean[place.channel + i] = (double)pivot_of(pass, &place, i) + sum / count;
+        pass->squares[place.channel + i] = pass->divides ? squares / count : squares;
+    }
+}
+
+static void sum_up_values(const struct norm_passes_pass *pass, size_t tile)
+{
+    const struct cddpi_nn_layout *layout = &pass->grid.layout;
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
+    double count = (double)layout->samples * (double)layout->spatial;
+
+    for (size_t i = 0; i < place.used; i++) {
+        double sum, squares;
+
+        bring_together(pass, tile, i, &sum, &squares);
+        pass->mean[place.channel + i] = sum + count * (double)pivot_of(pass, &place, i);
+    }
+}
+
+void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, double *partial,
+                     double *sums)
+{
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sum_moments,
+                                    .sum_up = sum_up_values,
+                                    .x = x,
+                                    .partial = partial,
+                                    .mean = sums};
+
+    run(&pass);
+}
+
+static void normalize(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                      const struct cddpi_norm_lanes *lanes, double *partial)
+{
+    (void)partial;
+    cddpi_norm_kernels()->normalize(pass->x, &place->tile, lanes, pass->out);
+}
+
+void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, double *partial,
+                        double *mean, double *squares)
+{
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sum_moments,
+                                    .sum_up = sum_up_moments,
+                                    .x = x,
+                                    .partial = partial,
+                                    .mean = mean,
+                                    .squares = squares};
+
+    run(&pass);
+}
+
+void cddpi_norm_normalize(const float *x, const struct cddpi_nn_layout *layout,
+                          const struct cddpi_norm_affine *affine, float *out)
+{
+    struct norm_passes_pass pass = {
+        .grid = grid_of(layout), .transform = normalize, .affine = affine, .x = x, .out = out};
+
+    run(&pass);
+}
+
+void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
+                        const struct cddpi_norm_affine *affine, double *partial, double *mean,
+                        double *variance, float *out)
+{
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sum_moments,
+                                    .sum_up = sum_up_moments,
+                                    .transform = normalize,
+                                    .affine = affine,
+                                    .x = x,
+                                    .partial = partial,
+                                    .mean = mean,
+                                    .squares = variance,
+                                    .divides = true,
+                                    .out = out};
+
+    run(&pass);
+}
+
+static void sum_products(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                         const struct cddpi_norm_lanes *lanes, double *partial)
+{
+    cddpi_norm_kernels()->products(pass->grad->dy, pass->x, &place->tile, lanes, partial,
+                                   partial + LANES);
+}
+
+static void sum_up_products(const struct norm_passes_pass *pass, size_t tile)
+{
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
+
+    for (size_t i = 0; i < place.used; i++) {
+        size_t c = place.channel + i;
+        double mean = pass->affine->mean[c];
+        double sum, products;
+
+        bring_together(pass, tile, i, &sum, &products);
+        pass->grad->sums[c] = sum;
+        pass->grad->products[c] = products + ((double)(float)mean - mean) * sum;
+    }
+}
+
+static void gradient(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                     const struct cddpi_norm_lanes *lanes, double *partial)
+{
+    (void)partial;
+    cddpi_norm_kernels()->gradient(pass->grad->dy, pass->x, &place->tile, lanes, pass->out);
+}
+
+static void run_gradient(const float *x, const struct cddpi_nn_layout *layout,
+                         const struct cddpi_norm_affine *affine, const struct cddpi_norm_grad *grad,
+                         bool sums, float *out)
+{
+    struct norm_passes_pass pass = {.grid = grid_of(layout),
+                                    .sum = sums ? sum_products : NULL,
+                                    .sum_up = sums ? sum_up_products : NULL,
+                                    .transform = out != NULL ? gradient : NULL,
+                                    .affine = affine,
+                                    .x = x,
+                                    .partial = grad->partial,
+                                    .grad = grad,
+                                    .out = out};
+
+    run(&pass);
+}
+
+void cddpi_norm_products(const float *x, const struct cddpi_nn_layout *layout,
+                         const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad)
+{
+    run_gradient(x, layout, affine, grad, true, NULL);
+}
+
+void cddpi_norm_gradient(const float *x, const struct cddpi_nn_layout *layout,
+                         const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad,
+                         float *out)
+{
+    run_gradient(x, layout, affine, grad, false, out);
+}
+
+void cddpi_norm_backward(const float *x, const struct cddpi_nn_layout *layout,
+                         const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad,
+                         float *out)
+{
+    run_gradient(x, layout, affine, grad, true, out);
+}

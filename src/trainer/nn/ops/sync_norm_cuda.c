@@ -1,0 +1,179 @@
+/* sync_norm_cuda.c - owns batch normalisation over all ranks' batches on a device: what a rank has
+ * summed up goes to all others in stream order, and only later work in the stream waits for it.
+ *
+ * As on the processor (sync_norm.c), but that backward gathers the ranks' sums, too, instead of
+ * reducing them: every rank then adds them in rank order, whatever carries them. */
+#include "base/error.h"
+#include "group/on_device.h"
+#include "nn/cuda/model_cuda.h"
+#include "nn/model_state.h"
+#include "nn/ops/batch_norm_op.h"
+
+/* How many numbers a rank sends in forward about a batch of so many channels; in backward it is one
+ * less. */
+static size_t moment_count(size_t channels)
+{
+    return 1 + 2 * channels;
+}
+
+/* cuda->exchange: this rank's moments, all ranks' moments, and what an idle rank, which has no
+ * plan, keeps elsewhere: a count, means and deviations. */
+static double *all_moments(const struct cddpi_model *model)
+{
+    return model->cuda->exchange + model->cuda->exchange_stride;
+}
+
+static double *idle_rows(const struct cddpi_model *model)
+{
+    return all_moments(model) +
+           (size_t)cddp_group_world_size(model->group) * model->cuda->exchange_stride;
+}
+
+static cddp_status check(const struct cddpi_model *model, const struct cddpi_op *op)
+{
+    const struct cddpi_device *device = model->device;
+
+    if (cddpi_group_on_device(model->group) == device) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(
+        CDDP_ERR_CONFIG,
+        "layer \"%s\": batch_norm with sync (statistics over all ranks) needs a group "
+        "on the model's device, %s %d: this one's memory is elsewhere",
+        op->layer.name, device->ops->name, device->index);
+}
+
+cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model)
+{
+    struct cddpi_device *device = model->device;
+    size_t most = 0;
+    size_t doubles;
+    void *memory = NULL;
+    cddp_status status;
+
+    for (int i = 0; i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        if (op->ops == &cddpi_op_batch_norm && cddpi_sync_norm_wanted(model, op)) {
+            status = check(model, op);
+            if (status != CDDP_OK) {
+                return status;
+            }
+            most = (size_t)op->in.channels > most ? (size_t)op->in.channels : most;
+        }
+    }
+    if (most == 0) {
+        return CDDP_OK;
+    }
+    /* moments begin at multiples of 64 bytes */
+    model->cuda->exchange_stride = (moment_count(most) + 7) / 8 * 8;
+    doubles = (1 + (size_t)cddp_group_world_size(model->group)) * model->cuda->exchange_stride + 1 +
+              most; /* two floats each */
+    status = device->ops->alloc(device, doubles * sizeof(double), "statistics over ranks", &memory);
+    model->cuda->exchange = memory;
+    return status;
+}
+
+/* @p doubles of each rank, from the front of the exchange to behind it. */
+static cddp_status gather(const struct cddpi_exec *exec, size_t doubles)
+{
+    struct cddpi_model *model = exec->model;
+    cddp_status status;
+
+    cddpi_group_label(model->group, exec->op->layer.name);
+    status = cddp_all_gather(model->group, model->cuda->exchange, all_moments(model), doubles,
+                             CDDP_F64, NULL);
+    cddpi_group_label(model->group, NULL);
+    return status;
+}
+
+static cddp_status merge(const struct cddpi_exec *exec, const struct cddpi_cuda_norm *shape,
+                         float *mean, float *inverse, double *rows)
+{
+    cddp_status status = gather(exec, moment_count((size_t)shape->channels));
+
+    return status == CDDP_OK
+               ? cddpi_exec_kernels(exec)->batch_norm_merge(
+                     cddpi_exec_device(exec), shape, all_moments(exec->model),
+                     cddp_group_world_size(exec->model->group), cddpi_exec_running(exec, 0),
+                     cddpi_exec_running(exec, 1), mean, inverse, rows)
+               : status;
+}
+
+cddp_status cddpi_cuda_sync_norm_forward(struct cddpi_exec *exec,
+                                         const struct cddpi_cuda_sync_norm *norm)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    float *mean = cddpi_exec_buffer(exec, norm->mean);
+    float *inverse = cddpi_exec_buffer(exec, norm->inverse);
+    cddp_status status = kernels->batch_norm_moments(
+        device, &norm->shape, cddpi_exec_input(exec, 0), exec->model->cuda->exchange);
+
+    if (status == CDDP_OK) {
+        status = merge(exec, &norm->shape, mean, inverse, cddpi_exec_buffer(exec, norm->rows));
+    }
+    return status == CDDP_OK ? kernels->batch_norm_apply(
+                                   device, &norm->shape, cddpi_exec_input(exec, 0),
+                                   exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL,
+                                   cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1), mean,
+                                   inverse, cddpi_exec_output(exec))
+                             : status;
+}
+
+cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_exec *exec,
+                                          const struct cddpi_cuda_sync_norm *norm, void *grad_input)
+{
+    const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
+    struct cddpi_device *device = cddpi_exec_device(exec);
+    const float *mean = cddpi_exec_buffer(exec, norm->mean);
+    const float *inverse = cddpi_exec_buffer(exec, norm->inverse);
+    cddp_status status = kernels->batch_norm_grad_moments(
+        device, &norm->shape, cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0),
+        cddpi_exec_output(exec), mean, inverse, cddpi_exec_adds(exec, 0), exec->scale,
+        cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1), exec->model->cuda->exchange);
+
+    if (status == CDDP_OK) {
+        status = gather(exec, 2 * (size_t)norm->shape.channels);
+    }
+    if (status == CDDP_OK) {
+        status = kernels->batch_norm_grad_apply(
+            device, &norm->shape, cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0),
+            cddpi_exec_output(exec), cddpi_exec_param(exec, 0), mean, inverse,
+            all_moments(exec->model), cddp_group_world_size(exec->model->group),
+            cddpi_exec_buffer(exec, norm->rows), exec->scale, grad_input,
+            exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL);
+    }
+    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+}
+
+/* The moments of no rows, and sums of none, are zeros. */
+static cddp_status send_empty_statistics(const struct cddpi_exec *exec, size_t doubles)
+{
+    struct cddpi_device *device = cddpi_exec_device(exec);
+
+    return device->ops->clear(device, CDDPI_STREAM_COMPUTE, exec->model->cuda->exchange,
+                              doubles * sizeof(double));
+}
+
+cddp_status cddpi_cuda_sync_norm_idle_forward(struct cddpi_exec *exec)
+{
+    const struct cddpi_op *op = exec->op;
+    struct cddpi_cuda_norm shape = {.type = cddpi_exec_type(exec),
+                                    .channels = op->in.channels,
+                                    .epsilon = (float)op->layer.epsilon,
+                                    .momentum = (float)op->layer.momentum};
+    double *rows = idle_rows(exec->model);
+    float *mean = (float *)(void *)(rows + 1);
+    cddp_status status = send_empty_statistics(exec, moment_count((size_t)shape.channels));
+
+    return status == CDDP_OK ? merge(exec, &shape, mean, mean + shape.channels, rows) : status;
+}
+
+cddp_status cddpi_cuda_sync_norm_idle_backward(struct cddpi_exec *exec)
+{
+    size_t doubles = 2 * (size_t)exec->op->in.channels;
+    cddp_status status = send_empty_statistics(exec, doubles);
+
+    return status == CDDP_OK ? gather(exec, doubles) : status;
+}

@@ -1,0 +1,158 @@
+/* outputs.c - owns what a model gives out: sums of losses, which on a device are fetched
+ * without waiting, and outputs; and what dropout on a device is told by the processor. */
+#include "base/error.h"
+#include "nn/model_state.h"
+#include "nn/ops/dropout_op.h"
+
+#include <string.h>
+
+enum { SUMS_BYTES = 2 * sizeof(double) };
+
+cddp_status cddpi_model_create_outputs(struct cddpi_model *model)
+{
+    struct cddpi_device *device = model->device;
+    void *memory = NULL;
+    cddp_status status = device->ops->alloc(device, SUMS_BYTES, "sums of losses", &memory);
+
+    if (status == CDDP_OK) {
+        model->sums = memory;
+        status = cddpi_model_reset_sums(model);
+    }
+    for (int i = 0; status == CDDP_OK && i < CDDPI_MODEL_COLLECTED; i++) {
+        struct cddpi_collected *one = &model->collected[i];
+
+        status = device->ops->pin(device, SUMS_BYTES, &memory);
+        if (status == CDDP_OK) {
+            one->sums = memory;
+            status = device->ops->event_create(device, false, &one->event);
+        }
+    }
+    return status;
+}
+
+void cddpi_model_release_outputs(struct cddpi_model *model)
+{
+    struct cddpi_device *device = model->device;
+
+    for (int i = 0; i < CDDPI_MODEL_COLLECTED; i++) {
+        device->ops->event_destroy(device, model->collected[i].event);
+        device->ops->unpin(device, model->collected[i].sums);
+    }
+    device->ops->release(device, model->sums);
+}
+
+cddp_status cddpi_model_reset_sums(struct cddpi_model *model)
+{
+    return model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, model->sums, SUMS_BYTES);
+}
+
+cddp_status cddpi_model_collect(struct cddpi_model *model, int count)
+{
+    unsigned place = (model->collected_first + model->collected_count) % CDDPI_MODEL_COLLECTED;
+    struct cddpi_collected *one = &model->collected[place];
+    struct cddpi_device *device = model->device;
+    cddp_status status;
+
+    if (model->collected_count == CDDPI_MODEL_COLLECTED) {
+        return cddpi_fail(CDDP_ERR_STATE, "model: %d results wait to be taken already",
+                          CDDPI_MODEL_COLLECTED);
+    }
+    one->result = (struct cddpi_loss_result){.count = count};
+    status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, one->sums, model->sums, SUMS_BYTES);
+    if (status == CDDP_OK) {
+        status = device->ops->record(device, one->event, CDDPI_STREAM_COMPUTE);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_reset_sums(model);
+    }
+    model->collected_count += status == CDDP_OK ? 1 : 0;
+    return status;
+}
+
+cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_loss_result *out)
+{
+    struct cddpi_collected *one = &model->collected[model->collected_first];
+    cddp_status status;
+
+    if (model->collected_count == 0) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "model: there is no collected result that was not taken yet");
+    }
+    status = model->device->ops->wait(model->device, one->event, model->timeout_ms);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    one->result.loss_sum = one->sums[0];
+    one->result.correct = (int)one->sums[1];
+    *out = one->result;
+    model->collected_first = (model->collected_first + 1) % CDDPI_MODEL_COLLECTED;
+    model->collected_count--;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, size_t rows,
+                                     float *out)
+{
+    size_t columns = (size_t)model->classes;
+    size_t stride = model->outputs_stride;
+    size_t all = (size_t)model->batch.count * (size_t)model->predictions;
+    const float *from = NULL;
+    cddp_status status;
+
+    if (model->outputs == NULL) {
+        return cddpi_fail(CDDP_ERR_STATE, "model: there are no outputs of a last forward to read");
+    }
+    if (first > all || rows > all - first) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model: rows %zu to %zu of the outputs of %zu", first,
+                          first + rows, all);
+    }
+    if (rows == 0) {
+        return CDDP_OK;
+    }
+    status = model->ops->read(model, first * stride, (rows - 1) * stride + columns, &from);
+    if (status == CDDP_OK && stride == columns) {
+        memcpy(out, from, rows * columns * sizeof *out);
+        return CDDP_OK;
+    }
+    for (size_t i = 0; status == CDDP_OK && i < rows; i++) {
+        memcpy(out + i * columns, from + i * stride, columns * sizeof *out);
+    }
+    return status;
+}
+
+cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)
+{
+    struct cddpi_exec exec = {.model = model, .plan = model->pending, .batch = &model->batch};
+    size_t count = (size_t)model->batch.count * (size_t)model->classes;
+
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    if (exec.plan == NULL || !cddpi_model_has_loss(model) || model->tokens_in) {
+        return cddpi_fail(CDDP_ERR_STATE, "model: there are no outputs of a last forward to send");
+    }
+    exec.op = &model->graph.ops[model->graph.op_count - 1];
+    return model->device->ops->copy(model->device, CDDPI_STREAM_COMPUTE, out,
+                                    cddpi_exec_input(&exec, 0), count * sizeof *out);
+}
+
+size_t cddpi_model_draw_words(const struct cddpi_model *model, int count)
+{
+    return (size_t)model->dropouts * (size_t)count * 4;
+}
+
+void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
+                       int count, uint32_t *out)
+{
+    for (int i = 0; model->dropouts > 0 && i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        if (op->ops == &cddpi_op_dropout) {
+            struct cddpi_philox stream = cddpi_dropout_stream(model, op, step);
+
+            for (int n = 0; n < count; n++, out += 4) {
+                cddpi_dropout_sample(&stream, sample_ids[n], out);
+            }
+        }
+    }
+}

@@ -1,0 +1,431 @@
+/* model_plan.c - owns the compilation of a graph for one batch size and mode: it lets each op
+ * choose its layout and ask for memory, then derives from the ops' flags how long each buffer is
+ * alive and what may be done in place. */
+#include "nn/plan/model_plan.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/cpu/dnnl.h"
+#include "nn/model_state.h"
+
+#include <stdio.h>
+
+static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
+{
+    return &plan->model->graph;
+}
+
+static int backward_time(const struct cddpi_plan *plan, int op)
+{
+    return plan->ops[op].backward;
+}
+
+const struct cddpi_op *cddpi_plan_op_of(const struct cddpi_plan *plan, int op)
+{
+    return &graph_of(plan)->ops[op];
+}
+
+const struct cddpi_plan_value *cddpi_plan_input(const struct cddpi_plan *plan, int op, int k)
+{
+    return &plan->values[cddpi_plan_op_of(plan, op)->inputs[k]];
+}
+
+size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,
+                           int block)
+{
+    size_t groups = ((size_t)shape->channels + (size_t)block - 1) / (size_t)block;
+
+    return (size_t)plan->count * groups * (size_t)block * (size_t)shape->height *
+           (size_t)shape->width;
+}
+
+void cddpi_plan_output(struct cddpi_plan *plan, int op, int block)
+{
+    int output = cddpi_plan_op_of(plan, op)->output;
+
+    plan->values[output].block = block;
+    plan->values[output].elements = cddpi_plan_elements(plan, &graph_of(plan)->values[output].shape,
+                                                        block);
+}
+
+cddp_status cddpi_plan_no_memory(const struct cddpi_plan *plan)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to plan batches of %d samples",
+                      plan->count);
+}
+
+cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
+                              enum cddpi_lifetime lifetime, int *out)
+{
+    int buffer = cddpi_arena_add(&plan->arena, bytes, 0, 0);
+
+    if (plan->owned_count == plan->owned_capacity) {
+        int capacity = plan->owned_capacity > 0 ? 2 * plan->owned_capacity : 32;
+        void *grown = cddpi_realloc(plan->owned, (size_t)capacity * sizeof *plan->owned);
+
+        if (grown == NULL) {
+            return cddpi_plan_no_memory(plan);
+        }
+        plan->owned = grown;
+        plan->owned_capacity = capacity;
+    }
+    if (buffer < 0) {
+        return cddpi_plan_no_memory(plan);
+    }
+    plan->owned[plan->owned_count++] = (struct cddpi_owned_buffer){buffer, op, lifetime};
+    *out = buffer;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_plan_part(struct cddpi_plan *plan, const char *name,
+                            const struct cddpi_plan_part *part)
+{
+    struct cddpi_plan_part *to;
+
+    if (plan->part_count == plan->part_capacity) {
+        int capacity = plan->part_capacity > 0 ? 2 * plan->part_capacity : 32;
+        void *grown = cddpi_realloc(plan->parts, (size_t)capacity * sizeof *plan->parts);
+
+        if (grown == NULL) {
+            return cddpi_plan_no_memory(plan);
+        }
+        plan->parts = grown;
+        plan->part_capacity = capacity;
+    }
+    to = &plan->parts[plan->part_count++];
+    *to = *part;
+    snprintf(to->name, sizeof to->name, "%s", name);
+    return CDDP_OK;
+}
+
+struct cddpi_plan_mark cddpi_plan_mark(const struct cddpi_plan *plan)
+{
+    return (struct cddpi_plan_mark){plan->part_count, plan->owned_count, plan->arena.count};
+}
+
+void cddpi_plan_rollback(struct cddpi_plan *plan, struct cddpi_plan_mark mark)
+{
+    plan->part_count = mark.parts;
+    plan->owned_count = mark.owned;
+    plan->arena.count = mark.buffers;
+}
+
+size_t cddpi_plan_value_bytes(const struct cddpi_plan *plan, int value)
+{
+    return plan->values[value].elements * cddp_type_bytes(plan->values[value].type);
+}
+
+bool cddpi_plan_wants_grad(const struct cddpi_plan *plan, int op, int k)
+{
+    return plan->training &&
+           graph_of(plan)->values[cddpi_plan_op_of(plan, op)->inputs[k]].needs_grad;
+}
+
+static int later(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* When what the first forward made of @p value is last read, or (@p recomputed) what the second
+ * did. */
+static int last_read(const struct cddpi_plan *plan, int value, bool recomputed)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+    int producer = graph->values[value].producer;
+    bool to_the_end = recomputed || producer < 0 || plan->ops[producer].recompute_time < 0;
+    int last = recomputed ? plan->ops[producer].recompute_time : producer;
+
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+        unsigned flags = plan->training && to_the_end ? plan->ops[i].flags : 0;
+        int delay = (plan->ops[i].flags & CDDPI_FORWARD_DEFERRED) != 0 ? 1 : 0;
+
+        for (int k = 0; k < op->input_count; k++) {
+            if (op->inputs[k] != value) {
+                continue;
+            }
+            last = recomputed ? last : later(last, i + delay);
+            last = to_the_end ? later(last, plan->ops[i].recompute_time + delay) : last;
+            if ((flags & (CDDPI_NEEDS_INPUT | CDDPI_TAKES_INPUT)) != 0 ||
+                ((flags & CDDPI_NEEDS_FIRST) != 0 && k == 0)) {
+                last = later(last, backward_time(plan, i));
+            }
+            if ((flags & CDDPI_WEIGHTS_INPUT) != 0) {
+                last = later(last, plan->ops[i].weights);
+            }
+        }
+        if (op->output == value && (flags & CDDPI_NEEDS_OUTPUT) != 0) {
+            last = later(last, backward_time(plan, i));
+        }
+    }
+    if (graph->ops[graph->op_count - 1].inputs[0] != value ||
+        (plan->ops[graph->op_count - 1].flags & CDDPI_TAKES_INPUT) != 0) {
+        return last;
+    }
+    return plan->end; /* the model's outputs stay until the next forward */
+}
+
+/* Where the output of op @p index, in @p buffer and written at @p time, shares memory with an
+ * input: as the same thing, or in its place. */
+static void share_input(struct cddpi_plan *plan, int index, int buffer, int time)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    unsigned flags = plan->ops[index].flags;
+    bool placed = false;
+
+    for (int k = 0; k < op->input_count && !placed; k++) {
+        int base = plan->values[op->inputs[k]].activation;
+
+        if (base >= 0 && time != index && plan->arena.buffers[base].recomputed >= 0) {
+            base = plan->arena.buffers[base].recomputed;
+        }
+        if (base >= 0 && (flags & CDDPI_FORWARD_VIEW) != 0) {
+            cddpi_arena_view(&plan->arena, buffer, base);
+            return;
+        }
+        placed = (flags & CDDPI_FORWARD_INPLACE) != 0 && base >= 0 &&
+                 cddpi_arena_replace(&plan->arena, buffer, base, time);
+    }
+}
+
+static cddp_status plan_data(struct cddpi_plan *plan)
+{
+    struct cddpi_plan_value *data = &plan->values[CDDPI_VALUE_INPUT];
+
+    if (plan->data != CDDPI_DATA_AS_IT_IS) {
+        data->activation = cddpi_arena_add(&plan->arena,
+                                           cddpi_plan_value_bytes(plan, CDDPI_VALUE_INPUT), 0,
+                                           last_read(plan, CDDPI_VALUE_INPUT, false));
+        if (data->activation < 0) {
+            return cddpi_plan_no_memory(plan);
+        }
+    }
+    return CDDP_OK;
+}
+
+static cddp_status plan_activations(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct cddpi_op *op = &graph->ops[i];
+        int *activation;
+
+        if (op->output < 0 || ((plan->ops[i].flags & CDDPI_FORWARD_VIEW) != 0 &&
+                               plan->values[op->inputs[0]].activation < 0)) {
+            continue; /* nothing, or of the caller's memory: no buffer */
+        }
+        activation = &plan->values[op->output].activation;
+        *activation = cddpi_arena_add(&plan->arena, cddpi_plan_value_bytes(plan, op->output), i,
+                                      last_read(plan, op->output, false));
+        if (*activation < 0) {
+            return cddpi_plan_no_memory(plan);
+        }
+        share_input(plan, i, *activation, i);
+    }
+    return CDDP_OK;
+}
+
+/* The same for what is recomputed, in the order in which that runs: from the last segment on. */
+static cddp_status plan_recomputed(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+
+    for (int i = graph->op_count - 1; i >= 0; i--) {
+        for (int j = cddpi_plan_segment_begin(plan, i); j <= i; j++) {
+            int output = graph->ops[j].output;
+            int recomputed;
+
+            if (plan->ops[j].recompute_time < 0 || plan->values[output].activation < 0) {
+                continue;
+            }
+            recomputed = cddpi_arena_recomputed(&plan->arena, plan->values[output].activation,
+                                                plan->ops[j].recompute_time,
+                                                last_read(plan, output, true));
+            if (recomputed < 0) {
+                return cddpi_plan_no_memory(plan);
+            }
+            share_input(plan, j, recomputed, plan->ops[j].recompute_time);
+        }
+    }
+    return CDDP_OK;
+}
+
+static bool has_backward(const struct cddpi_graph *graph, int index)
+{
+    int output = graph->ops[index].output;
+
+    return output < 0 || graph->values[output].needs_grad;
+}
+
+static cddp_status plan_memory(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+    cddp_status status;
+
+    cddpi_plan_schedule(plan);
+    status = cddpi_plan_set_lifetimes(plan);
+    if (status == CDDP_OK) {
+        status = plan_data(plan);
+    }
+    if (status == CDDP_OK) {
+        status = plan_activations(plan);
+    }
+    if (status == CDDP_OK) {
+        status = plan_recomputed(plan);
+    }
+    for (int i = graph->op_count - 1; plan->training && status == CDDP_OK && i >= 0; i--) {
+        if (has_backward(graph, i)) {
+            status = cddpi_plan_gradients(plan, i);
+        }
+    }
+    if (status == CDDP_OK) {
+        cddpi_plan_set_regions(plan);
+        status = cddpi_arena_place(&plan->arena);
+    }
+    return status;
+}
+
+static cddp_status plan_ops(struct cddpi_plan *plan)
+{
+    const struct cddpi_graph *graph = graph_of(plan);
+
+    for (int i = 0; i < graph->value_count; i++) {
+        plan->values[i] = (struct cddpi_plan_value){
+            .block = 1, .type = plan->model->type, .activation = -1, .grads = {-1, -1}};
+    }
+    plan->values[CDDPI_VALUE_INPUT].elements = cddpi_plan_elements(
+        plan, &graph->values[CDDPI_VALUE_INPUT].shape, 1);
+    for (int i = 0; i < graph->op_count; i++) {
+        plan->ops[i] = (struct cddpi_plan_op){
+            .recompute_time = -1, .preact_grad = -1, .other = -1, .grad_inputs = {-1, -1}};
+    }
+    plan->model->ops->plan_data(plan);
+    for (int i = 0; i < graph->op_count; i++) {
+        cddp_status status = graph->ops[i].kernels->plan(plan, i, &plan->ops[i].state);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "layer \"%s\"", graph->ops[i].layer.name);
+        }
+    }
+    return CDDP_OK;
+}
+
+static bool receives_images(const struct cddpi_model *model)
+{
+    for (size_t k = 0; model->part != NULL && k < model->part->in.count; k++) {
+        const struct cddpi_shape *shape = &model->graph.values[model->part->in.values[k]].shape;
+
+        if (!shape->flat && !shape->sequence) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* By a plan of the whole graph, for its layouts only: the processor's ops choose them one after the
+ * other. */
+static cddp_status find_whole_blocks(struct cddpi_plan *plan)
+{
+    struct cddpi_model *model = plan->model;
+    struct cddpi_graph graph = model->graph;
+    struct cddpi_part *part = model->part;
+    int count = part->whole.value_count;
+    struct cddpi_plan *whole = NULL;
+    cddp_status status;
+
+    plan->whole_blocks = cddpi_zalloc_array((size_t)count, sizeof *plan->whole_blocks);
+    if (plan->whole_blocks == NULL) {
+        return cddpi_plan_no_memory(plan);
+    }
+    model->graph = part->whole;
+    model->part = NULL;
+    status = cddpi_plan_create(model, plan->count, plan->training, &whole);
+    for (int v = 0; status == CDDP_OK && v < count; v++) {
+        plan->whole_blocks[v] = whole->values[v].block;
+    }
+    cddpi_plan_destroy(whole);
+    model->graph = graph;
+    model->part = part;
+    return status;
+}
+
+int cddpi_part_block(const struct cddpi_plan *plan, int value)
+{
+    const struct cddpi_shape *shape = &graph_of(plan)->values[value].shape;
+
+    if (plan->whole_blocks != NULL) {
+        return plan->whole_blocks[plan->model->part->origin[value]];
+    }
+    return shape->flat ? 1 : shape->channels;
+}
+
+cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool training,
+                              struct cddpi_plan **out)
+{
+    struct cddpi_plan *plan = cddpi_zalloc(sizeof *plan);
+    const struct cddpi_graph *graph = &model->graph;
+    cddp_status status;
+
+    if (plan == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a plan");
+    }
+    plan->model = model;
+    plan->count = count;
+    plan->training = training;
+    plan->recompute = training && model->recompute;
+    plan->split = training && model->split;
+    plan->values = cddpi_zalloc_array((size_t)graph->value_count, sizeof *plan->values);
+    plan->ops = cddpi_zalloc_array((size_t)graph->op_count, sizeof *plan->ops);
+    /* an op contributes to each of its inputs, and a sum replaces a contribution */
+    plan->sums = cddpi_zalloc_array((size_t)graph->op_count * CDDPI_OP_INPUTS, sizeof *plan->sums);
+    plan->contributions = cddpi_zalloc_array((size_t)graph->op_count * CDDPI_OP_INPUTS,
+                                             sizeof *plan->contributions);
+    if (plan->values == NULL || plan->ops == NULL || plan->sums == NULL ||
+        plan->contributions == NULL) {
+        status = cddpi_plan_no_memory(plan);
+    } else {
+        status = receives_images(model) && model->device->ops->kind == CDDPI_DEVICE_CPU
+                     ? find_whole_blocks(plan)
+                     : CDDP_OK;
+    }
+    if (status == CDDP_OK) {
+        status = plan_ops(plan);
+    }
+    if (plan->layouts.failed) { /* even if planning went on without it */
+        status = cddpi_plan_no_memory(plan);
+    }
+    if (status == CDDP_OK) {
+        status = plan_memory(plan);
+    }
+    if (status != CDDP_OK) {
+        cddpi_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return CDDP_OK;
+}
+
+void cddpi_plan_destroy(struct cddpi_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    for (int i = 0; plan->ops != NULL && i < graph_of(plan)->op_count; i++) {
+        const struct cddpi_op_kernels *kernels = graph_of(plan)->ops[i].kernels;
+
+        if (plan->ops[i].state != NULL) {
+            (kernels->unplan != NULL ? kernels->unplan : cddpi_free)(plan->ops[i].state);
+        }
+    }
+    cddpi_mds_drop(&plan->layouts);
+    cddpi_arena_fini(&plan->arena);
+    cddpi_free(plan->owned);
+    cddpi_free(plan->parts);
+    cddpi_free(plan->values);
+    cddpi_free(plan->ops);
+    cddpi_free(plan->contributions);
+    cddpi_free(plan->sums);
+    cddpi_free(plan->whole_blocks);
+    cddpi_free(plan);
+}

@@ -1,0 +1,124 @@
+/* slots.c - owns what a model remembers of several batches between their passes, and the memory
+ * that they have there. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "nn/model_state.h"
+
+static void save(struct cddpi_model *model)
+{
+    struct cddpi_model_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
+
+    model->slots[model->places[CDDPI_REGION_BATCH]].memory[CDDPI_REGION_BATCH] =
+        (struct cddpi_region_memory){model->arena, model->arena_bytes};
+    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGION_SCRATCH; r++) {
+        model->slots[model->places[r]].memory[r] = model->regions[r];
+    }
+    kept->batch = model->batch;
+    kept->outputs = model->outputs;
+    kept->outputs_stride = model->outputs_stride;
+    kept->pending = model->pending;
+    kept->pending_backward = model->pending_backward;
+    kept->pending_weights = model->pending_weights;
+}
+
+static void load(struct cddpi_model *model)
+{
+    const struct cddpi_model_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
+    const struct cddpi_model_slot *batch = &model->slots[model->places[CDDPI_REGION_BATCH]];
+
+    model->arena = batch->memory[CDDPI_REGION_BATCH].data;
+    model->arena_bytes = batch->memory[CDDPI_REGION_BATCH].bytes;
+    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGION_SCRATCH; r++) {
+        model->regions[r] = model->slots[model->places[r]].memory[r];
+    }
+    model->batch = kept->batch;
+    model->outputs = kept->outputs;
+    model->outputs_stride = kept->outputs_stride;
+    model->pending = kept->pending;
+    model->pending_backward = kept->pending_backward;
+    model->pending_weights = kept->pending_weights;
+}
+
+cddp_status cddpi_model_use_slots(struct cddpi_model *model, const struct cddpi_model_slots *slots)
+{
+    const int wanted[CDDPI_REGION_SCRATCH] = {[CDDPI_REGION_BATCH] = slots->batch,
+                                              [CDDPI_REGION_KEPT] = slots->kept,
+                                              [CDDPI_REGION_GRADS] = slots->grads};
+    bool same = true;
+
+    for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
+        if (wanted[r] < 0 || wanted[r] >= CDDPI_MODEL_SLOTS) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "model: there is no slot %d; 0 to %d there are",
+                              wanted[r], CDDPI_MODEL_SLOTS - 1);
+        }
+        same = same && wanted[r] == model->places[r];
+    }
+    if (same) {
+        return CDDP_OK;
+    }
+    if (model->slots == NULL) {
+        model->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *model->slots);
+    }
+    if (model->slots == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %d slots", CDDPI_MODEL_SLOTS);
+    }
+    save(model);
+    for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
+        model->places[r] = wanted[r];
+    }
+    load(model);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot)
+{
+    return cddpi_model_use_slots(model, &(struct cddpi_model_slots){slot, slot, slot});
+}
+
+bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan)
+{
+    for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
+        if (i != model->places[CDDPI_REGION_KEPT] && model->slots[i].pending == plan) {
+            return true;
+        }
+    }
+    return false;
+}
+
+cddp_status cddpi_model_grow_region(struct cddpi_model *model, const struct cddpi_plan *plan,
+                                    enum cddpi_region region)
+{
+    struct cddpi_region_memory *memory = &model->regions[region];
+    size_t bytes = plan->arena.bytes[region];
+    char *data;
+
+    if (bytes <= memory->bytes) {
+        return CDDP_OK;
+    }
+    data = cddpi_alloc_aligned(bytes); /* a split model is one of the processor */
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY,
+                          "model: no memory for %zu bytes of what gradients are made of", bytes);
+    }
+    if (region == CDDPI_REGION_KEPT) {
+        cddpi_model_forget_forward(model);
+    }
+    cddpi_free(memory->data);
+    *memory = (struct cddpi_region_memory){data, bytes};
+    return CDDP_OK;
+}
+
+void cddpi_model_release_slots(struct cddpi_model *model)
+{
+    for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
+        for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
+            if (i != model->places[r]) {
+                model->device->ops->release(model->device, model->slots[i].memory[r].data);
+            }
+        }
+    }
+    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGIONS; r++) {
+        cddpi_free(model->regions[r].data);
+    }
+    cddpi_free(model->slots);
+}

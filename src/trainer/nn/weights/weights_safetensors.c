@@ -1,0 +1,324 @@
+/* weights_safetensors.c - owns finding a GPT-2's tensors in safetensors files, written by cddp or
+ * Hugging Face: their names are the same but for wrappers, and the first linear weight that is not
+ * square tells which way round all of them lie. */
+#include "base/error.h"
+#include "base/number.h"
+#include "checkpoint/safetensors.h"
+#include "nn/weights/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char head_name[] = "lm_head.weight";
+static const char table_name[] = "wte.weight";
+
+enum { SHAPE_BYTES = 224 };
+
+/* Files being looked at. */
+struct looking {
+    struct cddpi_weights *weights;
+    const char *path;
+    struct cddpi_weights_names names;
+};
+
+/* Words the type and shape of a tensor, as "i32 [2, 3]". */
+static const char *describe(const cddp_tensor *tensor, char text[SHAPE_BYTES])
+{
+    int used = snprintf(text, SHAPE_BYTES, "%s [", cddp_type_name(tensor->type));
+
+    for (int i = 0; i < tensor->dims; i++) {
+        used += snprintf(text + used, (size_t)(SHAPE_BYTES - used), "%s%lld", i > 0 ? ", " : "",
+                         (long long)tensor->shape[i]);
+    }
+    snprintf(text + used, (size_t)(SHAPE_BYTES - used), "]");
+    return text;
+}
+
+static cddp_status tensor_fail(const struct looking *at, const struct cddpi_named_tensor *found,
+                               const char *wanted)
+{
+    const cddp_tensor *tensor = found->tensor;
+    char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+    char shape[SHAPE_BYTES];
+
+    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted",
+                      at->weights->files.paths[found->file],
+                      cddpi_printable(tensor->name, name, sizeof name), describe(tensor, shape),
+                      wanted);
+}
+
+static cddp_status missing(const struct looking *at, const char *name)
+{
+    return cddpi_weights_names_missing(&at->names, at->path, name);
+}
+
+static const struct cddpi_named_tensor *find(const struct looking *at, const char *name)
+{
+    return cddpi_weights_names_find(&at->names, name);
+}
+
+/* One of the embeddings: its sizes. */
+static cddp_status find_table(const struct looking *at, const char *name, int64_t *out_rows,
+                              int64_t *out_columns)
+{
+    const struct cddpi_named_tensor *found = find(at, name);
+    const cddp_tensor *tensor;
+
+    if (found == NULL) {
+        return missing(at, name);
+    }
+    tensor = found->tensor;
+    if (tensor->dims != 2 || tensor->shape[0] < 1 || tensor->shape[0] > CDDPI_GPT2_TOKENS_MAX ||
+        tensor->shape[1] < 1 || tensor->shape[1] > CDDPI_GPT2_EMBED_MAX) {
+        return tensor_fail(at, found, "a matrix [entries, embed]");
+    }
+    *out_rows = tensor->shape[0];
+    *out_columns = tensor->shape[1];
+    return CDDP_OK;
+}
+
+/* Sizes from the embeddings and the names; the layout from attn.c_attn, which is 3 x 1. */
+static cddp_status find_shape(struct looking *at)
+{
+    struct cddpi_gpt2_shape *shape = &at->weights->shape;
+    const struct cddpi_named_tensor *attention;
+    int64_t columns = 0;
+    cddp_status status;
+
+    /* the head is the same matrix, and some programs keep only one of the two names */
+    at->weights->table_of_head = find(at, table_name) == NULL && find(at, head_name) != NULL;
+    status = find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
+                        &shape->embed);
+
+    if (status == CDDP_OK) {
+        status = find_table(at, "wpe.weight", &shape->context, &columns);
+    }
+    while (status == CDDP_OK && shape->blocks < CDDPI_GPT2_BLOCKS_MAX) {
+        char name[CDDPI_GPT2_NAME_BYTES];
+
+        snprintf(name, sizeof name, "h.%d.ln_1.weight", (int)shape->blocks);
+        if (find(at, name) == NULL) {
+            break;
+        }
+        shape->blocks++;
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (shape->blocks == 0) {
+        return missing(at, "h.0.ln_1.weight");
+    }
+    attention = find(at, "h.0.attn.c_attn.weight");
+    if (attention == NULL) {
+        return missing(at, "h.0.attn.c_attn.weight");
+    }
+    at->weights->format = attention->tensor->dims == 2 &&
+                                  attention->tensor->shape[0] == shape->embed
+                              ? CDDPI_WEIGHTS_HF
+                              : CDDPI_WEIGHTS_CDDP;
+    return CDDP_OK;
+}
+
+/* "h.N." before @p rest, N in its one spelling and of one of the blocks. */
+static bool parse_block(const char *name, int64_t blocks, size_t *out_block, const char **out_rest)
+{
+    char again[16];
+    char *end;
+    long block;
+
+    if (strncmp(name, "h.", 2) != 0 || name[2] < '0' || name[2] > '9' ||
+        strspn(name + 2, "0123456789") > 6) {
+        return false;
+    }
+    block = strtol(name + 2, &end, 10);
+    snprintf(again, sizeof again, "h.%ld.", block);
+    if (*end != '.' || block >= blocks || strncmp(name, again, strlen(again)) != 0) {
+        return false;
+    }
+    *out_block = (size_t)block;
+    *out_rest = end + 1;
+    return true;
+}
+
+size_t cddpi_gpt2_index(const struct cddpi_gpt2_shape *shape, const char *name)
+{
+    size_t count = cddpi_gpt2_tensor_count(shape);
+    size_t first = 0;
+    size_t number = CDDPI_GPT2_HEAD;
+    size_t block;
+    const char *rest;
+
+    if (parse_block(name, shape->blocks, &block, &rest)) {
+        first = CDDPI_GPT2_HEAD + block * CDDPI_GPT2_ROWS;
+        number = CDDPI_GPT2_ROWS;
+    } else if (strncmp(name, "ln_f", 4) == 0) {
+        first = count - CDDPI_GPT2_TAIL;
+    }
+    for (size_t i = first; i < first + number; i++) {
+        struct cddpi_gpt2_tensor tensor;
+
+        cddpi_gpt2_tensor_at(shape, i, &tensor);
+        if (strcmp(tensor.name, name) == 0) {
+            return i;
+        }
+    }
+    return count;
+}
+
+/* Causal masks, which some versions stored with the weights. */
+static bool is_mask(const struct cddpi_gpt2_shape *shape, const char *name)
+{
+    size_t block;
+    const char *rest;
+
+    return parse_block(name, shape->blocks, &block, &rest) &&
+           (strcmp(rest, "attn.bias") == 0 || strcmp(rest, "attn.masked_bias") == 0);
+}
+
+static bool is_float(cddp_type type)
+{
+    return type == CDDP_F32 || type == CDDP_F16 || type == CDDP_BF16;
+}
+
+/* Note where the tensor lies that is number @p index of the GPT-2. */
+static cddp_status place(const struct looking *at, const struct cddpi_named_tensor *named,
+                         size_t index)
+{
+    const cddp_tensor *found = named->tensor;
+    struct cddpi_weights *weights = at->weights;
+    struct cddpi_gpt2_tensor tensor;
+    int64_t rows;
+    int64_t columns;
+    bool transposed;
+    char wanted[96];
+
+    cddpi_gpt2_tensor_at(&weights->shape, index, &tensor);
+    transposed = tensor.linear && weights->format == CDDPI_WEIGHTS_HF;
+    rows = transposed ? tensor.columns : tensor.rows;
+    columns = transposed ? tensor.rows : tensor.columns;
+    if (!is_float(found->type) || found->dims != tensor.dims ||
+        found->shape[tensor.dims - 1] != columns || (tensor.dims == 2 && found->shape[0] != rows)) {
+        if (tensor.dims == 2) {
+            snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld, %lld]", (long long)rows,
+                     (long long)columns);
+        } else {
+            snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld]", (long long)columns);
+        }
+        return tensor_fail(at, named, wanted);
+    }
+    weights->views[index] = (struct cddpi_weights_view){
+        .data = found->data, .type = found->type, .transposed = transposed};
+    return CDDP_OK;
+}
+
+static cddp_status place_all(struct looking *at)
+{
+    const struct cddpi_weights *weights = at->weights;
+
+    for (size_t i = 0; i < at->names.count; i++) {
+        const struct cddpi_named_tensor *found = &at->names.rows[i];
+        bool is_head = strcmp(found->name, head_name) == 0;
+        size_t index = is_head && weights->table_of_head
+                           ? 0
+                           : cddpi_gpt2_index(&weights->shape, found->name);
+        char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+
+        if (index < weights->count) {
+            cddp_status status = place(at, found, index);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
+        } else if (!is_head && !is_mask(&weights->shape, found->name)) {
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s: tensor \"%s\" is not part of a GPT-2 of %lld blocks",
+                              weights->files.paths[found->file],
+                              cddpi_printable(found->tensor->name, name, sizeof name),
+                              (long long)weights->shape.blocks);
+        }
+    }
+    for (size_t i = 0; i < weights->count; i++) {
+        struct cddpi_gpt2_tensor tensor;
+
+        if (weights->views[i].data == NULL) {
+            cddpi_gpt2_tensor_at(&weights->shape, i, &tensor);
+            return missing(at, tensor.name);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* A head of its own is only a copy of wte's rows. */
+static cddp_status check_head(const struct looking *at)
+{
+    const struct cddpi_weights *weights = at->weights;
+    const struct cddpi_named_tensor *found = find(at, head_name);
+    int64_t rows = weights->shape.vocab;
+    const cddp_tensor *head;
+    char wanted[96];
+
+    if (found == NULL || weights->table_of_head) {
+        return CDDP_OK;
+    }
+    head = found->tensor;
+    if (!is_float(head->type) || head->dims != 2 || head->shape[0] != rows ||
+        head->shape[1] != weights->shape.embed) {
+        snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld, %lld]", (long long)rows,
+                 (long long)weights->shape.embed);
+        return tensor_fail(at, found, wanted);
+    }
+    if (!cddpi_weights_same(&weights->views[0],
+                            &(struct cddpi_weights_view){.data = head->data, .type = head->type},
+                            (size_t)(rows * weights->shape.embed))) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: lm_head.weight differs from wte.weight: cddp's gpt2 ties them",
+                          at->path);
+    }
+    return CDDP_OK;
+}
+
+/* "heads" in the metadata, which cddp writes. */
+static cddp_status find_heads(const struct looking *at)
+{
+    struct cddpi_gpt2_shape *shape = &at->weights->shape;
+    const char *text = NULL;
+    char shown[32];
+
+    for (size_t i = 0; i < at->weights->files.count && text == NULL; i++) {
+        text = cddp_safetensors_metadata(at->weights->files.files[i], "heads");
+    }
+    if (text != NULL && (!cddpi_parse_integer(text, 1, shape->embed, &shape->heads) ||
+                         shape->embed % shape->heads != 0)) {
+        return cddpi_fail(
+            CDDP_ERR_FORMAT,
+            "%s: its metadata has \"%s\" heads, which do not divide the embed size of "
+            "%lld",
+            at->path, cddpi_printable(text, shown, sizeof shown), (long long)shape->embed);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_weights_place_safetensors(struct cddpi_weights *weights, const char *path)
+{
+    struct looking at = {.weights = weights, .path = path};
+    cddp_status status = cddpi_weights_names_init(&weights->files, path, &at.names);
+
+    if (status == CDDP_OK) {
+        status = find_shape(&at);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_weights_make_views(weights, path);
+    }
+    if (status == CDDP_OK) {
+        status = place_all(&at);
+    }
+    if (status == CDDP_OK) {
+        status = check_head(&at);
+    }
+    if (status == CDDP_OK) {
+        status = find_heads(&at);
+    }
+    cddpi_weights_names_fini(&at.names);
+    return status;
+}

@@ -1,0 +1,415 @@
+/* optim.c - owns the optimizer's state: which parameters move, and their tensors
+ * for checkpoints. */
+#include "optim/optim.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/shape.h"
+#include "optim/optim_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct cddpi_optim_ops ops_table[] = {
+    [CDDPI_OPTIM_SGD] = {1, {"momentum", NULL}, false, cddpi_sgd_update},
+    [CDDPI_OPTIM_ADAMW] = {2, {"exp_avg", "exp_avg_sq"}, true, cddpi_adamw_update},
+};
+
+static const struct cddpi_optim_ops *ops_of(const struct cddpi_optim *optim)
+{
+    return &ops_table[optim->spec.type];
+}
+
+/* SGD without momentum has no state. */
+size_t cddpi_optim_moment_count(const struct cddpi_optim *optim)
+{
+    return optim->spec.type == CDDPI_OPTIM_SGD && optim->spec.momentum == 0.0
+               ? 0
+               : ops_of(optim)->moment_count;
+}
+
+static bool is_fraction(double value)
+{
+    return value >= 0.0 && value < 1.0;
+}
+
+static cddp_status check_spec(const struct cddpi_optim_spec *spec)
+{
+    if (!isfinite(spec->weight_decay) || spec->weight_decay < 0.0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: weight_decay %g is not >= 0",
+                          spec->weight_decay);
+    }
+    switch (spec->type) {
+    case CDDPI_OPTIM_SGD:
+        if (!isfinite(spec->momentum) || spec->momentum < 0.0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: momentum %g is not >= 0",
+                              spec->momentum);
+        }
+        if (spec->nesterov && spec->momentum == 0.0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: nesterov needs a momentum");
+        }
+        return CDDP_OK;
+    case CDDPI_OPTIM_ADAMW:
+        if (!is_fraction(spec->beta1) || !is_fraction(spec->beta2)) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "optimizer: beta1 %g and beta2 %g must be >= 0 and below 1",
+                              spec->beta1, spec->beta2);
+        }
+        if (!isfinite(spec->epsilon) || spec->epsilon < 0.0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: epsilon %g is not >= 0",
+                              spec->epsilon);
+        }
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "optimizer: there is no type %d", (int)spec->type);
+}
+
+static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *params, size_t count)
+{
+    optim->trainable = cddpi_zalloc_array(count, sizeof *optim->trainable);
+    if (optim->trainable == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (params[i].frozen) {
+            continue;
+        }
+        if (params[i].type != CDDP_F32) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "optimizer: parameter \"%s\" is %s, but only f32 can be trained",
+                              params[i].name, cddp_type_name(params[i].type));
+        }
+        optim->trainable[optim->trainable_count++] = (struct cddpi_optim_trainable){
+            .index = i,
+            .count = cddpi_elements(params[i].dims, params[i].shape),
+            .offset = optim->full_elements};
+        optim->full_elements += cddpi_elements(params[i].dims, params[i].shape);
+    }
+    return CDDP_OK;
+}
+
+/* One slot a parameter, or one a span of this rank's; both in the order of parameters. */
+static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *params,
+                              const bool *decays)
+{
+    size_t spans = optim->trainable_count;
+    size_t next = 0;
+    const cddp_span *span = optim->group == NULL
+                                ? NULL
+                                : cddp_ddp_spans(optim->ddp, cddp_group_rank(optim->group), &spans);
+
+    optim->step = cddpi_zalloc_array(1 + optim->trainable_count, sizeof *optim->step);
+    optim->slots = cddpi_zalloc_array(spans, sizeof *optim->slots);
+    if (optim->slots == NULL || optim->step == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
+                          optim->trainable_count);
+    }
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        const struct cddpi_optim_trainable *param = &optim->trainable[i];
+        cddp_span own = {param->index, 0, param->count};
+        struct cddpi_optim_slot *slot = &optim->slots[optim->slot_count];
+
+        if (optim->group != NULL) {
+            if (next == spans || span[next].param != param->index) {
+                continue; /* others update it */
+            }
+            own = span[next++];
+        }
+        slot->index = own.param;
+        slot->first = own.first;
+        slot->data = (float *)params[own.param].data + own.first;
+        slot->count = own.count;
+        slot->decays = optim->spec.decay_all || decays == NULL || decays[own.param];
+        slot->steps = &optim->step[1 + i];
+        optim->slot_count++;
+    }
+    return CDDP_OK;
+}
+
+/* Elements rounded up so that the next tensor begins on a cache line. */
+static size_t padded(size_t count)
+{
+    return cddpi_align_to(count, CDDPI_ALIGNMENT / sizeof(float));
+}
+
+static cddp_status make_state(struct cddpi_optim *optim)
+{
+    size_t moments = cddpi_optim_moment_count(optim);
+    size_t each = 0;
+    size_t at = 0;
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        each += padded(optim->slots[i].count);
+    }
+    optim->moments = cddpi_alloc_aligned(each * moments * sizeof(float));
+    if (optim->moments == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of state",
+                          each * moments * sizeof(float));
+    }
+    memset(optim->moments, 0, each * moments * sizeof(float));
+    optim->moment_elements = each * moments;
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        struct cddpi_optim_slot *slot = &optim->slots[i];
+
+        for (size_t moment = 0; moment < moments; moment++) {
+            slot->moments[moment] = optim->moments + at;
+            at += padded(slot->count);
+        }
+    }
+    return CDDP_OK;
+}
+
+size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        if (optim->slots[i].index == index) {
+            bytes += padded(optim->slots[i].count) * cddpi_optim_moment_count(optim) *
+                     sizeof(float);
+        }
+    }
+    return bytes;
+}
+
+/* The next tensor of the state, under a new name; NULL: no memory. */
+static cddp_tensor *add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name)
+{
+    char *text = cddpi_format("%s%s%s", prefix, name[0] != '\0' ? "." : "", name);
+    cddp_tensor *tensor = &optim->tensors[optim->tensor_count];
+
+    if (text == NULL) {
+        return NULL;
+    }
+    optim->names[optim->tensor_count++] = text;
+    tensor->name = text;
+    return tensor;
+}
+
+static bool add_counters(struct cddpi_optim *optim)
+{
+    cddp_tensor *tensor = add_tensor(optim, "step", "");
+
+    if (tensor == NULL) {
+        return false;
+    }
+    tensor->type = CDDP_I64;
+    tensor->data = optim->step;
+    if (!ops_of(optim)->counts_steps) {
+        return true;
+    }
+    tensor = add_tensor(optim, "param_steps", "");
+    if (tensor == NULL) {
+        return false;
+    }
+    tensor->type = CDDP_I64;
+    tensor->dims = 1;
+    tensor->shape[0] = (int64_t)optim->trainable_count;
+    tensor->data = optim->step + 1;
+    return true;
+}
+
+/* Data is set where it is known: sharded, that is when full tensors are held. */
+static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_param *param,
+                        size_t moments)
+{
+    for (size_t moment = 0; moment < moments; moment++) {
+        cddp_tensor *tensor = add_tensor(optim, ops_of(optim)->moment_names[moment], param->name);
+
+        if (tensor == NULL) {
+            return false;
+        }
+        tensor->type = CDDP_F32;
+        tensor->dims = param->dims;
+        memcpy(tensor->shape, param->shape, sizeof tensor->shape);
+        tensor->data = optim->group == NULL ? optim->slots[index].moments[moment] : NULL;
+    }
+    return true;
+}
+
+static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *params)
+{
+    size_t moments = cddpi_optim_moment_count(optim);
+    size_t most = 2 + moments * optim->trainable_count;
+    bool made;
+
+    optim->tensors = cddpi_zalloc_array(most, sizeof *optim->tensors);
+    optim->names = cddpi_zalloc_array(most, sizeof *optim->names);
+    made = optim->tensors != NULL && optim->names != NULL && add_counters(optim);
+    for (size_t i = 0; i < optim->trainable_count && made; i++) {
+        made = add_moments(optim, i, &params[optim->trainable[i].index], moments);
+    }
+    return made ? CDDP_OK
+                : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu tensors", most);
+}
+
+cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
+                               const bool *decays, size_t count, struct cddpi_optim **out)
+{
+    return cddpi_optim_create_sharded(spec, params, decays, count, NULL, NULL, out);
+}
+
+/* The processor updates the processor's tensors themselves. */
+static cddp_status nothing_to_move(struct cddpi_optim *optim)
+{
+    (void)optim;
+    return CDDP_OK;
+}
+
+static void nothing_to_leave(struct cddpi_optim *optim)
+{
+    (void)optim;
+}
+
+const struct cddpi_optim_placement cddpi_optim_on_cpu = {
+    .fetch = nothing_to_move, .send = nothing_to_move, .leave = nothing_to_leave};
+
+cddp_status cddpi_optim_fetch(struct cddpi_optim *optim)
+{
+    return optim->placement->fetch(optim);
+}
+
+cddp_status cddpi_optim_send(struct cddpi_optim *optim)
+{
+    return optim->placement->send(optim);
+}
+
+cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
+                                       const cddp_param *params, const bool *decays, size_t count,
+                                       cddp_group *group, cddp_ddp *ddp, struct cddpi_optim **out)
+{
+    struct cddpi_optim *optim;
+    cddp_status status = check_spec(spec);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    optim = cddpi_zalloc(sizeof *optim);
+    if (optim == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *optim);
+    }
+    optim->spec = *spec;
+    optim->placement = &cddpi_optim_on_cpu;
+    optim->kernels = cddpi_optim_kernels();
+    optim->group = group;
+    optim->ddp = ddp;
+    status = find_moved(optim, params, count);
+    if (status == CDDP_OK) {
+        status = fill_slots(optim, params, decays);
+    }
+    if (status == CDDP_OK) {
+        status = make_state(optim);
+    }
+    if (status == CDDP_OK) {
+        status = make_tensors(optim, params);
+    }
+    if (status != CDDP_OK) {
+        cddpi_optim_destroy(optim);
+        return status;
+    }
+    *out = optim;
+    return CDDP_OK;
+}
+
+void cddpi_optim_destroy(struct cddpi_optim *optim)
+{
+    if (optim == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < optim->tensor_count; i++) {
+        cddpi_free(optim->names[i]);
+    }
+    cddpi_free(optim->names);
+    cddpi_free(optim->tensors);
+    cddpi_free(optim->moments);
+    cddpi_free(optim->step);
+    cddpi_free(optim->slots);
+    cddpi_free(optim->trainable);
+    cddpi_optim_free_full_state(optim);
+    optim->placement->leave(optim);
+    cddpi_free(optim);
+}
+
+/* Pieces of which gradients, moments and parameters stay in the first-level cache, or near it. */
+enum { PIECE = 2048 };
+
+/* Call @p use with the gradient of every slot, piece by piece where it is reduced only now. */
+typedef void (*use_fn)(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                       const float *grad, void *context);
+
+static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, use_fn use,
+                           void *context)
+{
+    _Alignas(CDDPI_ALIGNMENT) float scratch[PIECE];
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        const float *grad = grads[slot->index];
+
+        if (grad != NULL && optim->group == NULL) {
+            use(optim, slot, grad, context);
+        }
+        for (size_t at = 0; grad != NULL && optim->group != NULL && at < slot->count; at += PIECE) {
+            struct cddpi_optim_slot piece = *slot;
+
+            piece.data += at;
+            piece.count = slot->count - at < PIECE ? slot->count - at : PIECE;
+            for (int m = 0; m < CDDPI_OPTIM_MOMENTS; m++) {
+                piece.moments[m] = slot->moments[m] != NULL ? slot->moments[m] + at : NULL;
+            }
+            grad = cddp_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
+            use(optim, &piece, grad, context);
+        }
+    }
+}
+
+struct optim_step {
+    double lr, grad_scale;
+    double *squares; /* NULL: not wanted */
+};
+
+static void add_squares(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                        const float *grad, void *sum)
+{
+    *(double *)sum += optim->kernels->square_sum(grad, piece->count);
+}
+
+static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
+                   const float *grad, void *context)
+{
+    const struct optim_step *step = context;
+
+    if (step->squares != NULL) {
+        add_squares(optim, piece, grad, step->squares);
+    }
+    ops_of(optim)->update(optim, piece, grad, step->lr, step->grad_scale);
+}
+
+void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
+                      double *out_squares)
+{
+    struct optim_step step = {lr, grad_scale, out_squares};
+
+    if (out_squares != NULL) {
+        *out_squares = 0;
+    }
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        optim->step[1 + i] += grads[optim->trainable[i].index] != NULL;
+    }
+    for_each_piece(optim, grads, update, &step);
+    ++*optim->step;
+}
+
+double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads)
+{
+    double sum = 0.0;
+
+    for_each_piece(optim, grads, add_squares, &sum);
+    return sum;
+}
+
+const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count)
+{
+    *out_count = optim->tensor_count;
+    return optim->tensors;
+}

@@ -1,0 +1,326 @@
+/* optim_device.c - owns the optimizer's state on a CUDA device, and updates that only put work into
+ * its compute stream. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "optim/optim_impl.h"
+
+#include <string.h>
+
+enum { RATES = 4 }; /* learning rates on their way to the device, at most */
+
+struct cddpi_optim_device {
+    struct cddpi_device *device;
+    uint32_t timeout_ms;
+    float *moments; /* laid out as the processor's */
+    int64_t *steps; /* a slot's updates so far */
+    double *rate;   /* the learning rate; the device's ... */
+    double *rates;  /* ... and those sent, pinned; each is free again once its event is done */
+    struct cddpi_event *sent[RATES];
+    uint64_t rates_sent;
+    bool *counted; /* RATES x trainable parameters: which ones the processor has counted an update
+                      of */
+    cddp_type copy_type;
+    void **copies; /* by slot: written by updates, too; NULL: none */
+    void **grads;  /* by slot: what the table below was made for; NULL: none */
+    bool outdated; /* it was made for other copies */
+    void *table;
+    size_t table_bytes;
+    struct cddpi_cuda_tensors tensors;
+};
+
+static void leave(struct cddpi_optim *optim)
+{
+    struct cddpi_optim_device *on = optim->device;
+    struct cddpi_device *device = on->device;
+
+    for (int i = 0; i < RATES; i++) {
+        device->ops->event_destroy(device, on->sent[i]);
+    }
+    device->ops->release(device, on->moments);
+    device->ops->release(device, on->steps);
+    device->ops->release(device, on->rate);
+    device->ops->release(device, on->table);
+    device->ops->unpin(device, on->rates);
+    cddpi_free(on->copies);
+    cddpi_free(on->grads);
+    cddpi_free(on->counted);
+    cddpi_free(on);
+    optim->device = NULL;
+    optim->placement = &cddpi_optim_on_cpu;
+}
+
+static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device *on)
+{
+    const struct cddpi_device_ops *ops = on->device->ops;
+    size_t moments = optim->moment_elements > 0 ? optim->moment_elements : 1;
+    void *memory = NULL;
+    cddp_status status = ops->alloc(on->device, moments * sizeof(float), "the optimizer's state",
+                                    &memory);
+
+    on->moments = memory;
+    if (status == CDDP_OK) {
+        status = ops->alloc(on->device, (optim->slot_count + 1) * sizeof(int64_t),
+                            "the optimizer's counts", &memory);
+        on->steps = status == CDDP_OK ? memory : NULL;
+    }
+    if (status == CDDP_OK) {
+        status = ops->alloc(on->device, sizeof(double), "the learning rate", &memory);
+        on->rate = status == CDDP_OK ? memory : NULL;
+    }
+    if (status == CDDP_OK) {
+        status = ops->pin(on->device, RATES * sizeof(double), &memory);
+        on->rates = status == CDDP_OK ? memory : NULL;
+    }
+    for (int i = 0; status == CDDP_OK && i < RATES; i++) {
+        status = ops->event_create(on->device, false, &on->sent[i]);
+    }
+    return status;
+}
+
+static cddp_status fetch(struct cddpi_optim *optim)
+{
+    struct cddpi_optim_device *on = optim->device;
+    cddp_status status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments,
+                                               on->moments, optim->moment_elements * sizeof(float));
+
+    return status == CDDP_OK ? on->device->ops->finish(on->device, on->timeout_ms) : status;
+}
+
+static cddp_status send(struct cddpi_optim *optim)
+{
+    struct cddpi_optim_device *on = optim->device;
+    int64_t *steps = cddpi_zalloc_array(optim->slot_count + 1, sizeof *steps);
+    cddp_status status;
+
+    if (steps == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
+                          optim->slot_count);
+    }
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        steps[i] = *optim->slots[i].steps;
+    }
+    status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments, optim->moments,
+                                   optim->moment_elements * sizeof(float));
+    if (status == CDDP_OK) {
+        status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
+                                       (optim->slot_count + 1) * sizeof *steps);
+    }
+    if (status == CDDP_OK) {
+        status = on->device->ops->finish(on->device, on->timeout_ms);
+    }
+    cddpi_free(steps);
+    return status;
+}
+
+static const struct cddpi_optim_placement on_device = {
+    .fetch = fetch, .send = send, .leave = leave};
+
+cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device *device,
+                                  uint32_t timeout_ms)
+{
+    struct cddpi_optim_device *on = cddpi_zalloc(sizeof *on);
+    cddp_status status;
+
+    if (on == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *on);
+    }
+    on->device = device;
+    on->timeout_ms = timeout_ms;
+    optim->device = on;
+    optim->placement = &on_device;
+    on->copy_type = CDDP_F32; /* of none */
+    on->copies = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->copies);
+    on->grads = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->grads);
+    on->counted = cddpi_zalloc_array(optim->trainable_count + 1, RATES * sizeof *on->counted);
+    status = on->copies != NULL && on->grads != NULL && on->counted != NULL
+                 ? allocate(optim, on)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
+                              optim->slot_count);
+    if (status == CDDP_OK) {
+        status = cddpi_optim_send(optim);
+    }
+    if (status != CDDP_OK) {
+        leave(optim);
+    }
+    return status;
+}
+
+void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *const *copies)
+{
+    struct cddpi_optim_device *on = optim->device;
+
+    on->copy_type = type;
+    on->outdated = true;
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        char *copy = copies[slot->index];
+
+        on->copies[i] = copy != NULL ? copy + slot->first * cddp_type_bytes(type) : NULL;
+    }
+}
+
+/* Where the gradient of @p slot lies: all of it, or the part in this rank's shard. */
+static float *grad_of(const struct cddpi_optim_slot *slot, void *const *grads)
+{
+    float *grad = grads[slot->index];
+
+    return grad != NULL ? grad + slot->first : NULL;
+}
+
+static bool has_table_for(const struct cddpi_optim *optim, void *const *grads)
+{
+    const struct cddpi_optim_device *on = optim->device;
+    bool same = on->table != NULL && !on->outdated;
+
+    for (size_t i = 0; same && i < optim->slot_count; i++) {
+        same = on->grads[i] == grad_of(&optim->slots[i], grads);
+    }
+    return same;
+}
+
+/* The slots that have a gradient, as the kernels want them. Returns how many there are. */
+static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
+                         struct cddpi_cuda_slot *out)
+{
+    const struct cddpi_optim_device *on = optim->device;
+    size_t count = 0;
+
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        float *grad = grad_of(slot, grads);
+
+        on->grads[i] = grad;
+        if (grad == NULL || slot->count == 0) {
+            continue;
+        }
+        out[count] = (struct cddpi_cuda_slot){.param = slot->data,
+                                              .grad = grad,
+                                              .copy = on->copies[i],
+                                              .count = slot->count,
+                                              .decays = slot->decays,
+                                              .steps = on->steps + i};
+        if (slot->moments[0] != NULL) {
+            out[count].first = on->moments + (slot->moments[0] - optim->moments);
+        }
+        if (slot->moments[1] != NULL) {
+            out[count].second = on->moments + (slot->moments[1] - optim->moments);
+        }
+        count++;
+    }
+    return count;
+}
+
+static cddp_status grow_table(struct cddpi_optim_device *on, size_t bytes)
+{
+    void *memory = NULL;
+    cddp_status status;
+
+    if (bytes <= on->table_bytes) {
+        return CDDP_OK;
+    }
+    status = on->device->ops->alloc(on->device, bytes, "the optimizer's table", &memory);
+    if (status == CDDP_OK) {
+        on->device->ops->release(on->device, on->table);
+        on->table = memory;
+        on->table_bytes = bytes;
+    }
+    return status;
+}
+
+static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
+{
+    struct cddpi_optim_device *on = optim->device;
+    const struct cddpi_cuda_kernels *kernels = on->device->kernels;
+    struct cddpi_cuda_slot *slots = cddpi_zalloc_array(optim->slot_count + 1, sizeof *slots);
+    size_t count;
+    cddp_status status;
+
+    if (slots == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
+                          optim->slot_count);
+    }
+    count = fill_slots(optim, grads, slots);
+    status = grow_table(on, kernels->tensors_bytes(slots, count) + 1);
+    if (status == CDDP_OK) {
+        status = kernels->tensors(on->device, slots, count, on->table, &on->tensors);
+    }
+    on->outdated = status != CDDP_OK; /* a part of it may have been written */
+    cddpi_free(slots);
+    return status;
+}
+
+/* On the processor, which does not know yet whether the device will skip it. */
+static void count_update(struct cddpi_optim *optim, void *const *grads, bool *out_counted)
+{
+    ++*optim->step;
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        out_counted[i] = grads[optim->trainable[i].index] != NULL;
+        optim->step[1 + i] += out_counted[i];
+    }
+}
+
+cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads, double lr)
+{
+    struct cddpi_optim_device *on = optim->device;
+    const struct cddpi_device_ops *ops = on->device->ops;
+    int place = (int)(on->rates_sent % RATES);
+    cddp_status status = CDDP_OK;
+
+    if (!has_table_for(optim, grads)) {
+        status = make_table(optim, grads);
+    }
+    if (status == CDDP_OK) { /* it was sent RATES steps ago, so this hardly waits */
+        status = ops->wait(on->device, on->sent[place], on->timeout_ms);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    on->rates[place] = lr;
+    status = ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->rate, &on->rates[place], sizeof lr);
+    if (status == CDDP_OK) {
+        status = ops->record(on->device, on->sent[place], CDDPI_STREAM_COMPUTE);
+    }
+    on->rates_sent++;
+    count_update(optim, grads, on->counted + (size_t)place * optim->trainable_count);
+    return status;
+}
+
+cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out)
+{
+    struct cddpi_optim_device *on = optim->device;
+
+    return on->device->kernels->squares(on->device, &on->tensors, out);
+}
+
+cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *scale,
+                                      const int32_t *skip)
+{
+    struct cddpi_optim_device *on = optim->device;
+    struct cddpi_cuda_update update = {.adamw = optim->spec.type == CDDPI_OPTIM_ADAMW,
+                                       .copy_type = on->copy_type,
+                                       .lr = on->rate,
+                                       .weight_decay = optim->spec.weight_decay,
+                                       .momentum = optim->spec.momentum,
+                                       .nesterov = optim->spec.nesterov,
+                                       .beta1 = optim->spec.beta1,
+                                       .beta2 = optim->spec.beta2,
+                                       .epsilon = optim->spec.epsilon,
+                                       .grad_scale = 1,
+                                       .device_scale = scale,
+                                       .skip = skip};
+
+    return on->device->kernels->update(on->device, &update, &on->tensors);
+}
+
+void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back)
+{
+    const struct cddpi_optim_device *on = optim->device;
+    const bool *counted = on->counted +
+                          (size_t)((on->rates_sent - 1 - back) % RATES) * optim->trainable_count;
+
+    --*optim->step;
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        optim->step[1 + i] -= counted[i];
+    }
+}

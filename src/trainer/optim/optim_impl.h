@@ -1,0 +1,85 @@
+/* optim_impl.h - what the optimizers of src/trainer/optim share. */
+#ifndef CDDPI_OPTIM_IMPL_H
+#define CDDPI_OPTIM_IMPL_H
+
+#include "kernels/cpu/cpu_optim.h"
+#include "optim/optim.h"
+
+enum { CDDPI_OPTIM_MOMENTS = 2 }; /* state tensors of a parameter's shape, at most */
+
+/* A parameter that is not frozen, or the span of one that this rank updates. */
+struct cddpi_optim_slot {
+    size_t index; /* of the parameter in what create was given */
+    size_t first; /* element of it */
+    float *data;
+    size_t count;
+    bool decays;
+    float *moments[CDDPI_OPTIM_MOMENTS]; /* sgd: momentum; adamw: mean and mean square */
+    const int64_t *steps;                /* adamw: updates of this parameter so far */
+};
+
+/* A parameter that is not frozen, whole. */
+struct cddpi_optim_trainable {
+    size_t index;
+    size_t count;
+    size_t offset; /* of its elements in a moment's part of `full_state` */
+};
+
+struct cddpi_optim;
+
+/* Where updates find the state: in the processor's tensors, or on a device, beside them. */
+struct cddpi_optim_placement {
+    /* The state there to the processor's tensors, or back. */
+    cddp_status (*fetch)(struct cddpi_optim *optim);
+    cddp_status (*send)(struct cddpi_optim *optim);
+    void (*leave)(struct cddpi_optim *optim); /* release what is there; from then on the processor's
+                                                 tensors are used */
+};
+
+extern const struct cddpi_optim_placement cddpi_optim_on_cpu;
+
+struct cddpi_optim {
+    struct cddpi_optim_spec spec;
+    const struct cddpi_optim_placement *placement;
+    struct cddpi_optim_slot *slots;
+    size_t slot_count;
+    struct cddpi_optim_trainable *trainable; /* parameters that are not frozen */
+    size_t trainable_count;
+    int64_t *step;  /* updates so far; then, for adamw, the parameters' own. Part of the state */
+    float *moments; /* one block for all, zeros at first; on a device, its copy on the processor */
+    size_t moment_elements;            /* of the block */
+    struct cddpi_optim_device *device; /* what it has there, if it is placed there */
+    cddp_tensor *tensors;
+    char **names; /* of the tensors, `tensor_count` */
+    size_t tensor_count;
+    const struct cddpi_optim_kernels *kernels;
+
+    /* sharded */
+    cddp_group *group; /* NULL: it is not */
+    cddp_ddp *ddp;
+    float *full_state; /* moment after moment, each of `full_elements`; NULL: not held */
+    size_t full_elements;
+};
+
+/** How many state tensors of its own shape each parameter has. */
+size_t cddpi_optim_moment_count(const struct cddpi_optim *optim);
+
+/* One kind of optimizer. */
+struct cddpi_optim_ops {
+    size_t moment_count;
+    const char *moment_names[CDDPI_OPTIM_MOMENTS];
+    bool counts_steps; /* of each parameter, since the update depends on it */
+    void (*update)(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
+                   const float *grad, double lr, double grad_scale);
+};
+
+void cddpi_sgd_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
+                      const float *grad, double lr, double grad_scale);
+void cddpi_adamw_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
+                        const float *grad, double lr, double grad_scale);
+
+/** @p base to the power @p exponent >= 0 by squaring: the same bits on every machine, which pow()
+ * does not promise. */
+double cddpi_power(double base, int64_t exponent);
+
+#endif

@@ -1,0 +1,203 @@
+/* optim_shard.c - owns the state of a sharded optimizer as checkpoints have it: full tensors on
+ * rank 0, brought together from all ranks or given out to them, one moment at a time. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "optim/optim_impl.h"
+
+#include <string.h>
+
+static size_t span_elements(const struct cddpi_optim *optim, int rank)
+{
+    size_t count = 0;
+    size_t elements = 0;
+    const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
+
+    for (size_t s = 0; s < count; s++) {
+        elements += spans[s].count;
+    }
+    return elements;
+}
+
+/* Of the rank that has most: what each sends or gets. */
+static size_t most_elements(const struct cddpi_optim *optim)
+{
+    size_t most = 0;
+
+    for (int rank = 0; rank < cddp_group_world_size(optim->group); rank++) {
+        size_t elements = span_elements(optim, rank);
+
+        most = elements > most ? elements : most;
+    }
+    return most;
+}
+
+/* Buffers of a transfer. */
+struct transfer {
+    size_t count; /* elements of each rank */
+    float *own;
+    float *all; /* rank 0 */
+};
+
+static cddp_status transfer_init(const struct cddpi_optim *optim, struct transfer *out)
+{
+    size_t world_size = (size_t)cddp_group_world_size(optim->group);
+    bool root = cddp_group_rank(optim->group) == 0;
+
+    out->count = most_elements(optim);
+    out->own = cddpi_zalloc_array(out->count, sizeof *out->own);
+    out->all = root ? cddpi_zalloc_array(out->count * world_size, sizeof *out->all) : NULL;
+    if (out->own == NULL || (root && out->all == NULL)) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu elements of its state",
+                          out->count * (1 + (root ? world_size : 0)));
+    }
+    return CDDP_OK;
+}
+
+static void transfer_fini(struct transfer *transfer)
+{
+    cddpi_free(transfer->own);
+    cddpi_free(transfer->all);
+}
+
+/* This rank's state, span after span. */
+static void move_own(const struct cddpi_optim *optim, size_t moment, float *own, bool pack)
+{
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        const struct cddpi_optim_slot *slot = &optim->slots[i];
+        size_t bytes = slot->count * sizeof *own;
+
+        if (pack) {
+            memcpy(own, slot->moments[moment], bytes);
+        } else {
+            memcpy(slot->moments[moment], own, bytes);
+        }
+        own += slot->count;
+    }
+}
+
+static float *whole_tensor(const struct cddpi_optim *optim, size_t moment, size_t param)
+{
+    size_t i = 0;
+
+    while (optim->trainable[i].index != param) {
+        i++;
+    }
+    return optim->full_state + moment * optim->full_elements + optim->trainable[i].offset;
+}
+
+/* Everyone's state, rank after rank, to full tensors or from them. */
+static void move_all(const struct cddpi_optim *optim, size_t moment,
+                     const struct transfer *transfer, bool pack)
+{
+    for (int rank = 0; rank < cddp_group_world_size(optim->group); rank++) {
+        float *at = transfer->all + (size_t)rank * transfer->count;
+        size_t count = 0;
+        const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
+
+        for (size_t s = 0; s < count; s++) {
+            float *tensor = whole_tensor(optim, moment, spans[s].param) + spans[s].first;
+            size_t bytes = spans[s].count * sizeof *tensor;
+
+            if (pack) {
+                memcpy(at, tensor, bytes);
+            } else {
+                memcpy(tensor, at, bytes);
+            }
+            at += spans[s].count;
+        }
+    }
+}
+
+size_t cddpi_optim_counters(const struct cddpi_optim *optim)
+{
+    return optim->tensor_count - cddpi_optim_moment_count(optim) * optim->trainable_count;
+}
+
+cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim)
+{
+    size_t moments = cddpi_optim_moment_count(optim);
+    size_t elements = optim->full_elements * moments;
+    cddp_tensor *tensor = optim->tensors + cddpi_optim_counters(optim);
+
+    if (optim->group == NULL || optim->full_state != NULL) {
+        return CDDP_OK;
+    }
+    optim->full_state = cddpi_zalloc_array(elements > 0 ? elements : 1, sizeof *optim->full_state);
+    if (optim->full_state == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of whole state",
+                          elements * sizeof *optim->full_state);
+    }
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        for (size_t moment = 0; moment < moments; moment++) {
+            (tensor++)->data = optim->full_state + moment * optim->full_elements +
+                               optim->trainable[i].offset;
+        }
+    }
+    return CDDP_OK;
+}
+
+void cddpi_optim_free_full_state(struct cddpi_optim *optim)
+{
+    cddpi_free(optim->full_state);
+    optim->full_state = NULL;
+}
+
+/* A rank that cannot take part must not let the others wait. */
+static cddp_status prepare(struct cddpi_optim *optim, struct transfer *transfer)
+{
+    cddp_status status = transfer_init(optim, transfer);
+
+    if (status == CDDP_OK && cddp_group_rank(optim->group) == 0) {
+        status = cddpi_optim_alloc_full_state(optim);
+    }
+    if (status != CDDP_OK) {
+        cddp_group_abort(optim->group, cddp_last_error());
+    }
+    return status;
+}
+
+cddp_status cddpi_optim_gather_full_state(struct cddpi_optim *optim)
+{
+    struct transfer transfer = {0, NULL, NULL};
+    size_t moments = cddpi_optim_moment_count(optim);
+    cddp_status status;
+
+    if (optim->group == NULL) {
+        return CDDP_OK;
+    }
+    status = prepare(optim, &transfer);
+    for (size_t moment = 0; status == CDDP_OK && moment < moments; moment++) {
+        move_own(optim, moment, transfer.own, true);
+        status = cddp_gather(optim->group, transfer.own, transfer.all, transfer.count, CDDP_F32, 0,
+                             NULL);
+        if (status == CDDP_OK && transfer.all != NULL) {
+            move_all(optim, moment, &transfer, false);
+        }
+    }
+    transfer_fini(&transfer);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "state of the optimizer");
+}
+
+cddp_status cddpi_optim_scatter_full_state(struct cddpi_optim *optim)
+{
+    struct transfer transfer = {0, NULL, NULL};
+    size_t moments = cddpi_optim_moment_count(optim);
+    cddp_status status;
+
+    if (optim->group == NULL) {
+        return CDDP_OK;
+    }
+    status = prepare(optim, &transfer);
+    for (size_t moment = 0; status == CDDP_OK && moment < moments; moment++) {
+        if (transfer.all != NULL) {
+            move_all(optim, moment, &transfer, true);
+        }
+        status = cddp_scatter(optim->group, transfer.all, transfer.own, transfer.count, CDDP_F32, 0,
+                              NULL);
+        if (status == CDDP_OK) {
+            move_own(optim, moment, transfer.own, false);
+        }
+    }
+    transfer_fini(&transfer);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "state of the optimizer");
+}

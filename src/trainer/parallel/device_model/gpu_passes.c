@@ -1,0 +1,269 @@
+/* gpu_passes.c - owns forward and backward of a part on a GPU: what is copied when, and what waits
+ * for it. */
+#include "base/shape.h"
+#include "parallel/device_model/device_model_state.h"
+
+#include <string.h>
+
+/* Let @p stream go on behind what @p before holds now. */
+static cddp_status follow(const struct cddpi_device_model *part, enum cddpi_stream stream,
+                          enum cddpi_stream before)
+{
+    const struct cddpi_device_ops *ops = part->device->ops;
+    cddp_status status = ops->record(part->device, part->gpu->from, before);
+
+    return status == CDDP_OK ? ops->order(part->device, stream, part->gpu->from) : status;
+}
+
+cddp_status cddpi_gpu_side_copy(const struct cddpi_device_model *part, void *to, const void *from,
+                                size_t bytes)
+{
+    return bytes > 0 ? part->device->ops->copy(part->device, CDDPI_STREAM_COPY, to, from, bytes)
+                     : CDDP_OK;
+}
+
+static size_t bytes_of(const cddp_param *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * sizeof(float);
+}
+
+/* --- parameters and gradients --- */
+
+cddp_status cddpi_gpu_side_put_param(void *context, size_t index)
+{
+    struct cddpi_device_model *part = context;
+    struct cddpi_gpu_side *gpu = part->gpu;
+    const cddp_param *param = &gpu->params[index];
+    char *pinned = gpu->params_way.pinned + gpu->offsets[index];
+    size_t count;
+    cddp_status status = gpu->wait != NULL ? gpu->wait(gpu->wait_context, index) : CDDP_OK;
+
+    if (status != CDDP_OK || !gpu->stale[index]) {
+        return status;
+    }
+    memcpy(pinned, param->data, bytes_of(param));
+    status = cddpi_gpu_side_copy(part, cddpi_model_params(part->model, &count)[index].data, pinned,
+                                 bytes_of(param));
+    gpu->stale[index] = status != CDDP_OK;
+    return status == CDDP_OK ? follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY) : status;
+}
+
+/* The work that makes this gradient is in the compute stream: the copy follows it. */
+static cddp_status fetch_grad(void *context, size_t index)
+{
+    struct cddpi_device_model *part = context;
+    struct cddpi_gpu_side *gpu = part->gpu;
+    cddp_status status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+
+    if (status == CDDP_OK) {
+        status = cddpi_gpu_side_copy(part, gpu->params_way.pinned + gpu->offsets[index],
+                                     gpu->theirs[index], bytes_of(&gpu->params[index]));
+    }
+    gpu->arrivals[gpu->arrival_count++] = (uint32_t)index;
+    return status == CDDP_OK
+               ? part->device->ops->record(part->device, gpu->arrived[index], CDDPI_STREAM_COPY)
+               : status;
+}
+
+/* Hand out what has been fetched, while the device goes on. */
+static cddp_status hand_out_grads(const struct cddpi_device_model *part, cddpi_grad_ready_fn ready,
+                                  void *context)
+{
+    const struct cddpi_gpu_side *gpu = part->gpu;
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < gpu->arrival_count; i++) {
+        size_t index = gpu->arrivals[i];
+
+        status = part->device->ops->wait(part->device, gpu->arrived[index], gpu->timeout_ms);
+        if (status == CDDP_OK) {
+            memcpy(gpu->grads[index], gpu->params_way.pinned + gpu->offsets[index],
+                   bytes_of(&gpu->params[index]));
+            status = ready(context, index);
+        }
+    }
+    return status;
+}
+
+/* --- passes --- */
+
+/* The batch as the device has it. What it does not take stays NULL. */
+static cddp_status put_batch(const struct cddpi_device_model *part, const struct cddpi_batch *batch,
+                             bool training, struct cddpi_batch *out)
+{
+    const struct cddpi_gpu_side *gpu = part->gpu;
+    const struct cddpi_device_slot *slot = &gpu->slots[gpu->slot];
+    const void *from[CDDPI_BATCH_ITEMS] = {
+        [CDDPI_ITEM_INPUT] = batch->input,
+        [CDDPI_ITEM_TOKENS] = batch->tokens,
+        [CDDPI_ITEM_LABEL] = batch->label,
+    };
+    void *there[CDDPI_BATCH_ITEMS] = {NULL};
+    cddp_status status = CDDP_OK;
+
+    for (int i = 0; status == CDDP_OK && batch->count > 0 && i < CDDPI_BATCH_ITEMS; i++) {
+        size_t place = cddpi_gpu_slot_item(gpu, i, slot->room);
+        size_t bytes = gpu->item_bytes[i] * (size_t)batch->count;
+        char *pinned = slot->memory.pinned + place;
+
+        if (bytes == 0 || (i == CDDPI_ITEM_DRAWS && !training)) {
+            continue;
+        }
+        there[i] = slot->memory.there + place;
+        if (i == CDDPI_ITEM_DRAWS) {
+            cddpi_model_draws(part->model, batch->step, batch->sample_ids, batch->count,
+                              (uint32_t *)(void *)pinned);
+            status = cddpi_gpu_side_copy(part, there[i], pinned, bytes);
+        } else {
+            status = cddpi_gpu_slot_put(part, place, from[i], bytes);
+        }
+    }
+    *out = (struct cddpi_batch){.input = there[CDDPI_ITEM_INPUT],
+                                .tokens = there[CDDPI_ITEM_TOKENS],
+                                .label = there[CDDPI_ITEM_LABEL],
+                                .draws = there[CDDPI_ITEM_DRAWS],
+                                .count = batch->count,
+                                .step = batch->step,
+                                .sample_ids = batch->sample_ids};
+    return status;
+}
+
+/* Running statistics: there before a forward, and back behind one of training. */
+static cddp_status copy_buffers(const struct cddpi_device_model *part, bool back)
+{
+    size_t count;
+    const cddp_param *theirs = cddpi_model_buffers(part->model, &count);
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        void *own = part->gpu->buffers[i].data;
+
+        status = cddpi_gpu_side_copy(part, back ? own : theirs[i].data, back ? theirs[i].data : own,
+                                     bytes_of(&theirs[i]));
+    }
+    return status;
+}
+
+static void mark_params(struct cddpi_device_model *part, bool changed)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < part->gpu->param_count; i++) {
+        part->gpu->stale[i] = part->gpu->stale[i] || changed;
+        any = any || part->gpu->stale[i];
+    }
+    if (any) {
+        cddpi_model_params_changed(part->model, false);
+    }
+}
+
+/* The end of a call: all copies are done. */
+static cddp_status await_copies(const struct cddpi_device_model *part)
+{
+    const struct cddpi_device_ops *ops = part->device->ops;
+    cddp_status status = ops->record(part->device, part->gpu->to, CDDPI_STREAM_COPY);
+
+    return status == CDDP_OK ? ops->wait(part->device, part->gpu->to, part->gpu->timeout_ms)
+                             : status;
+}
+
+static cddp_status begin_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
+                                 bool training, struct cddpi_batch *out)
+{
+    cddp_status status = cddpi_model_check_batch(part->model, batch);
+
+    if (status == CDDP_OK) {
+        status = cddpi_gpu_slot_make_room(part, batch->count);
+    }
+    if (status == CDDP_OK) { /* copies do not change what is still read */
+        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+    }
+    if (status == CDDP_OK) {
+        status = put_batch(part, batch, training, out);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_gpu_slot_put_edges(part, &part->gpu->in, false, batch->count);
+    }
+    if (status == CDDP_OK) {
+        status = copy_buffers(part, false);
+    }
+    return status == CDDP_OK ? follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY) : status;
+}
+
+cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
+                                   bool training, struct cddpi_loss_result *out)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    struct cddpi_batch there;
+    cddp_status status = begin_forward(part, batch, training, &there);
+
+    if (status == CDDP_OK) {
+        mark_params(part, false);
+        cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
+        cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
+        status = cddpi_model_forward(part->model, &there, training, out);
+    }
+    if (status == CDDP_OK) {
+        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, false);
+    }
+    if (status == CDDP_OK && training) {
+        status = copy_buffers(part, true);
+    }
+    if (status == CDDP_OK) {
+        status = await_copies(part);
+    }
+    return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, true)
+                             : status;
+}
+
+/* Put the whole pass into the streams. */
+static cddp_status begin_backward(struct cddpi_device_model *part, int samples, double scale,
+                                  bool accumulate, bool wants_grads)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    cddp_status status = cddpi_gpu_slot_put_edges(part, &gpu->out, true, samples);
+
+    gpu->arrival_count = 0;
+    if (status == CDDP_OK) {
+        status = follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
+    }
+    if (status == CDDP_OK) {
+        cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
+        cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
+        status = cddpi_model_backward(part->model, scale, accumulate,
+                                      wants_grads ? fetch_grad : NULL, part);
+    }
+    if (status == CDDP_OK) {
+        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+    }
+    return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, false)
+                             : status;
+}
+
+cddp_status cddpi_gpu_side_backward(struct cddpi_device_model *part, double scale, bool accumulate,
+                                    cddpi_grad_ready_fn ready, void *context,
+                                    struct cddpi_loss_result *late)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    int samples = cddpi_model_batch_count(part->model);
+    bool has_loss = cddpi_model_has_loss(part->model);
+    cddp_status status = begin_backward(part, samples, scale, accumulate, ready != NULL);
+
+    if (status == CDDP_OK && has_loss) {
+        status = cddpi_model_collect(part->model, 0);
+    }
+    if (status == CDDP_OK && ready != NULL) {
+        status = hand_out_grads(part, ready, context);
+        mark_params(part, true);
+    }
+    if (status == CDDP_OK) {
+        status = await_copies(part);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, true);
+    }
+    return status == CDDP_OK && has_loss ? cddpi_model_result(part->model, late) : status;
+}

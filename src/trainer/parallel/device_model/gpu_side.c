@@ -1,0 +1,276 @@
+/* gpu_side.c - owns what a part on a GPU has in the processor's memory, and the memory through
+ * which all goes from the one to the other. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/shape.h"
+#include "parallel/device_model/device_model_state.h"
+
+#include <string.h>
+
+static cddp_status no_memory(size_t bytes)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", bytes);
+}
+
+/* --- memory --- */
+
+void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memory)
+{
+    device->ops->release(device, memory->there);
+    device->ops->unpin(device, memory->pinned);
+    *memory = (struct cddpi_mirror){NULL, NULL, 0};
+}
+
+static cddp_status pin(struct cddpi_device *device, size_t bytes, char **out)
+{
+    void *memory = NULL;
+    cddp_status status = device->ops->pin(device, bytes, &memory);
+
+    *out = memory;
+    return status;
+}
+
+cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *memory,
+                              size_t bytes, const char *what)
+{
+    void *there = NULL;
+    cddp_status status;
+
+    if (bytes <= memory->bytes) {
+        return CDDP_OK;
+    }
+    cddpi_mirror_release(device, memory);
+    status = device->ops->alloc(device, bytes, what, &there);
+    memory->there = there;
+    if (status == CDDP_OK) {
+        status = pin(device, bytes, &memory->pinned);
+    }
+    memory->bytes = status == CDDP_OK ? bytes : 0;
+    return status;
+}
+
+/* --- parameters and buffers --- */
+
+static size_t bytes_of(const cddp_param *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * sizeof(float);
+}
+
+/* The tensors of the model, with places for their values one behind the other from @p at on. */
+static size_t place(cddp_param *out, const cddp_param *from, size_t count, char *at)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        out[i] = from[i];
+        out[i].data = at != NULL ? at + bytes : NULL;
+        bytes += cddpi_mirror_align(bytes_of(&from[i]));
+    }
+    return bytes;
+}
+
+/* Values as the model has made them. */
+static cddp_status fetch(struct cddpi_device_model *part, const cddp_param *to,
+                         const cddp_param *from, size_t count)
+{
+    struct cddpi_device *device = part->device;
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, to[i].data, from[i].data,
+                                   bytes_of(&from[i]));
+    }
+    return status == CDDP_OK ? device->ops->finish(device, part->gpu->timeout_ms) : status;
+}
+
+static cddp_status make_params(struct cddpi_device_model *part)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    const cddp_param *params = cddpi_model_params(part->model, &gpu->param_count);
+    size_t count = gpu->param_count;
+    size_t bytes;
+
+    gpu->params = cddpi_zalloc_array(count + 1, sizeof *gpu->params);
+    gpu->stale = cddpi_zalloc_array(count + 1, sizeof *gpu->stale);
+    gpu->grads = cddpi_zalloc_array(count + 1, sizeof *gpu->grads);
+    gpu->theirs = cddpi_zalloc_array(count + 1, sizeof *gpu->theirs);
+    gpu->offsets = cddpi_zalloc_array(count + 1, sizeof *gpu->offsets);
+    gpu->arrived = cddpi_zalloc_array(count + 1, sizeof(struct cddpi_event *));
+    gpu->arrivals = cddpi_zalloc_array(count + 1, sizeof *gpu->arrivals);
+    if (gpu->params == NULL || gpu->stale == NULL || gpu->grads == NULL || gpu->theirs == NULL ||
+        gpu->offsets == NULL || gpu->arrived == NULL || gpu->arrivals == NULL) {
+        return no_memory(count * sizeof *gpu->params);
+    }
+    for (size_t i = 0; i < count; i++) {
+        gpu->stale[i] = true; /* a checkpoint or another rank may give it a value before forward */
+    }
+    bytes = place(gpu->params, params, count, NULL);
+    gpu->own = cddpi_alloc_aligned(bytes + CDDPI_MIRROR_ALIGNMENT);
+    if (gpu->own == NULL) {
+        return no_memory(bytes);
+    }
+    (void)place(gpu->params, params, count, gpu->own);
+    return fetch(part, gpu->params, params, count);
+}
+
+/* The memory of gradients, which begins as zeros: padding is never written. */
+static cddp_status make_grads(struct cddpi_device_model *part)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    struct cddpi_device *device = part->device;
+    size_t bytes = 0;
+    cddp_status status;
+
+    for (size_t i = 0; i < gpu->param_count; i++) {
+        gpu->offsets[i] = bytes;
+        bytes += cddpi_mirror_align(bytes_of(&gpu->params[i]));
+    }
+    status = cddpi_mirror_grow(device, &gpu->params_way, bytes + CDDPI_MIRROR_ALIGNMENT,
+                               "gradients");
+    if (status == CDDP_OK) {
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, gpu->params_way.there,
+                                    gpu->params_way.bytes);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < gpu->param_count; i++) {
+        gpu->theirs[i] = gpu->params_way.there + gpu->offsets[i];
+        status = device->ops->event_create(device, false, &gpu->arrived[i]);
+    }
+    if (status == CDDP_OK) {
+        cddpi_model_bind_grads(part->model, gpu->theirs);
+    }
+    return status;
+}
+
+static cddp_status make_buffers(struct cddpi_device_model *part)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    const cddp_param *buffers = cddpi_model_buffers(part->model, &gpu->buffer_count);
+    size_t bytes;
+    cddp_status status;
+
+    gpu->buffers = cddpi_zalloc_array(gpu->buffer_count + 1, sizeof *gpu->buffers);
+    if (gpu->buffers == NULL) {
+        return no_memory(gpu->buffer_count * sizeof *gpu->buffers);
+    }
+    bytes = place(gpu->buffers, buffers, gpu->buffer_count, NULL);
+    status = pin(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    (void)place(gpu->buffers, buffers, gpu->buffer_count, gpu->buffers_way.pinned);
+    return fetch(part, gpu->buffers, buffers, gpu->buffer_count);
+}
+
+/* --- life --- */
+
+static cddp_status make_edges(const struct cddpi_device_model *part, enum cddpi_edge_side side,
+                              struct cddpi_device_edges *out)
+{
+    out->items = cddpi_model_edges(part->model, side, &out->count);
+    out->bound = cddpi_zalloc_array(out->count + 1, sizeof *out->bound);
+    return out->bound != NULL ? CDDP_OK : no_memory(out->count * sizeof *out->bound);
+}
+
+/* What of a batch the part takes. */
+static void count_items(const struct cddpi_device_model *part, const struct cddpi_model_spec *spec,
+                        size_t *bytes)
+{
+    size_t numbers = (size_t)cddpi_model_predictions(part->model) * sizeof(int32_t);
+
+    if (cddpi_model_reads_data(part->model)) {
+        bytes[CDDPI_ITEM_INPUT] = spec->context > 0
+                                      ? 0
+                                      : (size_t)spec->channels * (size_t)spec->height *
+                                            (size_t)spec->width * sizeof(float);
+        bytes[CDDPI_ITEM_TOKENS] = spec->context > 0 ? numbers : 0;
+    }
+    bytes[CDDPI_ITEM_LABEL] = cddpi_model_has_loss(part->model) ? numbers : 0;
+    bytes[CDDPI_ITEM_DRAWS] = cddpi_model_draw_words(part->model, 1) * sizeof(uint32_t);
+}
+
+cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
+                                  const struct cddpi_model_spec *spec, uint32_t timeout_ms)
+{
+    struct cddpi_device *device = part->device;
+    struct cddpi_gpu_side *gpu = cddpi_zalloc(sizeof *gpu);
+    cddp_status status;
+
+    part->gpu = gpu;
+    if (gpu == NULL) {
+        return no_memory(sizeof *gpu);
+    }
+    gpu->timeout_ms = timeout_ms;
+    if (spec->precision == CDDPI_PRECISION_FP16) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "fp16 needs a loss scale, which there is only where a "
+                                           "rank has one device: bf16 needs none");
+    }
+    gpu->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *gpu->slots);
+    status = gpu->slots != NULL ? make_params(part)
+                                : no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots);
+    if (status == CDDP_OK) {
+        status = make_grads(part);
+    }
+    if (status == CDDP_OK) {
+        status = make_buffers(part);
+    }
+    if (status == CDDP_OK) {
+        status = make_edges(part, CDDPI_EDGE_IN, &gpu->in);
+    }
+    if (status == CDDP_OK) {
+        status = make_edges(part, CDDPI_EDGE_OUT, &gpu->out);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->event_create(device, false, &gpu->from);
+    }
+    if (status == CDDP_OK) {
+        status = device->ops->event_create(device, false, &gpu->to);
+    }
+    count_items(part, spec, gpu->item_bytes);
+    cddpi_model_on_param(part->model, cddpi_gpu_side_put_param, part);
+    return status;
+}
+
+/* Before the memory goes that work may still use. A failure that led here stays the last one. */
+static void finish(struct cddpi_device *device, uint32_t timeout_ms)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+
+    if (device->ops->finish(device, timeout_ms) != CDDP_OK) {
+        (void)cddpi_fail_again((cddp_status)failure.status, &failure);
+    }
+}
+
+void cddpi_gpu_side_destroy(struct cddpi_device_model *part)
+{
+    struct cddpi_gpu_side *gpu = part->gpu;
+    struct cddpi_device *device = part->device;
+
+    if (gpu == NULL) {
+        return;
+    }
+    finish(device, gpu->timeout_ms);
+    for (size_t i = 0; gpu->arrived != NULL && i < gpu->param_count; i++) {
+        device->ops->event_destroy(device, gpu->arrived[i]);
+    }
+    device->ops->event_destroy(device, gpu->from);
+    device->ops->event_destroy(device, gpu->to);
+    for (int i = 0; gpu->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
+        cddpi_mirror_release(device, &gpu->slots[i].memory);
+    }
+    cddpi_mirror_release(device, &gpu->params_way);
+    cddpi_mirror_release(device, &gpu->buffers_way);
+    cddpi_free(gpu->own);
+    cddpi_free(gpu->params);
+    cddpi_free(gpu->buffers);
+    cddpi_free(gpu->stale);
+    cddpi_free(gpu->grads);
+    cddpi_free(gpu->theirs);
+    cddpi_free(gpu->offsets);
+    cddpi_free(gpu->arrived);
+    cddpi_free(gpu->arrivals);
+    cddpi_free(gpu->in.bound);
+    cddpi_free(gpu->out.bound);
+    cddpi_free(gpu->slots);
+    cddpi_free(gpu);
+    part->gpu = NULL;
+}

@@ -1,0 +1,259 @@
+/* divide.c - owns the division of a model's layers among stages. */
+#include "parallel/divide.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <stdint.h>
+
+/* Layers of which a stage has all or none: each begins with one that costs something. */
+struct units {
+    int *first;   /* layer; one more than there are units: the end */
+    double *sums; /* of the costs of all units before */
+    int count;
+    const bool *learns;                     /* borrowed, one a layer, by time only; NULL: all do */
+    const struct cddpi_layer_bytes *layers; /* borrowed, by memory only; so are these: */
+    const struct cddpi_stage_memory *memory;
+};
+
+static void fini_units(struct units *units)
+{
+    cddpi_free(units->first);
+    cddpi_free(units->sums);
+}
+
+static bool init_units(const double *costs, int layers, struct units *out)
+{
+    double sum = 0;
+
+    *out = (struct units){.first = cddpi_zalloc_array((size_t)layers + 1, sizeof *out->first),
+                          .sums = cddpi_zalloc_array((size_t)layers + 1, sizeof *out->sums)};
+    if (out->first == NULL || out->sums == NULL) {
+        fini_units(out);
+        return false;
+    }
+    for (int i = 0; i < layers; i++) {
+        if (i == 0 || costs[i] > 0) {
+            out->sums[out->count] = sum;
+            out->first[out->count++] = i;
+        }
+        sum += costs[i];
+    }
+    out->sums[out->count] = sum;
+    out->first[out->count] = layers;
+    return true;
+}
+
+/* One row of the table: `longest[n]` is what the first n units take at least, divided among so many
+ * stages, the last of which begins at unit `begin[n]`. */
+struct divide_row {
+    double *longest;
+    int *begin;
+};
+
+/* What stage @p stage costs with units @p first up to and not including @p end. */
+typedef double (*cost_fn)(const struct units *units, int stage, int first, int end);
+
+static bool learns(const struct units *units, int first, int end)
+{
+    bool any = units->learns == NULL;
+
+    for (int i = units->first[first]; !any && i < units->first[end]; i++) {
+        any = units->learns[i];
+    }
+    return any;
+}
+
+/* One that learns nothing is longer than any that does. */
+static double time_of(const struct units *units, int stage, int first, int end)
+{
+    double all = units->sums[units->count];
+
+    (void)stage;
+    return units->sums[end] - units->sums[first] + (learns(units, first, end) ? 0 : all);
+}
+
+static double bytes_of(const struct units *units, int stage, int first, int end)
+{
+    struct cddpi_layer_range range = {units->first[first], units->first[end]};
+
+    return (double)cddpi_stage_bytes(units->layers, range, &units->memory[stage]);
+}
+
+/* The classic partition of a sequence: best for one more stage from best for so many. */
+static void add_stage(const struct units *units, cost_fn cost, const struct divide_row *before,
+                      struct divide_row *row, int stages)
+{
+    for (int n = stages; n <= units->count; n++) {
+        row->begin[n] = -1;
+        for (int first = stages - 1; first < n; first++) {
+            double last = cost(units, stages - 1, first, n);
+            double longest = before->longest[first] > last ? before->longest[first] : last;
+
+            if (row->begin[n] < 0 || longest < row->longest[n]) {
+                row->longest[n] = longest;
+                row->begin[n] = first;
+            }
+        }
+    }
+}
+
+static cddp_status partition(const struct units *units, cost_fn cost, int stages,
+                             struct cddpi_layer_range *out)
+{
+    size_t width = (size_t)units->count + 1;
+    double *longest = cddpi_zalloc_array(width * (size_t)stages, sizeof *longest);
+    int *begin = cddpi_zalloc_array(width * (size_t)stages, sizeof *begin);
+    int n = units->count;
+
+    if (longest == NULL || begin == NULL) {
+        cddpi_free(longest);
+        cddpi_free(begin);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers",
+                          units->first[units->count]);
+    }
+    for (int u = 1; u <= units->count; u++) {
+        longest[u] = cost(units, 0, 0, u); /* one stage begins at unit 0 */
+    }
+    for (int s = 1; s < stages; s++) {
+        struct divide_row before = {longest + width * (size_t)(s - 1),
+                                    begin + width * (size_t)(s - 1)};
+        struct divide_row row = {longest + width * (size_t)s, begin + width * (size_t)s};
+
+        add_stage(units, cost, &before, &row, s + 1);
+    }
+    for (int s = stages - 1; s >= 0; s--) {
+        int first = begin[width * (size_t)s + (size_t)n];
+
+        out[s] = (struct cddpi_layer_range){units->first[first], units->first[n]};
+        n = first;
+    }
+    cddpi_free(longest);
+    cddpi_free(begin);
+    return CDDP_OK;
+}
+
+/* @p memory NULL: by time, with @p learns; else with @p bytes. */
+static cddp_status divide(const double *costs, const bool *learns,
+                          const struct cddpi_layer_bytes *bytes, int layers,
+                          const struct cddpi_stage_memory *memory, int stages,
+                          struct cddpi_layer_range *out)
+{
+    struct units units;
+    cddp_status status;
+
+    if (!init_units(costs, layers, &units)) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
+    }
+    units.learns = learns;
+    units.layers = bytes;
+    units.memory = memory;
+    if (units.count < stages) {
+        status = cddpi_fail(CDDP_ERR_CONFIG,
+                            "parallel: %d stages are more than the model's %d layers (those that "
+                            "are not done along with the layer before)",
+                            stages, units.count);
+    } else {
+        status = partition(&units, memory != NULL ? bytes_of : time_of, stages, out);
+    }
+    fini_units(&units);
+    return status;
+}
+
+cddp_status cddpi_divide_layers(const double *costs, const bool *learns, int layers, int stages,
+                                struct cddpi_layer_range *out)
+{
+    return divide(costs, learns, NULL, layers, NULL, stages, out);
+}
+
+cddp_status cddpi_divide_by_time(const struct cddpi_model_spec *spec, const double *costs,
+                                 int layers, int stages, struct cddpi_layer_range *out)
+{
+    bool *learns = cddpi_zalloc_array((size_t)layers, sizeof *learns);
+    cddp_status status = CDDP_OK;
+
+    if (learns == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
+    }
+    for (int i = 0; status == CDDP_OK && i < layers; i++) {
+        int count = 0;
+
+        status = cddpi_model_layer_has_params(spec, i, &learns[i], &count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_divide_layers(costs, learns, layers, stages, out);
+    }
+    cddpi_free(learns);
+    return status;
+}
+
+size_t cddpi_stage_bytes(const struct cddpi_layer_bytes *layers, struct cddpi_layer_range range,
+                         const struct cddpi_stage_memory *memory)
+{
+    size_t sum = 0;
+
+    for (int i = range.first; i < range.end; i++) {
+        sum += layers[i].parameters * (size_t)memory->parameter_copies +
+               layers[i].activations * (size_t)memory->micro_batches;
+    }
+    return sum;
+}
+
+cddp_status cddpi_divide_by_memory(const struct cddpi_layer_bytes *layers, int count,
+                                   const struct cddpi_stage_memory *memory, int stages,
+                                   struct cddpi_layer_range *out)
+{
+    double *begins = cddpi_zalloc_array((size_t)count + 1, sizeof *begins);
+    bool learns = false;
+    cddp_status status;
+
+    if (begins == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", count);
+    }
+    for (int i = 0; i < count; i++) { /* not before the first layer that learns */
+        begins[i] = layers[i].is_own && layers[i].parameters > 0 && learns ? 1 : 0;
+        learns = learns || layers[i].parameters > 0;
+    }
+    status = divide(begins, NULL, layers, count, memory, stages, out);
+    cddpi_free(begins);
+    return status;
+}
+
+cddp_status cddpi_stages_from_names(const struct cddpi_model_spec *spec, char *const *names,
+                                    int count, struct cddpi_layer_range *out)
+{
+    int last = 0;
+    int layers = 0;
+    cddp_status status = CDDP_OK;
+
+    out[0].first = 0;
+    for (int i = 0; status == CDDP_OK && i < count; i++) {
+        int layer = 0;
+
+        status = cddpi_model_find_layer(spec, names[i], &layer, &layers);
+        if (status == CDDP_OK && layer <= last) {
+            status = cddpi_fail(CDDP_ERR_CONFIG,
+                                "a stage cannot begin with \"%s\": it does not come behind where "
+                                "the stage before begins",
+                                names[i]);
+        }
+        out[i].end = layer;
+        out[i + 1] = (struct cddpi_layer_range){layer, layers};
+        last = layer;
+    }
+    return status;
+}
+
+cddp_status cddpi_stages_measured(const struct cddpi_model_spec *spec, int samples, int stages,
+                                  struct cddpi_layer_range *out)
+{
+    double *costs = NULL;
+    int layers = 0;
+    cddp_status status = cddpi_model_measure_layers(spec, samples, &costs, &layers);
+
+    if (status == CDDP_OK) {
+        status = cddpi_divide_by_time(spec, costs, layers, stages, out);
+    }
+    cddpi_free(costs);
+    return status;
+}

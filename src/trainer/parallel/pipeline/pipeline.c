@@ -1,0 +1,557 @@
+/* pipeline.c - owns a rank's chunks of a model, the memory in which values and gradients wait
+ * between them and messages, and the running of a schedule.
+ *
+ * Chunk c of rank s is stage c x ranks + s. What a stage makes goes to the next rank of the ring,
+ * gradients go to the one before. With several chunks both may go the same way, so gradients have a
+ * group of their own; in each, sender and receiver go through a pair's messages in one order. */
+#include "parallel/pipeline/pipeline.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/watch/group_trace.h"
+#include "parallel/device_trace.h"
+#include "parallel/pipeline/edge_buffer.h"
+
+#include <string.h>
+
+struct pipeline_slot {
+    struct cddpi_edge_buffer *in, *out; /* one an edge */
+    int samples;                        /* that the buffers have room for */
+};
+
+struct chunk {
+    struct cddpi_model *model;
+    const struct cddpi_edge *in, *out;
+    size_t in_count, out_count;
+    struct pipeline_slot *slots;
+};
+
+struct cddpi_pipeline {
+    struct cddpi_pipeline_shape shape;
+    cddp_group *values;    /* borrowed */
+    cddp_group *gradients; /* the same, or our own */
+    struct cddpi_device *device;
+    int rank;
+    int slot_count; /* of each chunk */
+    struct chunk *chunks;
+    cddp_group *traced; /* borrowed; may be NULL */
+    struct cddpi_pipeline_times times;
+};
+
+/* What one step, or one evaluation, works on. */
+struct pipeline_run {
+    struct cddpi_pipeline *pipeline;
+    const struct cddpi_batch *batches;
+    const double *scales;
+    bool training;
+    cddpi_pipeline_ready_fn ready;
+    void *context;
+    int last;  /* the last micro-batch: its passes complete gradients */
+    int chunk; /* the one at hand */
+    struct cddpi_loss_result result;
+};
+
+static int stage_of(const struct cddpi_pipeline *pipeline, int chunk)
+{
+    return chunk * pipeline->shape.ranks + pipeline->rank;
+}
+
+static int last_stage(const struct cddpi_pipeline *pipeline)
+{
+    return pipeline->shape.ranks * pipeline->shape.chunks - 1;
+}
+
+static int next_rank(const struct cddpi_pipeline *pipeline)
+{
+    return (pipeline->rank + 1) % pipeline->shape.ranks;
+}
+
+static int previous_rank(const struct cddpi_pipeline *pipeline)
+{
+    return (pipeline->rank + pipeline->shape.ranks - 1) % pipeline->shape.ranks;
+}
+
+bool cddpi_pipeline_has_loss(const struct cddpi_pipeline *pipeline)
+{
+    return pipeline->rank == pipeline->shape.ranks - 1;
+}
+
+struct cddpi_model *cddpi_pipeline_model(const struct cddpi_pipeline *pipeline, int chunk)
+{
+    return pipeline->chunks[chunk].model;
+}
+
+struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pipeline)
+{
+    return pipeline->times;
+}
+
+/* What began at @p begun_ns ends now. */
+static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int64_t begun_ns,
+                      int micro_batch)
+{
+    int64_t now = cddpi_now_ns();
+    struct cddpi_pipeline_times *times = &pipeline->times;
+
+    *(kind == CDDPI_SPAN_FORWARD ? &times->forward_ns
+      : kind == CDDPI_SPAN_WAIT  ? &times->wait_ns
+                                 : &times->backward_ns) += now - begun_ns;
+    if (pipeline->traced != NULL) {
+        cddpi_trace_add(pipeline->traced, kind, begun_ns, now, micro_batch, 0);
+    }
+}
+
+/* --- messages --- */
+
+static bool wants_input(const struct cddpi_pipeline *pipeline,
+                        const struct cddpi_pipeline_action *action)
+{
+    int stage = stage_of(pipeline, action->chunk);
+
+    return action->pass == CDDPI_PASS_BACKWARD  ? stage < last_stage(pipeline)
+           : action->pass == CDDPI_PASS_FORWARD ? stage > 0
+                                                : false;
+}
+
+/* Start to receive what an action needs. */
+static cddp_status start_input(const struct pipeline_run *run,
+                               const struct cddpi_pipeline_action *action)
+{
+    struct cddpi_pipeline *pipeline = run->pipeline;
+    struct chunk *chunk = &pipeline->chunks[action->chunk];
+    struct pipeline_slot *slot = &chunk->slots[action->slot];
+    size_t samples = (size_t)run->batches[action->micro_batch].count;
+    bool backward = action->pass == CDDPI_PASS_BACKWARD;
+    cddp_status status = CDDP_OK;
+
+    if (samples == 0 || !wants_input(pipeline, action)) {
+        return CDDP_OK;
+    }
+    for (size_t k = 0; !backward && status == CDDP_OK && k < chunk->in_count; k++) {
+        status = cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
+                           CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work);
+    }
+    for (size_t k = 0; backward && status == CDDP_OK && k < chunk->out_count; k++) {
+        if (chunk->out[k].has_grad) {
+            status = cddp_recv(pipeline->gradients, slot->out[k].grad,
+                               samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
+                               &slot->out[k].grad_work);
+        }
+    }
+    return status;
+}
+
+/* Wait until an action's input is there and the memory for its output is free. Gradients of
+ * parameters have neither. */
+static cddp_status finish_messages(const struct pipeline_run *run,
+                                   const struct cddpi_pipeline_action *action)
+{
+    struct chunk *chunk = &run->pipeline->chunks[action->chunk];
+    struct pipeline_slot *slot = &chunk->slots[action->slot];
+    bool backward = action->pass == CDDPI_PASS_BACKWARD;
+    cddp_status status = CDDP_OK;
+
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
+        return CDDP_OK;
+    }
+    for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
+        status = cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work);
+    }
+    for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
+        status = cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work);
+    }
+    return status;
+}
+
+static cddp_status start_output(const struct pipeline_run *run,
+                                const struct cddpi_pipeline_action *action)
+{
+    struct cddpi_pipeline *pipeline = run->pipeline;
+    struct chunk *chunk = &pipeline->chunks[action->chunk];
+    struct pipeline_slot *slot = &chunk->slots[action->slot];
+    size_t samples = (size_t)run->batches[action->micro_batch].count;
+    bool forward = action->pass == CDDPI_PASS_FORWARD;
+    cddp_status status = CDDP_OK;
+
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
+        return CDDP_OK;
+    }
+    for (size_t k = 0; forward && status == CDDP_OK && k < chunk->out_count; k++) {
+        status = cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
+                           CDDP_F32, next_rank(pipeline), &slot->out[k].data_work);
+    }
+    for (size_t k = 0; !forward && status == CDDP_OK && k < chunk->in_count; k++) {
+        if (chunk->in[k].has_grad) {
+            status = cddp_send(pipeline->gradients, slot->in[k].grad,
+                               samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
+                               &slot->in[k].grad_work);
+        }
+    }
+    return status;
+}
+
+/* End all messages. Where a rank has no core to spare, they move on only while somebody waits in
+ * their group, and the caller may go on to wait in another. */
+static cddp_status finish_all(struct cddpi_pipeline *pipeline)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        struct chunk *chunk = &pipeline->chunks[c];
+
+        for (int s = 0; s < pipeline->slot_count; s++) {
+            for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
+                status = cddpi_message_finish(&chunk->slots[s].in[k].grad_work);
+            }
+            for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
+                status = cddpi_message_finish(&chunk->slots[s].out[k].data_work);
+            }
+        }
+    }
+    return status;
+}
+
+/* --- memory --- */
+
+/* Room for @p samples. */
+static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chunk,
+                             struct pipeline_slot *slot, int samples)
+{
+    cddp_status status;
+
+    if (samples <= slot->samples) {
+        return CDDP_OK;
+    }
+    cddpi_edge_buffers_release(pipeline->device, slot->in, chunk->in_count);
+    cddpi_edge_buffers_release(pipeline->device, slot->out, chunk->out_count);
+    slot->samples = 0;
+    status = cddpi_edge_buffers_allocate(pipeline->device, slot->in, chunk->in, chunk->in_count,
+                                         samples);
+    if (status == CDDP_OK) {
+        status = cddpi_edge_buffers_allocate(pipeline->device, slot->out, chunk->out,
+                                             chunk->out_count, samples);
+    }
+    slot->samples = status == CDDP_OK ? samples : 0;
+    return status;
+}
+
+size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
+{
+    size_t bytes = 0;
+
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        const struct chunk *chunk = &pipeline->chunks[c];
+
+        for (int s = 0; s < pipeline->slot_count; s++) {
+            int samples = chunk->slots[s].samples;
+
+            bytes += cddpi_edge_buffers_bytes(chunk->in, chunk->in_count, samples) +
+                     cddpi_edge_buffers_bytes(chunk->out, chunk->out_count, samples);
+        }
+    }
+    return bytes;
+}
+
+/* Before a step nothing is under way in the slots. */
+static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
+                             int count)
+{
+    cddp_status status = CDDP_OK;
+    int samples = 0;
+
+    for (int m = 0; m < count; m++) {
+        samples = batches[m].count > samples ? batches[m].count : samples;
+    }
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        for (int s = 0; status == CDDP_OK && s < pipeline->slot_count; s++) {
+            struct chunk *chunk = &pipeline->chunks[c];
+
+            status = grow_slot(pipeline, chunk, &chunk->slots[s], samples);
+        }
+    }
+    return status;
+}
+
+/* --- a step --- */
+
+static cddp_status on_ready(void *context, size_t index)
+{
+    const struct pipeline_run *run = context;
+
+    return run->ready(run->context, run->chunk, index);
+}
+
+static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
+{
+    for (size_t k = 0; k < chunk->in_count; k++) {
+        cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_IN, k, slot->in[k].data, slot->in[k].grad);
+    }
+    for (size_t k = 0; k < chunk->out_count; k++) {
+        cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_OUT, k, slot->out[k].data,
+                              slot->out[k].grad);
+    }
+}
+
+static cddp_status compute(struct pipeline_run *run, const struct cddpi_pipeline_action *action)
+{
+    struct chunk *chunk = &run->pipeline->chunks[action->chunk];
+    const struct cddpi_batch *batch = &run->batches[action->micro_batch];
+    bool completes = run->ready != NULL && action->micro_batch == run->last;
+    struct cddpi_loss_result result = {0, 0, 0};
+    const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
+    cddp_status status = cddpi_model_use_slots(chunk->model, &slots);
+
+    run->chunk = action->chunk;
+    if (status == CDDP_OK && action->pass == CDDPI_PASS_WEIGHTS) {
+        return cddpi_model_weights(chunk->model, action->micro_batch > 0,
+                                   completes ? on_ready : NULL, run);
+    }
+    bind_edges(chunk, &chunk->slots[action->slot]);
+    if (status == CDDP_OK && action->pass == CDDPI_PASS_BACKWARD) {
+        return cddpi_model_backward(chunk->model, run->scales[action->micro_batch],
+                                    action->micro_batch > 0, completes ? on_ready : NULL, run);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_forward(chunk->model, batch, run->training, &result);
+    }
+    if (status == CDDP_OK && stage_of(run->pipeline, action->chunk) == last_stage(run->pipeline)) {
+        run->result.loss_sum += result.loss_sum;
+        run->result.correct += result.correct;
+        run->result.count += result.count;
+    }
+    return status;
+}
+
+/* Its input is on its way already; that of the next one begins to come meanwhile. */
+static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_action *action,
+                       const struct cddpi_pipeline_action *next)
+{
+    int64_t begun = cddpi_now_ns();
+    cddp_status status = finish_messages(run, action);
+
+    note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, action->micro_batch);
+    if (status == CDDP_OK && next != NULL) {
+        status = start_input(run, next);
+    }
+    if (status == CDDP_OK) {
+        begun = cddpi_now_ns();
+        status = compute(run, action);
+        note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
+    }
+    if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {
+        status = start_output(run, action);
+    }
+    return status;
+}
+
+static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline_action *actions,
+                           size_t count)
+{
+    cddp_status status = start_input(run, &actions[0]);
+    int64_t begun;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        status = act(run, &actions[i], i + 1 < count ? &actions[i + 1] : NULL);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    begun = cddpi_now_ns();
+    status = finish_all(run->pipeline);
+    note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, actions[count - 1].micro_batch);
+    return status;
+}
+
+cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
+                                const double *scales, int count, cddpi_pipeline_ready_fn ready,
+                                void *context, struct cddpi_loss_result *out)
+{
+    struct pipeline_run run = {.pipeline = pipeline,
+                               .batches = batches,
+                               .scales = scales,
+                               .training = true,
+                               .ready = ready,
+                               .context = context,
+                               .last = count - 1};
+    struct cddpi_pipeline_shape shape = pipeline->shape;
+    struct cddpi_pipeline_action *actions = NULL;
+    size_t action_count = 0;
+    cddp_status status;
+
+    shape.micro_batches = count;
+    if (count > pipeline->shape.micro_batches) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "pipeline: %d micro-batches; it was made for %d",
+                          count, pipeline->shape.micro_batches);
+    }
+    status = cddpi_pipeline_plan(&shape, pipeline->rank, &actions, &action_count);
+    if (status == CDDP_OK) {
+        status = make_room(pipeline, batches, count);
+    }
+    pipeline->times = (struct cddpi_pipeline_times){0, 0, 0};
+    if (status == CDDP_OK) {
+        status = act_all(&run, actions, action_count);
+    }
+    cddpi_free(actions);
+    if (status == CDDP_OK) {
+        *out = run.result;
+    }
+    return status;
+}
+
+cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
+                                    const struct cddpi_batch *batch, struct cddpi_loss_result *out)
+{
+    struct pipeline_run run = {.pipeline = pipeline, .batches = batch, .training = false};
+    cddp_status status = make_room(pipeline, batch, 1);
+
+    for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
+        struct cddpi_pipeline_action action = {.chunk = c};
+
+        status = act_all(&run, &action, 1);
+    }
+    if (status == CDDP_OK) {
+        *out = run.result;
+    }
+    return status;
+}
+
+/* --- life --- */
+
+static cddp_status create_slots(struct cddpi_pipeline *pipeline, struct chunk *chunk)
+{
+    chunk->slots = cddpi_zalloc_array((size_t)pipeline->slot_count, sizeof *chunk->slots);
+    for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
+        chunk->slots[s].in = cddpi_zalloc_array(chunk->in_count + 1, sizeof *chunk->slots[s].in);
+        chunk->slots[s].out = cddpi_zalloc_array(chunk->out_count + 1, sizeof *chunk->slots[s].out);
+        if (chunk->slots[s].in == NULL || chunk->slots[s].out == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for its messages");
+        }
+    }
+    return chunk->slots != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d micro-batches",
+                            pipeline->slot_count);
+}
+
+static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
+                                const struct cddpi_model_spec *whole, uint64_t seed,
+                                const struct cddpi_pipeline_options *options, int index)
+{
+    struct chunk *chunk = &pipeline->chunks[index];
+    struct cddpi_model_spec spec = *whole;
+    cddp_status status;
+
+    spec.part = options->stages[stage_of(pipeline, index)];
+    spec.split = pipeline->shape.schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
+    if (options->recompute != NULL) {
+        spec.recompute = spec.recompute || options->recompute[stage_of(pipeline, index)];
+    }
+    status = cddpi_model_create(&spec, seed, options->replicas, &chunk->model);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    chunk->in = cddpi_model_edges(chunk->model, CDDPI_EDGE_IN, &chunk->in_count);
+    chunk->out = cddpi_model_edges(chunk->model, CDDPI_EDGE_OUT, &chunk->out_count);
+    return create_slots(pipeline, chunk);
+}
+
+/* How many micro-batches a chunk of this rank holds at most. */
+static cddp_status count_slots(struct cddpi_pipeline *pipeline)
+{
+    struct cddpi_pipeline_action *actions = NULL;
+    size_t count = 0;
+    int most = 0;
+    cddp_status status = cddpi_pipeline_plan(&pipeline->shape, pipeline->rank, &actions, &count);
+
+    for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
+        int slots = cddpi_pipeline_slots(actions, count, c);
+        int kept = cddpi_pipeline_kept(actions, count, c);
+
+        pipeline->slot_count = slots > pipeline->slot_count ? slots : pipeline->slot_count;
+        most = kept > most ? kept : most;
+    }
+    cddpi_free(actions);
+    if (status == CDDP_OK && most > CDDPI_MODEL_SLOTS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "pipeline: %d micro-batches at once; %d are possible, and 1f1b needs "
+                          "fewer",
+                          most, CDDPI_MODEL_SLOTS);
+    }
+    return status;
+}
+
+static cddp_status create_groups(struct cddpi_pipeline *pipeline, cddp_group *group)
+{
+    pipeline->values = group;
+    pipeline->gradients = group;
+    return pipeline->shape.chunks == 1
+               ? CDDP_OK
+               : cddp_group_split(group, 0, pipeline->rank, &pipeline->gradients);
+}
+
+cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t seed,
+                                  const struct cddpi_pipeline_options *options,
+                                  struct cddpi_pipeline **out)
+{
+    struct cddpi_pipeline *pipeline = cddpi_zalloc(sizeof *pipeline);
+    cddp_status status;
+
+    if (pipeline == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu bytes",
+                          sizeof *pipeline);
+    }
+    pipeline->shape = (struct cddpi_pipeline_shape){options->schedule,
+                                                    cddp_group_world_size(options->group),
+                                                    options->chunks, options->most_micro_batches};
+    pipeline->rank = cddp_group_rank(options->group);
+    pipeline->traced = options->traced;
+    pipeline->device = cddpi_device_or_cpu(spec->device);
+    status = count_slots(pipeline);
+    if (status == CDDP_OK) {
+        status = create_groups(pipeline, options->group);
+    }
+    if (status == CDDP_OK) {
+        pipeline->chunks = cddpi_zalloc_array((size_t)options->chunks, sizeof *pipeline->chunks);
+        status = pipeline->chunks != NULL
+                     ? CDDP_OK
+                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d chunks",
+                                  options->chunks);
+    }
+    for (int c = 0; status == CDDP_OK && c < options->chunks; c++) {
+        status = create_chunk(pipeline, spec, seed, options, c);
+    }
+    if (status != CDDP_OK) {
+        cddpi_pipeline_destroy(pipeline);
+        return status;
+    }
+    *out = pipeline;
+    return CDDP_OK;
+}
+
+static void destroy_chunk(struct cddpi_pipeline *pipeline, struct chunk *chunk)
+{
+    for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
+        cddpi_edge_buffers_release(pipeline->device, chunk->slots[s].in, chunk->in_count);
+        cddpi_edge_buffers_release(pipeline->device, chunk->slots[s].out, chunk->out_count);
+        cddpi_free(chunk->slots[s].in);
+        cddpi_free(chunk->slots[s].out);
+    }
+    cddpi_free(chunk->slots);
+    cddpi_model_destroy(chunk->model);
+}
+
+void cddpi_pipeline_destroy(struct cddpi_pipeline *pipeline)
+{
+    if (pipeline == NULL) {
+        return;
+    }
+    for (int c = 0; pipeline->chunks != NULL && c < pipeline->shape.chunks; c++) {
+        destroy_chunk(pipeline, &pipeline->chunks[c]);
+    }
+    cddpi_free(pipeline->chunks);
+    if (pipeline->gradients != pipeline->values) {
+        cddp_group_destroy(pipeline->gradients);
+    }
+    cddpi_free(pipeline);
+}

@@ -1,0 +1,359 @@
+/* placed_run.c - owns the passes of a placed model: each device's thread goes through its actions,
+ * and waits before each for what the segment before it, or behind it, hands over. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/shape.h"
+#include "parallel/device_trace.h"
+#include "parallel/placed/placed_state.h"
+
+#include <time.h>
+
+/* What all devices work on. */
+struct placed_run {
+    struct cddpi_placed *placed;
+    const struct cddpi_placed_plan *plan;
+    const struct cddpi_batch *batches;
+    const double *scales;
+    bool training, accumulate;
+    cddpi_grad_ready_fn ready;
+    void *context;
+    struct cddpi_loss_result result; /* the last segment's device writes it */
+    struct cddpi_device_trace *trace;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t moved;
+    bool *forwarded, *backed; /* part_count x micro-batches: what is done */
+    int *slots;               /* likewise: where a part has a micro-batch */
+    bool failed;              /* a device has: the others end */
+};
+
+static size_t place_of(const struct placed_run *run, int part, int micro_batch)
+{
+    return (size_t)part * (size_t)run->plan->micro_batches + (size_t)micro_batch;
+}
+
+static cddp_status fail_late(const struct placed_run *run, int part, int from)
+{
+    const struct cddpi_placed *placed = run->placed;
+    const cddp_devices *devices = placed->devices;
+
+    return cddpi_fail(CDDP_ERR_TIMEOUT,
+                      "stage %d has waited %u ms for what stage %d hands over, on %s", part,
+                      placed->timeout_ms, from, devices->cores[placed->segments[from].device].name);
+}
+
+/* Wait for what an action reads. @p out_ends: another device has failed. */
+static cddp_status await(struct placed_run *run, const struct cddpi_pipeline_action *action,
+                         bool *out_ends)
+{
+    bool backward = action->pass == CDDPI_PASS_BACKWARD;
+    int from = action->chunk + (backward ? 1 : -1);
+    const bool *done = backward ? run->backed : run->forwarded;
+    int64_t deadline = cddpi_deadline_ns(run->placed->timeout_ms);
+    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    bool alone = from < 0 || from == run->placed->part_count || action->pass == CDDPI_PASS_WEIGHTS;
+    int error = 0;
+
+    pthread_mutex_lock(&run->lock);
+    while (!alone && !run->failed && error == 0 &&
+           !done[place_of(run, from, action->micro_batch)]) {
+        error = pthread_cond_timedwait(&run->moved, &run->lock, &until);
+    }
+    *out_ends = run->failed;
+    alone = alone || done[place_of(run, from, action->micro_batch)];
+    pthread_mutex_unlock(&run->lock);
+    return alone || *out_ends ? CDDP_OK : fail_late(run, action->chunk, from);
+}
+
+static void tell(struct placed_run *run, const struct cddpi_pipeline_action *action,
+                 cddp_status status)
+{
+    size_t place = place_of(run, action->chunk, action->micro_batch);
+
+    pthread_mutex_lock(&run->lock);
+    if (status != CDDP_OK) {
+        run->failed = true;
+    } else if (action->pass == CDDPI_PASS_BACKWARD) {
+        run->backed[place] = true;
+    } else if (action->pass == CDDPI_PASS_FORWARD) {
+        run->forwarded[place] = true;
+        run->slots[place] = action->slot;
+    }
+    pthread_cond_broadcast(&run->moved);
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* Both ends of an edge are one memory, in the slot of the part that makes the value. */
+static void bind_edges(const struct placed_run *run, const struct cddpi_pipeline_action *action)
+{
+    struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
+    struct cddpi_edge_buffer *own = part->buffers + (size_t)action->slot * part->out_count;
+
+    for (size_t k = 0; k < part->out_count; k++) {
+        cddpi_device_model_bind_edge(part->model, CDDPI_EDGE_OUT, k, own[k].data, own[k].grad);
+    }
+    if (part->in_count > 0) {
+        const struct cddpi_placed_part *before = part - 1;
+        size_t place = place_of(run, action->chunk - 1, action->micro_batch);
+        const struct cddpi_edge_buffer *in = before->buffers +
+                                             (size_t)run->slots[place] * before->out_count;
+
+        for (size_t k = 0; k < part->in_count; k++) {
+            cddpi_device_model_bind_edge(part->model, CDDPI_EDGE_IN, k, in[k].data, in[k].grad);
+        }
+    }
+}
+
+/* A callback's context: which part reports. */
+struct report {
+    const struct placed_run *run;
+    const struct cddpi_placed_part *part;
+};
+
+/* Whether the gradient of an owner is whole only with the shares of others. */
+static bool comes_later(const struct cddpi_placed_part *part, size_t index)
+{
+    return part->is_owner[index] && (part->placed->pipelined || part->shares[index] != NULL);
+}
+
+static cddp_status on_ready(void *context, size_t index)
+{
+    const struct report *report = context;
+    const struct cddpi_placed_part *part = report->part;
+    struct cddpi_placed *placed = part->placed;
+    cddp_status status;
+
+    if (part->is_later[index] || comes_later(part, index)) {
+        return CDDP_OK; /* the owner's has it all, or the sum of shares comes later */
+    }
+    pthread_mutex_lock(&placed->gate);
+    status = report->run->ready(report->run->context, part->numbers[index]);
+    pthread_mutex_unlock(&placed->gate);
+    return status;
+}
+
+static cddp_status compute(struct placed_run *run, const struct cddpi_pipeline_action *action)
+{
+    struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
+    bool completes = run->ready != NULL && action->micro_batch == run->plan->micro_batches - 1;
+    struct report report = {run, part};
+    struct cddpi_loss_result result = {0};
+    const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
+    bool accumulate = run->accumulate || action->micro_batch > 0;
+    cddp_status status = cddpi_device_model_use_slots(part->model, &slots);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
+        return cddpi_device_model_weights(part->model, accumulate, completes ? on_ready : NULL,
+                                          &report);
+    }
+    bind_edges(run, action);
+    if (action->pass == CDDPI_PASS_BACKWARD) {
+        status = cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
+                                             accumulate, completes ? on_ready : NULL, &report,
+                                             &result);
+    } else {
+        status = cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
+                                            run->training, &result);
+    }
+    if (status == CDDP_OK && action->chunk == run->placed->part_count - 1) {
+        run->result.loss_sum += result.loss_sum;
+        run->result.correct += result.correct;
+        run->result.count += result.count;
+    }
+    return status;
+}
+
+static cddp_status run_device(int device, void *arg)
+{
+    struct placed_run *run = arg;
+    const struct cddpi_pipeline_action *actions = run->plan->actions[device];
+    cddp_status status = CDDP_OK;
+    bool ends = false;
+
+    for (size_t i = 0; status == CDDP_OK && !ends && i < run->plan->counts[device]; i++) {
+        status = await(run, &actions[i], &ends);
+        if (status == CDDP_OK && !ends) {
+            int64_t begun = cddpi_now_ns();
+
+            status = compute(run, &actions[i]);
+            cddpi_device_trace_add(run->trace, device, cddpi_span_of_pass(actions[i].pass), begun,
+                                   run->plan->micro_batches > 1 ? actions[i].micro_batch : -1);
+        }
+        if (!ends) {
+            tell(run, &actions[i], status);
+        }
+    }
+    return status;
+}
+
+/* Room for what crosses in every slot. */
+static cddp_status make_room(struct cddpi_placed_part *part, int samples)
+{
+    struct cddpi_device *device = cddpi_device_cpu();
+    size_t slots = (size_t)part->placed->slots;
+    cddp_status status = CDDP_OK;
+
+    if (samples <= part->room || part->out_count == 0) {
+        return CDDP_OK;
+    }
+    cddpi_edge_buffers_release(device, part->buffers, slots * part->out_count);
+    part->room = 0;
+    for (size_t i = 0; status == CDDP_OK && i < slots; i++) {
+        status = cddpi_edge_buffers_allocate(device, part->buffers + i * part->out_count, part->out,
+                                             part->out_count, samples);
+    }
+    part->room = status == CDDP_OK ? samples : 0;
+    return status;
+}
+
+static cddp_status start(struct placed_run *run)
+{
+    size_t all = (size_t)run->placed->part_count * (size_t)run->plan->micro_batches;
+    pthread_condattr_t monotonic;
+    cddp_status status;
+
+    run->forwarded = cddpi_zalloc_array(all, sizeof *run->forwarded);
+    run->backed = cddpi_zalloc_array(all, sizeof *run->backed);
+    run->slots = cddpi_zalloc_array(all, sizeof *run->slots);
+    if (run->forwarded == NULL || run->backed == NULL || run->slots == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu actions", all);
+    } else {
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_mutex_init(&run->lock, NULL);
+        pthread_cond_init(&run->moved, &monotonic);
+        pthread_condattr_destroy(&monotonic);
+        run->trace = cddpi_device_trace_begin(run->placed->traced, run->placed->devices->count,
+                                              3 * all);
+        status = cddpi_workers_run(run->placed->workers, run_device, run);
+        cddpi_device_trace_end(run->trace);
+        pthread_cond_destroy(&run->moved);
+        pthread_mutex_destroy(&run->lock);
+    }
+    cddpi_free(run->forwarded);
+    cddpi_free(run->backed);
+    cddpi_free(run->slots);
+    return status;
+}
+
+cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi_batch *batch,
+                                 bool training, struct cddpi_loss_result *out)
+{
+    struct placed_run run = {
+        .placed = placed, .plan = &placed->forward, .batches = batch, .training = training};
+    cddp_status status = CDDP_OK;
+
+    for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
+        status = make_room(&placed->parts[s], batch->count);
+    }
+    if (status == CDDP_OK) {
+        status = start(&run);
+    }
+    if (status == CDDP_OK && out != NULL) {
+        *out = run.result;
+    }
+    return status;
+}
+
+/* The shares of weights that several segments have: to the owner's gradient, in the order of the
+ * segments, which is the same in every run. */
+static cddp_status add_shares(const struct placed_run *run)
+{
+    struct cddpi_placed *placed = run->placed;
+    cddp_status status = CDDP_OK;
+
+    for (int s = 0; s < placed->part_count; s++) {
+        const struct cddpi_placed_part *part = &placed->parts[s];
+
+        for (size_t i = 0; i < part->param_count; i++) {
+            const cddp_param *param = &placed->params[part->numbers[i]];
+            size_t count = part->shares[i] != NULL ? cddpi_elements(param->dims, param->shape) : 0;
+            float *sum = placed->grads[part->numbers[i]];
+            bool first = !part->is_later[i];
+
+            for (size_t e = 0; e < count; e++) {
+                sum[e] = first ? part->shares[i][e] : sum[e] + part->shares[i][e];
+            }
+        }
+    }
+    for (int s = 0; run->ready != NULL && s < placed->part_count; s++) {
+        const struct cddpi_placed_part *part = &placed->parts[s];
+
+        for (size_t i = 0; status == CDDP_OK && i < part->param_count; i++) {
+            status = comes_later(part, i) && !part->is_later[i]
+                         ? run->ready(run->context, part->numbers[i])
+                         : CDDP_OK;
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, bool accumulate,
+                                  cddpi_grad_ready_fn ready, void *context)
+{
+    struct placed_run run = {.placed = placed,
+                             .plan = &placed->backward,
+                             .scales = &scale,
+                             .accumulate = accumulate,
+                             .ready = ready,
+                             .context = context};
+    cddp_status status = start(&run);
+
+    placed->late = run.result;
+    return status == CDDP_OK && ready != NULL && placed->has_gpu ? add_shares(&run) : status;
+}
+
+struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed)
+{
+    return placed->late;
+}
+
+static cddp_status plan_step(struct cddpi_placed *placed, int count)
+{
+    struct cddpi_placed_shape shape = {placed->segments, placed->part_count, placed->devices->count,
+                                       placed->schedule, count};
+
+    if (placed->step.micro_batches == count) {
+        return CDDP_OK;
+    }
+    cddpi_placed_plan_fini(&placed->step);
+    return cddpi_placed_plan(&shape, CDDPI_PLACED_BOTH, &placed->step);
+}
+
+cddp_status cddpi_placed_step(struct cddpi_placed *placed, const struct cddpi_batch *batches,
+                              const double *scales, int count, cddpi_grad_ready_fn ready,
+                              void *context, struct cddpi_loss_result *out)
+{
+    struct placed_run run = {.placed = placed,
+                             .plan = &placed->step,
+                             .batches = batches,
+                             .scales = scales,
+                             .training = true,
+                             .ready = ready,
+                             .context = context};
+    cddp_status status = plan_step(placed, count);
+
+    if (status == CDDP_OK && placed->step.slots > placed->slots) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "parallel: %d micro-batches at once; it was made for %d",
+                            placed->step.slots, placed->slots);
+    }
+    for (int s = 0; s < placed->part_count; s++) {
+        for (int m = 0; status == CDDP_OK && m < count; m++) {
+            status = make_room(&placed->parts[s], batches[m].count);
+        }
+    }
+    if (status == CDDP_OK) {
+        status = start(&run);
+    }
+    if (status == CDDP_OK) {
+        status = add_shares(&run);
+    }
+    if (status == CDDP_OK) {
+        *out = run.result;
+    }
+    return status;
+}

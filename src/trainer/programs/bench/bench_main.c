@@ -1,0 +1,179 @@
+/* bench_main.c - the program cddp-bench: one rank of a measurement. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/launcher_report.h"
+#include "base/log.h"
+#include "base/stack.h"
+#include "base/streams.h"
+#include "programs/bench/bench_measure.h"
+#include "programs/bench/bench_report.h"
+#include "programs/bench/start.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* "cddp-bench: rank 1: ...", once: many texts name the rank themselves. The launcher is told first
+ * what will come, and whose fault it is. */
+static void print_failure(const cddp_group *group)
+{
+    const struct cddpi_failure *failure = cddpi_last_failure();
+    int rank = group != NULL ? cddp_group_rank(group) : -1;
+    int culprit = cddpi_error_culprit();
+    char *line = rank < 0 || rank == failure->rank
+                     ? cddpi_format("cddp-bench: %s\n", failure->text)
+                     : cddpi_format("cddp-bench: rank %d: %s\n", rank, failure->text);
+
+    if (rank >= 0 && culprit >= 0 && culprit != rank) {
+        cddpi_launcher_report_culprit(rank, culprit);
+    }
+    if (line != NULL && rank >= 0) {
+        cddpi_launcher_report_failure(rank, line,
+                                      strlen(line) - 1 - strlen(failure->text) + failure->unnamed);
+    }
+    cddpi_print(line != NULL ? line : "cddp-bench: no memory\n");
+    cddpi_free(line);
+}
+
+/* What can only be judged by who knows how many ranks there are. */
+static cddp_status check_ranks(const struct cddpi_bench *bench)
+{
+    const struct cddpi_bench_options *options = bench->options;
+
+    if (options->root >= bench->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--root %lld: the group has only %d rank%s",
+                          (long long)options->root, bench->world_size,
+                          bench->world_size == 1 ? "" : "s");
+    }
+    if (options->collective->source == CDDPI_BENCH_FROM_PARTNER && bench->world_size < 2) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "%s needs two ranks: start it as in cddp-run --nproc 2 -- cddp-bench %s",
+                          options->collective->name, options->collective->name);
+    }
+    if (options->carrier != NULL && cddpi_bench_carrier(bench) == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--transport: %s carries nothing, as all ranks share one host's memory: "
+                          "name several by --hosts, or tell ranks apart by CDDP_HOST_ID",
+                          options->carrier);
+    }
+    return CDDP_OK;
+}
+
+/* 0: none. */
+static int64_t next_size(const struct cddpi_bench_options *options, int64_t bytes)
+{
+    return bytes <= options->max_bytes / options->factor ? bytes * options->factor : 0;
+}
+
+/* @p out_wrong: -1 without --check. */
+static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_report *report,
+                                 int64_t *out_wrong)
+{
+    const struct cddpi_bench_options *options = bench->options;
+    int64_t last = -1;
+    cddp_status status = CDDP_OK;
+
+    *out_wrong = options->check ? 0 : -1;
+    for (int64_t wanted = options->min_bytes; wanted > 0 && status == CDDP_OK;
+         wanted = next_size(options, wanted)) {
+        int64_t bytes = cddpi_bench_bytes(bench, wanted);
+        struct cddpi_bench_row row;
+
+        if (bytes == last) { /* both sizes are less than an element of each block */
+            continue;
+        }
+        last = bytes;
+        status = cddpi_bench_measure(bench, bytes, &row);
+        if (status == CDDP_OK && options->check) {
+            *out_wrong += row.wrong;
+        }
+        if (status == CDDP_OK) {
+            status = cddpi_bench_report_row(report, &row);
+        }
+    }
+    return status;
+}
+
+static cddp_status run_group(struct cddpi_bench *bench, int64_t *out_wrong)
+{
+    struct cddpi_bench_report report = {0};
+    cddp_status status = cddpi_bench_init(bench);
+
+    if (status == CDDP_OK) {
+        status = check_ranks(bench);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_bench_report_init(bench, &report);
+    }
+    if (status == CDDP_OK) {
+        status = measure_sizes(bench, &report, out_wrong);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_bench_report_end(&report, *out_wrong);
+    }
+    /* Nobody leaves while others still need it. */
+    if (status == CDDP_OK) {
+        status = cddp_barrier(bench->group, NULL);
+    }
+    cddpi_bench_report_fini(&report);
+    return status;
+}
+
+static int run(const struct cddpi_bench_options *options)
+{
+    struct cddpi_bench bench = {.options = options};
+    cddp_group_options how = CDDP_GROUP_OPTIONS_INIT;
+    int64_t wrong = -1;
+    cddp_status status;
+
+    how.backend = options->backend;
+    how.device = options->device;
+    how.deterministic = options->check;
+    if (options->carrier != NULL) {
+        setenv("CDDP_CARRIER", options->carrier, 1);
+    }
+    status = cddp_group_create(&how, &bench.group);
+    if (status == CDDP_OK) {
+        status = run_group(&bench, &wrong);
+    }
+    if (status != CDDP_OK) {
+        print_failure(bench.group);
+        if (bench.group != NULL) {
+            cddp_group_abort(bench.group, cddp_last_error());
+        }
+    }
+    cddpi_bench_fini(&bench);
+    cddp_group_destroy(bench.group);
+    return status != CDDP_OK ? status == CDDP_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED
+           : wrong > 0       ? EXIT_FAILED
+                             : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct cddpi_bench_options options;
+    int result = 0;
+
+    cddpi_streams_open();
+    cddpi_launcher_report_open();
+    if (cddpi_stack_ensure() != CDDP_OK) {
+        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
+        return EXIT_FAILED;
+    }
+    if (cddpi_bench_options_parse(argc, argv, &options) != CDDP_OK) {
+        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
+        return EXIT_USAGE;
+    }
+    if (options.mode == CDDPI_BENCH_HELP) {
+        cddpi_bench_options_help(stdout);
+    } else if (options.mode == CDDPI_BENCH_VERSION) {
+        printf("cddp-bench %s\n", cddp_version());
+    } else if (options.mode == CDDPI_BENCH_START) {
+        result = cddpi_bench_start(&options) == CDDP_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
+    } else {
+        result = run(&options);
+    }
+    return cddpi_streams_end("cddp-bench", result);
+}

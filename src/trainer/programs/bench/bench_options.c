@@ -1,0 +1,366 @@
+/* bench_options.c - owns cddp-bench's option table: what is parsed, helped with and suggested. */
+#include "programs/bench/bench_options.h"
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/number.h"
+#include "base/options.h"
+
+#include <string.h>
+
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(TYPE, "type", 't', "TYPE",                                                                   \
+      "of elements: f32 (the default), f64, f16, bf16, i32, i64, u8, i8 or bool")                  \
+    X(OP, "op", 'o', "OP", "of reductions: sum (the default), mean, min, max, prod, and, or, xor") \
+    X(ROOT, "root", 'r', "RANK", "of broadcast, reduce, gather and scatter (default 0)")           \
+    X(MIN, "min", 'b', "BYTES", "the smallest size: 8, 4K, 64M, 1G (default 8)")                   \
+    X(MAX, "max", 'e', "BYTES", "the largest size (default 64M, or --min if that is more)")        \
+    X(FACTOR, "factor", 'f', "N", "each size is N times the one before (default 2)")               \
+    X(ITERATIONS, "iterations", 'n', "N",                                                          \
+      "timed calls of each size (default: 256 MiB divided by the size, from 10 to 1000)")          \
+    X(WARMUP, "warmup", 'w', "N", "calls before them (default: a tenth of those, at least 2)")     \
+    X(CHECK, "check", 'c', NULL,                                                                   \
+      "compare a result of each size with the bits that it must have, sums with those of the "     \
+      "tree over ranks, and end with status 1 if any element is wrong")                            \
+    X(SEED, "seed", 0, "N", "of the elements that --check makes (default 1)")                      \
+    X(IN_PLACE, "in-place", 'i', NULL, "results replace what they are made of")                    \
+    X(ALLOC, "alloc", 0, "KIND",                                                                   \
+      "of memory: group (the default: what the transport reduces fastest) or malloc (any other)")  \
+    X(TRANSPORT, "transport", 0, "NAME",                                                           \
+      "how data goes: a backend (host, nccl ...), a carrier between hosts (tcp or mpi), or both, " \
+      "as in nccl:tcp")                                                                            \
+    X(HOSTS, "hosts", 0, "LIST", "start it by cddp-run --hosts: alpha:4,beta:4")                   \
+    X(HOSTFILE, "hostfile", 0, "FILE", "start it by cddp-run --hostfile")                          \
+    X(SSH, "ssh", 0, "COMMAND", "with these, as cddp-run --ssh")                                   \
+    X(NPROC, "nproc", 0, "N", "start it by cddp-run --nproc")                                      \
+    X(BACKEND, "backend", 0, "NAME", "as CDDP_BACKEND")                                            \
+    X(DEVICE, "device", 0, "NAME", "as CDDP_DEVICE: cpu, cuda or cuda:N")                          \
+    X(JSON, "json", 'J', "FILE", "write the figures there, too; -: to stdout, instead of a table") \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+CDDPI_OPTION_TABLE("cddp-bench", OPTION_MAP);
+
+#define DASHED(id, name, letter, argument, text) "--" name,
+static const char *const names[OPTION_COUNT] = {OPTION_MAP(DASHED)};
+
+#define COUNT_TYPE(name, value, bytes, text) +1
+#define COUNT_OP(name, value, text) +1
+enum { TYPES = CDDP_TYPE_MAP(COUNT_TYPE), OPS = CDDP_OP_MAP(COUNT_OP), MAX_COUNT = 1000000000 };
+_Static_assert(CDDPI_BENCH_WORDS >= 2 * OPTION_COUNT + 1, "all options and the collective");
+
+static const int64_t max_bytes = (int64_t)1 << 44;
+static const int64_t default_max_bytes = 64 << 20;
+
+/* "4096", "4K", "4KiB". */
+static bool parse_bytes(const char *text, int64_t *out)
+{
+    static const struct {
+        char letter;
+        int shift;
+    } units[] = {{'K', 10}, {'M', 20}, {'G', 30}, {'T', 40}};
+    char digits[32];
+    size_t length = strspn(text, "0123456789");
+    const char *unit = text + length;
+    int64_t number;
+    int shift = 0;
+
+    if (length == 0 || length >= sizeof digits) {
+        return false;
+    }
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (unit[0] == units[i].letter) {
+            shift = units[i].shift;
+            unit += strcmp(unit + 1, "iB") == 0 ? 3 : 1;
+            break;
+        }
+    }
+    if (unit[0] != '\0' || !cddpi_parse_integer(digits, 1, max_bytes >> shift, &number)) {
+        return false;
+    }
+    *out = number << shift;
+    return true;
+}
+
+static cddp_status read_bytes(const char *const values[OPTION_COUNT], int id, int64_t *out)
+{
+    if (values[id] != NULL && !parse_bytes(values[id], out)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--%s %s: not a size from 1 to 16T bytes, such as 8, 4K or 64M",
+                          rows[id].name, values[id]);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status read_sizes(const char *const values[OPTION_COUNT],
+                              struct cddpi_bench_options *options)
+{
+    cddp_status status = read_bytes(values, OPTION_MIN, &options->min_bytes);
+
+    if (status == CDDP_OK) {
+        status = read_bytes(values, OPTION_MAX, &options->max_bytes);
+    }
+    if (status == CDDP_OK && values[OPTION_MAX] == NULL) {
+        options->max_bytes = options->min_bytes > default_max_bytes ? options->min_bytes
+                                                                    : default_max_bytes;
+    }
+    if (status == CDDP_OK && options->max_bytes < options->min_bytes) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--max %s is less than --min %s", values[OPTION_MAX],
+                            values[OPTION_MIN] != NULL ? values[OPTION_MIN] : "8");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_FACTOR, 2, MAX_COUNT, &options->factor);
+    }
+    return status;
+}
+
+static cddp_status read_type(const char *const values[OPTION_COUNT],
+                             struct cddpi_bench_options *options)
+{
+    const char *types[TYPES];
+    const char *ops[OPS];
+    int type = (int)options->type;
+    int op = (int)options->op;
+    cddp_status status;
+
+    for (int i = 0; i < TYPES; i++) {
+        types[i] = cddp_type_name((cddp_type)i);
+    }
+    for (int i = 0; i < OPS; i++) {
+        ops[i] = cddp_op_name((cddp_op)i);
+    }
+    status = cddpi_option_word(&table, values, OPTION_TYPE, types, TYPES, &type);
+    if (status == CDDP_OK) {
+        status = cddpi_option_word(&table, values, OPTION_OP, ops, OPS, &op);
+    }
+    options->type = (cddp_type)type;
+    options->op = (cddp_op)op;
+    return status;
+}
+
+/* An option that would be ignored is a mistake. */
+static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
+                                  const struct cddpi_bench_collective *collective)
+{
+    const struct {
+        enum option_id id;
+        bool is_used;
+    } uses[] = {
+        {OPTION_OP, cddpi_bench_reduces(collective)},
+        {OPTION_ROOT, collective->has_root},
+        {OPTION_TYPE, cddpi_bench_has_data(collective)},
+        {OPTION_MIN, cddpi_bench_has_data(collective)},
+        {OPTION_MAX, cddpi_bench_has_data(collective)},
+        {OPTION_FACTOR, cddpi_bench_has_data(collective)},
+        {OPTION_CHECK, cddpi_bench_has_data(collective)},
+        {OPTION_ALLOC, cddpi_bench_has_data(collective)},
+        {OPTION_IN_PLACE, collective->in_place != CDDPI_BENCH_IN_PLACE_NEVER},
+    };
+
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (values[uses[i].id] != NULL && !uses[i].is_used) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning with %s",
+                              rows[uses[i].id].name, collective->name);
+        }
+    }
+    if (values[OPTION_SEED] != NULL && values[OPTION_CHECK] == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--seed has no meaning without --check");
+    }
+    if (values[OPTION_SSH] != NULL && values[OPTION_HOSTS] == NULL &&
+        values[OPTION_HOSTFILE] == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--ssh has no meaning without --hosts or --hostfile");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status find_collective(int word_count, char **words,
+                                   const struct cddpi_bench_collective **out)
+{
+    const char *near = NULL;
+    unsigned best = 4; /* what is further away was not meant */
+
+    if (word_count != 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "name one collective, such as all_reduce: see cddp-bench --help");
+    }
+    for (int i = 0; i < CDDPI_BENCH_COLLECTIVES; i++) {
+        unsigned distance = cddpi_edit_distance(cddpi_bench_collectives[i].name, words[0]);
+
+        if (distance < best) {
+            best = distance;
+            near = cddpi_bench_collectives[i].name;
+            *out = &cddpi_bench_collectives[i];
+        }
+    }
+    if (near != NULL && strcmp(near, words[0]) == 0) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "%s is no collective%s%s%s", words[0],
+                      near != NULL ? ": did you mean " : ": see cddp-bench --help",
+                      near != NULL ? near : "", near != NULL ? "?" : "");
+}
+
+static cddp_status interpret_numbers(const char *const values[OPTION_COUNT],
+                                     struct cddpi_bench_options *options)
+{
+    static const char *const kinds[] = {"malloc", "group"};
+    int kind = 1;
+    cddp_status status = cddpi_option_whole(&table, values, OPTION_ROOT, 0, INT32_MAX,
+                                            &options->root);
+
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_ITERATIONS, 1, MAX_COUNT,
+                                    &options->iterations);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_WARMUP, 0, MAX_COUNT, &options->warmup);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_SEED, 0, INT64_MAX, &options->seed);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_word(&table, values, OPTION_ALLOC, kinds, 2, &kind);
+    }
+    options->group_memory = kind == 1;
+    return status;
+}
+
+/* "host", "tcp", "nccl:tcp". */
+static cddp_status read_transport(const char *const values[OPTION_COUNT],
+                                  struct cddpi_bench_options *options)
+{
+    static const char *const carriers[] = {"tcp", "mpi"};
+    const char *text = values[OPTION_TRANSPORT];
+    const char *colon = text != NULL ? strchr(text, ':') : NULL;
+    const char *last = colon != NULL ? colon + 1 : text;
+    size_t bytes = colon != NULL ? (size_t)(colon - text) : 0;
+
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    if (values[OPTION_BACKEND] != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--backend has no meaning with --transport");
+    }
+    for (size_t i = 0; i < sizeof carriers / sizeof *carriers; i++) {
+        if (strcmp(last, carriers[i]) == 0) {
+            options->carrier = carriers[i];
+        }
+    }
+    if (colon == NULL && options->carrier == NULL) {
+        bytes = strlen(text);
+    } else if (options->carrier == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--transport %s: %s is no carrier: choose tcp or mpi",
+                          text, last);
+    }
+    if ((colon != NULL && bytes == 0) || last[0] == '\0' || bytes >= sizeof options->transport) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--transport %s: name a backend, a carrier, or both as in host:tcp",
+                          text);
+    }
+    memcpy(options->transport, text, bytes);
+    return CDDP_OK;
+}
+
+static bool says_where(int id)
+{
+    return id == OPTION_HOSTS || id == OPTION_HOSTFILE || id == OPTION_SSH || id == OPTION_NPROC;
+}
+
+/* To start ranks: their command line is this one without what says where. */
+static void read_start(const char *const values[OPTION_COUNT], struct cddpi_bench_options *options)
+{
+    options->hosts = values[OPTION_HOSTS];
+    options->hostfile = values[OPTION_HOSTFILE];
+    options->nproc = values[OPTION_NPROC];
+    options->ssh = values[OPTION_SSH];
+    if (options->hosts == NULL && options->hostfile == NULL && options->nproc == NULL) {
+        return;
+    }
+    options->mode = CDDPI_BENCH_START;
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (values[i] == NULL || says_where(i)) {
+            continue;
+        }
+        options->words[options->word_count++] = names[i];
+        if (rows[i].argument != NULL) {
+            options->words[options->word_count++] = values[i];
+        }
+    }
+    options->words[options->word_count++] = options->collective->name;
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT], int word_count, char **words,
+                             struct cddpi_bench_options *options)
+{
+    cddp_status status = find_collective(word_count, words, &options->collective);
+
+    if (status == CDDP_OK) {
+        status = refuse_useless(values, options->collective);
+    }
+    if (status == CDDP_OK) {
+        status = read_type(values, options);
+    }
+    if (status == CDDP_OK) {
+        status = read_sizes(values, options);
+    }
+    if (status == CDDP_OK) {
+        status = interpret_numbers(values, options);
+    }
+    if (status == CDDP_OK) {
+        status = read_transport(values, options);
+    }
+    if (status == CDDP_OK) {
+        options->in_place = values[OPTION_IN_PLACE] != NULL ||
+                            options->collective->in_place == CDDPI_BENCH_IN_PLACE_ALWAYS;
+        options->check = values[OPTION_CHECK] != NULL;
+        options->backend = values[OPTION_BACKEND];
+        options->device = values[OPTION_DEVICE];
+        options->json = values[OPTION_JSON];
+        read_start(values, options);
+    }
+    return status;
+}
+
+cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_options *out)
+{
+    struct cddpi_bench_options options = {
+        .type = CDDP_F32, .min_bytes = 8, .factor = 2, .warmup = -1, .seed = 1};
+    const char *values[OPTION_COUNT] = {NULL};
+    int word_count = 0;
+    cddp_status status = cddpi_options_read(&table, argc, argv, values, &word_count);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
+        options.mode = values[OPTION_HELP] != NULL ? CDDPI_BENCH_HELP : CDDPI_BENCH_VERSION;
+    } else {
+        status = interpret(values, word_count, argv + 1, &options);
+    }
+    if (status == CDDP_OK) {
+        *out = options;
+        out->backend = out->transport[0] != '\0' ? out->transport : options.backend;
+    }
+    return status;
+}
+
+void cddpi_bench_options_help(FILE *to)
+{
+    fputs("usage: cddp-bench [OPTIONS] COLLECTIVE\n"
+          "       cddp-bench --help | --version\n"
+          "\nMeasures a collective as a rank of any launcher, or starts ranks by cddp-run:\n"
+          "  cddp-bench --nproc 4 all_reduce --check\n"
+          "  cddp-bench --hosts alpha:4,beta:4 --transport tcp all_reduce\n"
+          "  cddp-run --nproc 4 -- cddp-bench all_reduce --check\n"
+          "  mpirun -np 4 cddp-bench all_gather --min 4K --max 64M --factor 4\n\n",
+          to);
+    for (int i = 0; i < CDDPI_BENCH_COLLECTIVES; i++) {
+        fprintf(to, "  %-15s %s\n", cddpi_bench_collectives[i].name,
+                cddpi_bench_collectives[i].text);
+    }
+    fputs("\n", to);
+    cddpi_options_print(&table, 22, to);
+}

@@ -1,0 +1,25 @@
+/* bench_report.h - what cddp-bench prints: nccl-tests' columns, and the same figures as JSON. */
+#ifndef CDDPI_PROGRAMS_BENCH_REPORT_H
+#define CDDPI_PROGRAMS_BENCH_REPORT_H
+
+#include "programs/bench/bench_measure.h"
+
+/* Only rank 0 has one that prints. */
+struct cddpi_bench_report {
+    const struct cddpi_bench *bench;
+    struct json_t *root, *rows; /* NULL without --json */
+    bool is_printed;            /* the table */
+};
+
+/** Print what is measured. Collective: hosts are counted. On failure, too, release with
+ *  cddpi_bench_report_fini(). */
+cddp_status cddpi_bench_report_init(const struct cddpi_bench *bench,
+                                    struct cddpi_bench_report *out);
+void cddpi_bench_report_fini(struct cddpi_bench_report *report);
+
+cddp_status cddpi_bench_report_row(struct cddpi_bench_report *report,
+                                   const struct cddpi_bench_row *row);
+/** Write the JSON. @p wrong: elements of all rows; -1: not checked. */
+cddp_status cddpi_bench_report_end(struct cddpi_bench_report *report, int64_t wrong);
+
+#endif

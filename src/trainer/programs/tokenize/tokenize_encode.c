@@ -1,0 +1,245 @@
+/* tokenize_encode.c - texts to tokens, into files or, for --check, back and compared. */
+#include "programs/tokenize/run.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/streams.h"
+#include "data/formats/token_shards.h"
+#include "data/tokenizer/encoder.h"
+#include "programs/tokenize/documents.h"
+
+#include <string.h>
+
+enum { TRAIN, VAL, PARTS };
+
+struct encoding {
+    struct cddpi_tokenize *run;
+    struct cddpi_tokenizer *tokenizer;
+    struct cddpi_encoder *encoder;
+    struct cddpi_documents *documents;
+    struct cddpi_token_shards shards[PARTS]; /* zeroed: nothing is written */
+    int64_t tokens;                          /* without those of the end */
+    int64_t ended;                           /* documents */
+};
+
+cddp_status cddpi_tokenize_stopped(void)
+{
+    return cddpi_fail(CDDP_ERR_CLOSED, "stopped by a signal");
+}
+
+static cddp_status open_all(struct encoding *encoding, double val_fraction)
+{
+    const struct cddpi_tokenize_options *options = encoding->run->options;
+    struct cddpi_documents_options documents = {.paths = options->paths,
+                                                .path_count = options->path_count,
+                                                .separator = options->separator,
+                                                .val_fraction = val_fraction,
+                                                .is_stopped = encoding->run->is_stopped};
+    cddp_status status = cddpi_tokenizer_open(options->vocabulary, &encoding->tokenizer);
+
+    if (status == CDDP_OK) {
+        status = cddpi_documents_open(&documents, &encoding->documents);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_encoder_create(encoding->tokenizer, &encoding->encoder);
+    }
+    return status;
+}
+
+static void close_all(struct encoding *encoding)
+{
+    cddpi_shards_fini(&encoding->shards[TRAIN]);
+    cddpi_shards_fini(&encoding->shards[VAL]);
+    cddpi_encoder_destroy(encoding->encoder);
+    cddpi_documents_close(encoding->documents);
+    cddpi_tokenizer_close(encoding->tokenizer);
+}
+
+static cddp_status write_tokens(struct encoding *encoding, const struct cddpi_piece *piece,
+                                const int32_t *tokens, size_t count)
+{
+    struct cddpi_token_shards *shards = &encoding->shards[piece->is_val ? VAL : TRAIN];
+    int32_t end = cddpi_tokenizer_end(encoding->tokenizer);
+    cddp_status status = cddpi_shards_put(shards, tokens, count);
+
+    return status == CDDP_OK && piece->last ? cddpi_shards_put(shards, &end, 1) : status;
+}
+
+/* That the tokens' bytes are those of @p piece. */
+static cddp_status compare_tokens(struct encoding *encoding, const struct cddpi_piece *piece,
+                                  size_t used, const int32_t *tokens, size_t count)
+{
+    uint64_t before = cddpi_documents_read(encoding->documents);
+    size_t at = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        const char *text = cddpi_tokenizer_token(encoding->tokenizer, tokens[i], &bytes);
+
+        if (text == NULL || bytes > used - at || memcmp(piece->text + at, text, bytes) != 0) {
+            break;
+        }
+        at += bytes;
+    }
+    return at == used ? CDDP_OK
+                      : cddpi_fail(CDDP_ERR_FORMAT,
+                                   "decoding does not give the text back: byte %llu, counted over "
+                                   "all files, differs",
+                                   (unsigned long long)(before + at));
+}
+
+/* All pieces of all documents, to the files or, without, to be compared. */
+static cddp_status encode_all(struct encoding *encoding, bool is_check)
+{
+    struct cddpi_tokenize *run = encoding->run;
+    size_t used = 0;
+
+    for (;;) {
+        struct cddpi_piece piece;
+        const int32_t *tokens;
+        size_t count;
+        bool is_end = false;
+        cddp_status status = run->is_stopped()
+                                 ? cddpi_tokenize_stopped()
+                                 : cddpi_documents_next(encoding->documents, used, &piece, &is_end);
+
+        if (status != CDDP_OK || is_end) {
+            return status;
+        }
+        cddpi_encoder_clear(encoding->encoder);
+        status = cddpi_encoder_put(encoding->encoder, piece.text, piece.bytes, piece.last, &used);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        tokens = cddpi_encoder_tokens(encoding->encoder, &count);
+        status = is_check ? compare_tokens(encoding, &piece, used, tokens, count)
+                          : write_tokens(encoding, &piece, tokens, count);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        encoding->tokens += (int64_t)count;
+        encoding->ended += piece.last;
+        cddpi_tokenize_progress_bytes(&run->progress,
+                                      cddpi_documents_read(encoding->documents) + used,
+                                      cddpi_documents_bytes(encoding->documents), encoding->tokens);
+    }
+}
+
+static void print_files(const struct cddpi_token_shards *shards)
+{
+    if (shards->files == 1 && !shards->is_numbered) {
+        cddpi_say(stdout, "%s.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
+    } else if (shards->files == 1) {
+        cddpi_say(stdout, "%s_000000.bin: %lld tokens\n", shards->name, (long long)shards->tokens);
+    } else if (shards->files > 0) {
+        cddpi_say(stdout, "%s_000000.bin to %s_%06d.bin: %lld tokens\n", shards->name, shards->name,
+                  shards->files - 1, (long long)shards->tokens);
+    }
+}
+
+static void warn_of_leftover(const struct cddpi_token_shards *shards)
+{
+    char *path = cddpi_shards_leftover(shards);
+
+    if (path != NULL) {
+        cddpi_say(
+            stderr,
+            "cddp-tokenize: %s was left by an earlier run: remove it, or a pattern like *.bin "
+            "takes it in\n",
+            path);
+    }
+    cddpi_free(path);
+}
+
+static void print_result(struct encoding *encoding)
+{
+    struct cddpi_tokenize *run = encoding->run;
+    double bytes = (double)cddpi_documents_read(encoding->documents);
+
+    cddpi_tokenize_progress_end(&run->progress);
+    for (int part = 0; part < PARTS; part++) {
+        print_files(&encoding->shards[part]);
+        warn_of_leftover(&encoding->shards[part]);
+    }
+    if (run->options->val_fraction > 0 && encoding->shards[VAL].files == 0) {
+        cddpi_say(
+            stderr,
+            "cddp-tokenize: %s.bin is not written: no line begins in the part of the text that "
+            "was to be held back for validation\n",
+            encoding->shards[VAL].name);
+    }
+    printf("%lld documents, %.0f bytes, %.2f bytes a token, %.1f MB/s; model.vocab = %d\n",
+           (long long)encoding->ended, bytes, bytes / (double)encoding->tokens,
+           bytes * 1e-6 / cddpi_tokenize_progress_seconds(&run->progress),
+           cddpi_tokenizer_vocabulary(encoding->tokenizer));
+}
+
+static cddp_status init_shards(struct encoding *encoding)
+{
+    static const char *const parts[PARTS] = {"train", "val"};
+    const struct cddpi_tokenize_options *options = encoding->run->options;
+    cddp_status status = CDDP_OK;
+
+    for (int part = 0; part < PARTS && status == CDDP_OK; part++) {
+        char *name = cddpi_format("%s_%s", options->output, parts[part]);
+
+        status = name != NULL
+                     ? cddpi_shards_init(&encoding->shards[part], name, options->shard_tokens,
+                                         cddpi_tokenizer_vocabulary(encoding->tokenizer))
+                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a name");
+        cddpi_free(name);
+    }
+    return status;
+}
+
+cddp_status cddpi_tokenize_encode(struct cddpi_tokenize *run)
+{
+    struct encoding encoding = {.run = run};
+    cddp_status status = open_all(&encoding, run->options->val_fraction);
+
+    if (status == CDDP_OK) {
+        status = init_shards(&encoding);
+    }
+    if (status == CDDP_OK) {
+        status = encode_all(&encoding, false);
+    }
+    if (status == CDDP_OK && encoding.tokens == 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "there is no text in %s%s", run->options->paths[0],
+                            run->options->path_count > 1 ? " and the others" : "");
+    }
+    for (int part = 0; part < PARTS && status == CDDP_OK; part++) {
+        status = cddpi_shards_finish(&encoding.shards[part]);
+    }
+    if (status == CDDP_OK) {
+        print_result(&encoding);
+    }
+    close_all(&encoding);
+    return status;
+}
+
+cddp_status cddpi_tokenize_check(struct cddpi_tokenize *run)
+{
+    struct encoding encoding = {.run = run};
+    cddp_status status = open_all(&encoding, 0);
+
+    if (status == CDDP_OK && !cddpi_tokenizer_keeps_text(encoding.tokenizer)) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "--check has no meaning with a vocabulary of words: white space and "
+                            "unknown words do not come back");
+    }
+    if (status == CDDP_OK) {
+        status = encode_all(&encoding, true);
+    }
+    if (status == CDDP_OK) {
+        double bytes = (double)cddpi_documents_read(encoding.documents);
+
+        cddpi_tokenize_progress_end(&run->progress);
+        printf(
+            "all %.0f bytes are the same when decoded: %lld tokens, %.2f bytes each, %.1f MB/s\n",
+            bytes, (long long)encoding.tokens,
+            encoding.tokens > 0 ? bytes / (double)encoding.tokens : 0.0,
+            bytes * 1e-6 / cddpi_tokenize_progress_seconds(&run->progress));
+    }
+    close_all(&encoding);
+    return status;
+}

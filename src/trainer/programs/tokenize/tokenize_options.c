@@ -1,0 +1,173 @@
+/* tokenize_options.c - owns cddp-tokenize's option table: what is parsed, helped with and
+ * suggested. */
+#include "programs/tokenize/tokenize_options.h"
+
+#include "base/error.h"
+#include "base/number.h"
+#include "base/options.h"
+#include "data/formats/token_shards.h"
+#include "data/tokenizer/tokenizer_train.h"
+
+#include <string.h>
+
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(TRAIN, "train", 0, "N",                                                                      \
+      "learn a vocabulary of N tokens from TEXT, bytes and end token included, and write it to "   \
+      "the file -o names, in Hugging Face's form (tokenizer.json)")                                \
+    X(WORDS, "words", 0, NULL,                                                                     \
+      "of --train: tokens are the N most frequent words between white space, <eos> at each "       \
+      "line's end and <unk> for all other words among them")                                       \
+    X(VOCABULARY, "vocabulary", 0, "PATH",                                                         \
+      "encode with this vocabulary: what --train wrote, a tokenizer.json of GPT-2's kind, "        \
+      "GPT-2's encoder.json beside vocab.bpe, or their folder; without it each byte is a token")   \
+    X(OUTPUT, "output", 'o', "NAME",                                                               \
+      "write NAME_train.bin and NAME_val.bin; of --train: the vocabulary file")                    \
+    X(SEPARATOR, "document-separator", 0, "LINE",                                                  \
+      "a line such as '<|endoftext|>' that stands between documents; without it each file is one " \
+      "document")                                                                                  \
+    X(VAL_FRACTION, "val-fraction", 0, "F",                                                        \
+      "keep the last part of all bytes, from the next line on, for validation (default 0.1; 0: "   \
+      "none)")                                                                                     \
+    X(SHARD_TOKENS, "shard-tokens", 0, "N",                                                        \
+      "write NAME_train_000000.bin and so on with at most N tokens each")                          \
+    X(DECODE, "decode", 0, NULL,                                                                   \
+      "TEXT are .bin files: write the text of their tokens to standard output, with LINE after "   \
+      "each document if --document-separator gives one")                                           \
+    X(CHECK, "check", 0, NULL, "write nothing: encode, decode, and compare with what TEXT was")    \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+CDDPI_OPTION_TABLE("cddp-tokenize", OPTION_MAP);
+
+static cddp_status read_fraction(const char *text, double *out)
+{
+    double fraction;
+
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    if (!cddpi_parse_real(text, &fraction) || fraction < 0 || fraction >= 1) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--val-fraction %s: not a number from 0 to below 1",
+                          text);
+    }
+    *out = fraction;
+    return CDDP_OK;
+}
+
+static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_tokenize_mode *out)
+{
+    static const int ids[] = {OPTION_TRAIN, OPTION_DECODE, OPTION_CHECK};
+    static const enum cddpi_tokenize_mode modes[] = {CDDPI_TOKENIZE_TRAIN, CDDPI_TOKENIZE_DECODE,
+                                                     CDDPI_TOKENIZE_CHECK};
+    int choice = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 3, &choice);
+
+    *out = choice >= 0 ? modes[choice] : CDDPI_TOKENIZE_ENCODE;
+    return status;
+}
+
+/* An option that would be ignored is a mistake. */
+static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
+                                  enum cddpi_tokenize_mode mode)
+{
+    static const struct {
+        enum option_id id;
+        bool modes[4]; /* where it means something: encode, train, decode, check */
+    } uses[] = {{OPTION_WORDS, {false, true, false, false}},
+                {OPTION_VOCABULARY, {true, false, true, true}},
+                {OPTION_OUTPUT, {true, true, false, false}},
+                {OPTION_VAL_FRACTION, {true, false, false, false}},
+                {OPTION_SHARD_TOKENS, {true, false, false, false}}};
+    static const char *const names[] = {"", " with --train", " with --decode", " with --check"};
+
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (values[uses[i].id] != NULL && !uses[i].modes[mode]) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning%s", rows[uses[i].id].name,
+                              names[mode]);
+        }
+    }
+    if (values[OPTION_OUTPUT] == NULL && mode <= CDDPI_TOKENIZE_TRAIN) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "the output is missing: give -o %s",
+                          mode == CDDPI_TOKENIZE_TRAIN ? "FILE.json" : "NAME");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT],
+                             struct cddpi_tokenize_options *options)
+{
+    int64_t vocabulary = 0;
+    cddp_status status = read_mode(values, &options->mode);
+
+    if (status == CDDP_OK) {
+        status = refuse_useless(values, options->mode);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_TRAIN, CDDPI_TRAIN_VOCABULARY_MIN,
+                                    CDDPI_TRAIN_VOCABULARY_MAX, &vocabulary);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_option_whole(&table, values, OPTION_SHARD_TOKENS, 1, CDDPI_SHARD_TOKENS_MAX,
+                                    &options->shard_tokens);
+    }
+    if (status == CDDP_OK) {
+        status = read_fraction(values[OPTION_VAL_FRACTION], &options->val_fraction);
+    }
+    if (status == CDDP_OK && options->path_count == 0) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "no file is named: name the files to read%s",
+                            options->mode == CDDPI_TOKENIZE_DECODE ? ""
+                                                                   : ", or - for standard "
+                                                                     "input");
+    }
+    if (status == CDDP_OK && values[OPTION_SEPARATOR] != NULL &&
+        (strchr(values[OPTION_SEPARATOR], '\n') != NULL ||
+         strlen(values[OPTION_SEPARATOR]) > 1000)) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "--document-separator must be one line of at most 1000 bytes");
+    }
+    options->train_vocabulary = (int)vocabulary;
+    options->words = values[OPTION_WORDS] != NULL;
+    options->vocabulary = values[OPTION_VOCABULARY] != NULL ? values[OPTION_VOCABULARY] : "";
+    options->output = values[OPTION_OUTPUT];
+    options->separator = values[OPTION_SEPARATOR];
+    return status;
+}
+
+cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tokenize_options *out)
+{
+    struct cddpi_tokenize_options options = {.val_fraction = 0.1};
+    const char *values[OPTION_COUNT] = {NULL};
+    cddp_status status = cddpi_options_read(&table, argc, argv, values, &options.path_count);
+
+    if (status == CDDP_OK && values[OPTION_OUTPUT] != NULL) {
+        status = cddpi_option_path(&table, OPTION_OUTPUT, &values[OPTION_OUTPUT]);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    options.paths = argv + 1;
+    if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
+        options.mode = values[OPTION_HELP] != NULL ? CDDPI_TOKENIZE_HELP : CDDPI_TOKENIZE_VERSION;
+    } else {
+        status = interpret(values, &options);
+    }
+    if (status == CDDP_OK) {
+        *out = options;
+    }
+    return status;
+}
+
+void cddpi_tokenize_options_help(FILE *to)
+{
+    fputs(
+        "usage: cddp-tokenize --train N [--words] -o FILE.json TEXT...\n"
+        "       cddp-tokenize [--vocabulary PATH] -o NAME TEXT...\n"
+        "       cddp-tokenize [--vocabulary PATH] --check TEXT...\n"
+        "       cddp-tokenize [--vocabulary PATH] --decode FILE.bin...\n"
+        "\nMakes tokens of texts, as llm.c's .bin files that cddp-train reads: bytes, byte-level\n"
+        "BPE as GPT-2's, or words; also learns such vocabularies. TEXT are files, - is standard\n"
+        "input. Each document ends with the end token.\n\n",
+        to);
+    cddpi_options_print(&table, 24, to);
+}

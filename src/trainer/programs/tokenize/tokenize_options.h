@@ -1,0 +1,40 @@
+/* tokenize_options.h - the command line of cddp-tokenize. */
+#ifndef CDDPI_PROGRAMS_TOKENIZE_OPTIONS_H
+#define CDDPI_PROGRAMS_TOKENIZE_OPTIONS_H
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum cddpi_tokenize_mode {
+    CDDPI_TOKENIZE_ENCODE,
+    CDDPI_TOKENIZE_TRAIN,
+    CDDPI_TOKENIZE_DECODE,
+    CDDPI_TOKENIZE_CHECK,
+    CDDPI_TOKENIZE_HELP,
+    CDDPI_TOKENIZE_VERSION
+};
+
+/* All texts are argv's. */
+struct cddpi_tokenize_options {
+    enum cddpi_tokenize_mode mode;
+    int train_vocabulary;
+    bool words;             /* which it consists of */
+    const char *vocabulary; /* "": bytes */
+    const char *output;
+    const char *separator; /* NULL: each file is a document */
+    double val_fraction;
+    int64_t shard_tokens; /* 0: one file */
+    char **paths;         /* into argv, of which options are moved to the front */
+    int path_count;
+};
+
+/** Read the command line; texts of failures are complete sentences for the user.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
+CDDP_CHECKED cddp_status cddpi_tokenize_options_parse(int argc, char **argv,
+                                                      struct cddpi_tokenize_options *out);
+
+void cddpi_tokenize_options_help(FILE *to);
+
+#endif

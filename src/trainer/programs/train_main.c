@@ -1,0 +1,227 @@
+/* train_main.c - the program cddp-train: one rank of a training run. */
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/launcher_report.h"
+#include "base/log.h"
+#include "base/mapped_file.h"
+#include "base/number.h"
+#include "base/processors.h"
+#include "base/shell.h"
+#include "base/stack.h"
+#include "base/streams.h"
+#include "group/watch/stop.h"
+#include "programs/train_options.h"
+#include "train/config/config_write.h"
+#include "train/dry_run.h"
+#include "train/generate/from_checkpoint.h"
+#include "train/loop.h"
+#include "train/train_setup.h"
+
+#include <cddp/process.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
+
+/* This process's rank, as far as it is known; -1: it is not. */
+static int own_rank(const struct cddpi_trainer *trainer)
+{
+    const char *text = cddpi_env(CDDPI_ENV_RANK);
+    int64_t rank;
+
+    if (trainer != NULL && trainer->group != NULL) {
+        return trainer->rank;
+    }
+    return text != NULL && cddpi_parse_integer(text, 0, INT32_MAX, &rank) ? (int)rank : -1;
+}
+
+/* "cddp-train: rank 1: ...", once: many texts name the rank themselves. The launcher is told first
+ * what will come, and where in it the part begins that other ranks may print, too. */
+static void print_failure(const struct cddpi_trainer *trainer)
+{
+    const struct cddpi_failure *failure = cddpi_last_failure();
+    int rank = own_rank(trainer);
+    char *line = rank < 0 || rank == failure->rank
+                     ? cddpi_format("cddp-train: %s\n", failure->text)
+                     : cddpi_format("cddp-train: rank %d: %s\n", rank, failure->text);
+
+    if (line != NULL && rank >= 0) {
+        size_t named = strlen(line) - 1 - strlen(failure->text) + failure->unnamed;
+
+        cddpi_launcher_report_failure(rank, line, named);
+    }
+    cddpi_print(line != NULL ? line : "cddp-train: no memory\n");
+    cddpi_free(line);
+}
+
+static int fail(cddp_status status, struct cddpi_trainer *trainer)
+{
+    int culprit = cddpi_error_culprit();
+
+    if (trainer != NULL && trainer->group != NULL && culprit >= 0 && culprit != trainer->rank) {
+        cddpi_launcher_report_culprit(trainer->rank, culprit);
+    }
+    if (trainer != NULL) {
+        cddpi_progress_end(&trainer->progress);
+    }
+    print_failure(trainer);
+    if (trainer != NULL && trainer->group != NULL) {
+        cddp_group_abort(trainer->group, cddp_last_error());
+    }
+    return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
+}
+
+/* Whether a word of the command line is none of the next one's, which cddp-run starts: the run to
+ * resume is named anew, and ranks meet as cddp-run lets them. */
+static bool is_dropped(const char *word)
+{
+    static const char *const keys[] = {
+        "train.resume=", "train.init_method=", "train.rank=", "train.world_size="};
+    bool dropped = false;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        dropped = dropped || strncmp(word, keys[i], strlen(keys[i])) == 0;
+    }
+    return dropped;
+}
+
+/* Print the command line that resumes the run, to be pasted. cddp-run's part of it comes from
+ * cddp-run. */
+static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
+{
+    const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
+    const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
+
+    printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->cursor.step);
+    if (launch != NULL) {
+        cddpi_say(stdout, "%s", launch);
+    } else {
+        printf("cddp-run --nproc %d", trainer->world_size);
+        if (run_dir != NULL) {
+            printf(" --run-dir ");
+            cddpi_shell_print(stdout, run_dir);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        if (!is_dropped(words[i])) {
+            putchar(' ');
+            cddpi_shell_print(stdout, words[i]);
+        }
+    }
+    printf(" train.resume=");
+    cddpi_shell_print(stdout, trainer->folder.moved_to != NULL ? trainer->folder.moved_to : "auto");
+    putchar('\n');
+}
+
+static int train(const struct cddpi_config *config, char *const *words, int count)
+{
+    struct cddpi_trainer *trainer = NULL;
+    cddp_status status = cddpi_trainer_create(config, &trainer);
+    int result = 0;
+
+    if (status == CDDP_OK) {
+        cddp_stop_on_signals(); /* before, there is nothing to save: a signal simply ends it */
+        status = cddpi_trainer_run(trainer);
+    }
+    if (status != CDDP_OK) {
+        result = fail(status, trainer);
+    } else if (trainer->stopped) {
+        result = EXIT_STOPPED;
+        if (trainer->rank == 0) {
+            print_how_to_go_on(trainer, words, count);
+        }
+    } else if (trainer->rank == 0 && cddpi_trainer_is_text(trainer)) {
+        cddpi_say(stdout,
+                  "validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
+                  trainer->evaluation.loss, exp(trainer->evaluation.loss),
+                  (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer));
+    } else if (trainer->rank == 0 && trainer->gan != NULL) {
+        cddpi_say(stdout,
+                  "generated images after %llu steps are in %s/images; the run lies in %s\n",
+                  (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer),
+                  cddpi_trainer_run_dir(trainer));
+    } else if (trainer->rank == 0) {
+        cddpi_say(stdout, "test accuracy %.2f %% after %llu steps; the run lies in %s\n",
+                  trainer->evaluation.accuracy * 100, (unsigned long long)trainer->cursor.step,
+                  cddpi_trainer_run_dir(trainer));
+    }
+    cddpi_trainer_destroy(trainer);
+    return result;
+}
+
+/* No more ranks than cores that this process may use (cddp-run has counted them: hardware threads
+ * of one core are one, and quotas count), nor than samples in a batch. */
+static int print_nproc(const struct cddpi_config *config)
+{
+    int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);
+    struct cddpi_processors processors;
+
+    if (count == 0) {
+        cddpi_processors(&processors);
+        count = processors.count;
+    }
+    printf("%lld\n",
+           (long long)(count < config->train.batch_size ? count : config->train.batch_size));
+    return 0;
+}
+
+static int with_config(const struct cddpi_train_options *options)
+{
+    char *const *words = options->words;
+    struct cddpi_config config;
+    cddp_status status = cddpi_config_load(words[0], words + 1, options->word_count - 1, &config);
+    int result = 0;
+
+    if (status != CDDP_OK) {
+        return fail(status, NULL);
+    }
+    if (options->mode == CDDPI_TRAIN_PRINT_NPROC) {
+        result = print_nproc(&config);
+    } else if (options->mode == CDDPI_TRAIN_GENERATE) {
+        status = cddpi_trainer_generate(&config, options->prompt, stdout);
+        result = status == CDDP_OK ? 0 : fail(status, NULL);
+    } else if (options->mode == CDDPI_TRAIN_RUN) {
+        result = train(&config, words, options->word_count);
+    } else {
+        status = cddpi_trainer_validate(&config, cddpi_dry_run_ranks(&config));
+        if (status == CDDP_OK && options->mode == CDDPI_TRAIN_DRY_RUN) {
+            status = cddpi_trainer_dry_run(&config, stdout);
+        }
+        result = status == CDDP_OK ? 0 : fail(status, NULL);
+    }
+    cddpi_config_fini(&config);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct cddpi_train_options options;
+    int result = 0;
+
+    cddpi_streams_open();
+    if (cddpi_stack_ensure() != CDDP_OK) {
+        fprintf(stderr, "cddp-train: %s\n", cddp_last_error());
+        return EXIT_FAILED;
+    }
+    cddpi_launcher_report_open();
+    cddpi_mapped_files_catch();
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    if (cddpi_train_options_parse(argc, argv, &options) != CDDP_OK) {
+        print_failure(NULL);
+        return EXIT_CONFIG;
+    }
+    if (options.mode == CDDPI_TRAIN_HELP) {
+        cddpi_train_options_help(stdout);
+    } else if (options.mode == CDDPI_TRAIN_VERSION) {
+        printf("cddp-train %s\n", cddp_version());
+    } else if (options.mode == CDDPI_TRAIN_KEYS) {
+        cddpi_config_print_keys(stdout);
+    } else {
+        result = with_config(&options);
+    }
+    return cddpi_streams_end("cddp-train", result);
+}

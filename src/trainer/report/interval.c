@@ -1,0 +1,75 @@
+/* interval.c - owns the sums over ranks of what they measured. */
+#include "report/interval.h"
+
+#include <math.h>
+
+enum {
+    LOSS,
+    CORRECT,
+    COUNT,
+    SKIPPED,
+    DATA,
+    FORWARD,
+    BACKWARD,
+    EXPOSED,
+    PEERS,
+    TRANSFER,
+    OPTIMIZER,
+    SUMS
+};
+
+cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *group,
+                                 const cddp_ddp *ddp, struct cddpi_interval_means *out)
+{
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    double sums[SUMS];
+    double taken; /* predictions in steps that were not skipped */
+    double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
+    double parts; /* the same of steps whose parts' times are known; NaN: of none are */
+    cddp_status status = cddp_ddp_get_stats(ddp, &stats);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    sums[LOSS] = interval->loss_sum;
+    sums[CORRECT] = interval->correct;
+    sums[COUNT] = interval->count;
+    sums[SKIPPED] = interval->skipped_count;
+    sums[DATA] = (double)interval->data_ns;
+    sums[FORWARD] = (double)interval->forward_ns;
+    sums[BACKWARD] = (double)interval->backward_ns;
+    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns) +
+                    (double)interval->stages_wait_ns;
+    sums[PEERS] = (double)(int64_t)(stats.total_peer_wait_ns - interval->peer_wait_before_ns);
+    sums[TRANSFER] = (double)(int64_t)(stats.total_transfer_ns - interval->transfer_before_ns);
+    sums[OPTIMIZER] = (double)interval->optimizer_ns;
+    status = cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    scale = 1e-6 / ((double)interval->steps * cddp_group_world_size(group));
+    parts = interval->steps > interval->whole
+                ? scale * (double)interval->steps / (double)(interval->steps - interval->whole)
+                : NAN;
+    taken = sums[COUNT] - sums[SKIPPED];
+    *out = (struct cddpi_interval_means){
+        .loss = taken > 0 ? sums[LOSS] / taken : NAN,
+        .accuracy = taken > 0 ? sums[CORRECT] / taken : NAN,
+        .predictions_per_s = interval->step_ns > 0 ? sums[COUNT] * 1e9 / (double)interval->step_ns
+                                                   : 0,
+        .step_ms = (double)interval->step_ns * 1e-6 / (double)interval->steps,
+        .data_ms = sums[DATA] * scale,
+        .forward_ms = sums[FORWARD] * parts,
+        .backward_ms = sums[BACKWARD] * parts,
+        .exposed_comm_ms = sums[EXPOSED] * parts,
+        /* a share, since on a device the split is not known of every step */
+        .peer_wait_ms = sums[EXPOSED] * parts * sums[PEERS] / (sums[PEERS] + sums[TRANSFER]),
+        .optimizer_ms = sums[OPTIMIZER] * parts,
+        .skipped_steps = interval->skipped,
+        .replayed_steps = interval->replayed,
+    };
+    *interval = (struct cddpi_interval){.exposed_before_ns = stats.total_exposed_ns,
+                                        .peer_wait_before_ns = stats.total_peer_wait_ns,
+                                        .transfer_before_ns = stats.total_transfer_ns};
+    return CDDP_OK;
+}

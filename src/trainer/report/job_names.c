@@ -1,0 +1,89 @@
+/* job_names.c - owns by which name each launcher knows a job that it starts again.
+ *
+ * A name alone does not tell a restart from another run of the same user: torchrun's id is "none"
+ * by default, and Slurm's is that of all commands of a batch script. So a launcher's own count of
+ * restarts is wanted, too, where it keeps one. */
+#include "report/job_names.h"
+
+#include "base/env.h"
+#include "base/number.h"
+#include "group/launch/launch_variable.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_above_zero(const char *name)
+{
+    const char *text = cddpi_launch_variable(name);
+    int64_t number;
+
+    return text != NULL && cddpi_parse_integer(text, 1, INT64_MAX, &number);
+}
+
+/* cddp-run's random id, or one that the user gives all starts of one job. */
+static bool name_of_cddp(struct cddpi_job_name *out)
+{
+    const char *job = cddpi_env(CDDPI_ENV_JOB);
+
+    if (job == NULL) {
+        return false;
+    }
+    snprintf(out->text, sizeof out->text, "%s", job);
+    out->is_restart = cddpi_launch_variable("CDDP_GENERATION") == NULL ||
+                      is_above_zero("CDDP_GENERATION");
+    return true;
+}
+
+static bool name_of_torchrun(struct cddpi_job_name *out)
+{
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+
+    if (run == NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return false; /* or cddp-run set it */
+    }
+    snprintf(out->text, sizeof out->text, "torchrun %s", run);
+    out->is_restart = is_above_zero("TORCHELASTIC_RESTART_COUNT");
+    return true;
+}
+
+/* One torchrun has one folder of its own for all its attempts, FOLDER/attempt_0/0/error.json. By it
+ * a start is known that is not counted, because other nodes have come or gone. */
+static bool name_of_agent(struct cddpi_job_name *out)
+{
+    const char *file = cddpi_launch_variable("TORCHELASTIC_ERROR_FILE");
+    const char *attempt = file != NULL ? strstr(file, "/attempt_") : NULL;
+
+    if (attempt == NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return false;
+    }
+    snprintf(out->text, sizeof out->text, "torchrun of %.*s", (int)(attempt - file), file);
+    out->is_restart = true;
+    return true;
+}
+
+static bool name_of_slurm(struct cddpi_job_name *out)
+{
+    const char *job = cddpi_launch_variable("SLURM_JOB_ID");
+    const char *step = cddpi_launch_variable("SLURM_STEP_ID");
+
+    if (job == NULL) {
+        return false;
+    }
+    snprintf(out->text, sizeof out->text, "Slurm %s%s%s", job, step != NULL ? "." : "",
+             step != NULL ? step : "");
+    out->is_restart = is_above_zero("SLURM_RESTART_COUNT");
+    return true;
+}
+
+int cddpi_job_names(struct cddpi_job_name out[CDDPI_JOB_NAMES])
+{
+    static bool (*const rows[CDDPI_JOB_NAMES])(struct cddpi_job_name *) = {
+        name_of_cddp, name_of_torchrun, name_of_agent, name_of_slurm};
+    int count = 0;
+
+    for (int i = 0; i < CDDPI_JOB_NAMES; i++) {
+        count += rows[i](&out[count]) ? 1 : 0;
+    }
+    return count;
+}

@@ -1,0 +1,261 @@
+/* metrics.c - owns metrics.jsonl: cutting what a resumed run does again, and appending lines. */
+#include "report/metrics.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/replace.h"
+#include "report/tfevents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char RUN_BEGINS[] = "{\"kind\":\"run\","; /* the line that begins a run */
+
+struct cddpi_metrics {
+    int fd;
+    char *path;
+    struct cddpi_tfevents *events;       /* NULL: not wanted, or failed */
+    struct cddpi_prometheus *prometheus; /* NULL: not wanted */
+    bool failed;                         /* warned about metrics.jsonl already */
+    bool has_evaluation;                 /* of the step after which the file was cut */
+};
+
+/* What stays of a file. */
+struct metrics_cut {
+    FILE *from;
+    uint64_t step;
+    bool has_evaluation; /* of that step */
+};
+
+/* Whether a line of the old file stays: a whole object of a step up to the cut's. */
+static bool keep_line(struct metrics_cut *cut, const char *line, size_t bytes)
+{
+    json_t *object = json_loadb(line, bytes, 0, NULL);
+    json_t *number = json_object_get(object, "step");
+    uint64_t step = (uint64_t)json_integer_value(number);
+    bool keep = line[bytes - 1] == '\n' && json_is_integer(number) &&
+                json_integer_value(number) >= 0 && step <= cut->step;
+
+    if (keep && step == cut->step && json_object_get(object, "eval_loss") != NULL) {
+        cut->has_evaluation = true;
+    }
+    json_decref(object);
+    return keep;
+}
+
+/* Whether @p object, the line of a run, has @p name: as its only job, or as one of several. */
+static bool has_name(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, "job"));
+    const json_t *all = json_object_get(object, "jobs");
+    bool found = text != NULL && strcmp(text, name) == 0;
+
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        text = json_string_value(json_array_get(all, i));
+        found = found || (text != NULL && strcmp(text, name) == 0);
+    }
+    return found;
+}
+
+static const struct cddpi_job_name *find_name(const char *line, size_t bytes,
+                                              const struct cddpi_job_name *names, int count)
+{
+    const struct cddpi_job_name *found = NULL;
+    json_t *object = NULL;
+
+    if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
+        object = json_loadb(line, bytes, 0, NULL);
+    }
+    for (int i = 0; found == NULL && i < count; i++) {
+        found = names[i].is_restart && has_name(object, names[i].text) ? &names[i] : NULL;
+    }
+    json_decref(object);
+    return found;
+}
+
+cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names, int count,
+                                   const struct cddpi_job_name **out)
+{
+    char *path = cddpi_format("%s/metrics.jsonl", dir);
+    FILE *file = NULL;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    cddp_status status;
+
+    *out = NULL;
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    }
+    status = cddpi_file_stream(path, "r", &file);
+    if (status != CDDP_OK) {
+        cddpi_free(path);
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
+    }
+    while (*out == NULL && (bytes = getline(&line, &room, file)) > 0) {
+        *out = find_name(line, (size_t)bytes, names, count);
+    }
+    if (*out == NULL && !feof(file)) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
+    }
+    free(line);
+    fclose(file);
+    cddpi_free(path);
+    return status;
+}
+
+static cddp_status put_kept(void *context, struct cddpi_writer *writer)
+{
+    struct metrics_cut *cut = context;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && (bytes = getline(&line, &room, cut->from)) > 0) {
+        if (keep_line(cut, line, (size_t)bytes)) {
+            status = cddpi_writer_put(writer, line, (size_t)bytes);
+        }
+    }
+    if (status == CDDP_OK && !feof(cut->from)) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", writer->shown);
+    }
+    free(line);
+    return status;
+}
+
+bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
+{
+    return metrics->has_evaluation;
+}
+
+/* Replace the file, if there is one, by its lines up to @p step. */
+static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
+{
+    struct metrics_cut cut = {NULL, step, false};
+    cddp_status status = cddpi_file_stream(path, "r", &cut.from);
+
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
+    }
+    status = cddpi_file_replace(path, put_kept, &cut);
+    fclose(cut.from);
+    *out_has_evaluation = cut.has_evaluation;
+    return status;
+}
+
+cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
+                               struct cddpi_metrics **out)
+{
+    struct cddpi_metrics *metrics = cddpi_zalloc(sizeof *metrics);
+    cddp_status status;
+
+    if (metrics == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    }
+    metrics->fd = -1;
+    metrics->path = cddpi_format("%s/metrics.jsonl", dir);
+    if (metrics->path == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+        goto fail;
+    }
+    status = cut_after(metrics->path, step, &metrics->has_evaluation);
+    if (status != CDDP_OK) {
+        goto fail;
+    }
+    status = cddpi_file_open_regular(metrics->path, O_WRONLY | O_CREAT | O_APPEND, 0666,
+                                     &metrics->fd);
+    if (status != CDDP_OK) {
+        (void)cddpi_fail_prefix(status, "%s", metrics->path);
+        goto fail;
+    }
+    if (tensorboard) {
+        status = cddpi_tfevents_open(dir, step > 0 ? step + 1 : 0, &metrics->events);
+        if (status != CDDP_OK) {
+            goto fail;
+        }
+    }
+    *out = metrics;
+    return CDDP_OK;
+
+fail:
+    cddpi_metrics_close(metrics);
+    return status;
+}
+
+bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics)
+{
+    return access(metrics->path, F_OK) == 0 || errno != ENOENT;
+}
+
+void cddpi_metrics_export(struct cddpi_metrics *metrics, struct cddpi_prometheus *prometheus)
+{
+    metrics->prometheus = prometheus;
+}
+
+void cddpi_metrics_close(struct cddpi_metrics *metrics)
+{
+    if (metrics == NULL) {
+        return;
+    }
+    cddpi_tfevents_close(metrics->events);
+    cddpi_prometheus_close(metrics->prometheus);
+    if (metrics->fd >= 0) {
+        close(metrics->fd);
+    }
+    cddpi_free(metrics->path);
+    cddpi_free(metrics);
+}
+
+void cddpi_metrics_add_object(struct cddpi_metrics *metrics, json_t *object)
+{
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *line = text != NULL ? cddpi_format("%s\n", text) : NULL;
+    size_t bytes = line != NULL ? strlen(line) : 0;
+    ssize_t wrote = line != NULL ? write(metrics->fd, line, bytes) : -1;
+
+    /* part of a line is cut off when the run is resumed */
+    if (wrote != (ssize_t)bytes && !metrics->failed) {
+        metrics->failed = true;
+        cddpi_log(CDDPI_LOG_WARN, "%s: a line of metrics is lost: %s", metrics->path,
+                  line == NULL ? "no memory"
+                  : wrote < 0  ? strerror(errno)
+                               : "the disk is full");
+    }
+    cddpi_free(line);
+    free(text);
+    json_decref(object);
+}
+
+void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64_t step,
+                       uint64_t epoch, const char *const *names, const double *values, size_t count)
+{
+    json_t *object = json_object();
+    struct timespec now;
+
+    (void)json_object_set_new(object, "step", json_integer((json_int_t)step));
+    (void)json_object_set_new(object, "epoch", json_integer((json_int_t)epoch));
+    for (size_t i = 0; i < count; i++) {
+        (void)json_object_set_new(object, names[i],
+                                  isfinite(values[i]) ? json_real(values[i]) : json_null());
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    (void)json_object_set_new(
+        object, "time_ms",
+        json_integer((json_int_t)now.tv_sec * 1000 + (json_int_t)now.tv_nsec / 1000000));
+    cddpi_metrics_add_object(metrics, object);
+    cddpi_prometheus_update(metrics->prometheus, step, epoch, names, values, count);
+    if (metrics->events != NULL &&
+        cddpi_tfevents_add(metrics->events, step, prefix, names, values, count) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "no more events for TensorBoard: %s", cddp_last_error());
+        cddpi_tfevents_close(metrics->events);
+        metrics->events = NULL;
+    }
+}

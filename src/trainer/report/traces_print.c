@@ -1,0 +1,272 @@
+/* traces_print.c - owns what traces say in words: who was late for whom, what a perfect overlap
+ * would have gained, and where ranks hang. */
+#include "report/traces.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+static const struct cddpi_traced_span *find_span(const struct cddpi_traced_rank *rank,
+                                                 const char *name, uint64_t step)
+{
+    const struct cddpi_traced_span *found = NULL;
+
+    for (size_t i = 0; i < rank->span_count; i++) {
+        if (rank->spans[i].step == step && rank->spans[i].device < 0 &&
+            strcmp(rank->spans[i].name, name) == 0) {
+            found = &rank->spans[i]; /* of several micro-batches the last one, which synchronises */
+        }
+    }
+    return found;
+}
+
+/* The number of the step at @p index, as the first rank has them. */
+static bool number_of_step(const struct cddpi_traces *traces, size_t index, uint64_t *out)
+{
+    for (size_t i = 0; traces->count > 0 && i < traces->ranks[0].span_count; i++) {
+        const struct cddpi_traced_span *span = &traces->ranks[0].spans[i];
+
+        if (strcmp(span->name, "step") == 0 && index-- == 0) {
+            *out = span->step;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cddpi_traces_step(const struct cddpi_traces *traces, size_t index,
+                       struct cddpi_traced_step *out)
+{
+    struct cddpi_traced_step found = {.last = -1};
+    const struct cddpi_traced_span *last = NULL;
+    double waited = 0;
+    int waits = 0;
+
+    if (!number_of_step(traces, index, &found.step)) {
+        return false;
+    }
+    for (int r = 0; r < traces->count; r++) {
+        const struct cddpi_traced_rank *rank = &traces->ranks[r];
+        const struct cddpi_traced_span *whole = find_span(rank, "step", found.step);
+        const struct cddpi_traced_span *wait = find_span(rank, "wait", found.step);
+
+        if (whole != NULL) {
+            found.begin_ns = found.begin_ns == 0 || whole->begin_ns < found.begin_ns
+                                 ? whole->begin_ns
+                                 : found.begin_ns;
+            found.end_ns = whole->end_ns > found.end_ns ? whole->end_ns : found.end_ns;
+        }
+        if (wait != NULL && (last == NULL || wait->begin_ns > last->begin_ns)) {
+            last = wait;
+            found.last = rank->rank;
+        }
+    }
+    for (int r = 0; r < traces->count && last != NULL; r++) {
+        const struct cddpi_traced_span *wait = find_span(&traces->ranks[r], "wait", found.step);
+
+        if (wait != NULL && wait != last) {
+            waited += (double)(last->begin_ns - wait->begin_ns);
+            waits++;
+        }
+    }
+    found.late_ns = waits > 0 ? waited / waits : 0;
+    found.exposed_ns = last != NULL ? (double)(last->end_ns - last->begin_ns) : 0;
+    *out = found;
+    return true;
+}
+
+static void print_steps(const struct cddpi_traces *traces, FILE *out)
+{
+    struct cddpi_traced_step step;
+    double total = 0;
+    double exposed = 0;
+    double late = 0;
+    size_t count = 0;
+
+    for (; cddpi_traces_step(traces, count, &step); count++) {
+        double took = (double)(step.end_ns - step.begin_ns);
+
+        if (count == 0) {
+            fprintf(out, "step    took ms   last rank   others waited for it ms   exposed "
+                         "communication ms\n");
+        }
+        if (step.last >= 0 && traces->count > 1) {
+            fprintf(out, "%-6llu %8.3f   %9d   %23.3f   %24.3f\n", (unsigned long long)step.step,
+                    took * 1e-6, step.last, step.late_ns * 1e-6, step.exposed_ns * 1e-6);
+        } else {
+            fprintf(out, "%-6llu %8.3f   %9s   %23s   %24.3f\n", (unsigned long long)step.step,
+                    took * 1e-6, "-", "-", step.exposed_ns * 1e-6);
+        }
+        total += took;
+        exposed += step.exposed_ns;
+        late += step.late_ns;
+    }
+    if (count == 0 || total <= 0) {
+        return;
+    }
+    fprintf(out,
+            "A step took %.3f ms on average. With communication that overlaps perfectly it would "
+            "have taken %.3f ms less (%.1f %%); had all ranks been as early as the average of "
+            "those that waited, %.3f ms less (%.1f %%).\n",
+            total / (double)count * 1e-6, exposed / (double)count * 1e-6, 100 * exposed / total,
+            late / (double)count * 1e-6, 100 * late / total);
+}
+
+/* What @p rank called as that collective; NULL: not there. Looks at place @p near first: ranks call
+ * the same in the same order. */
+static const struct cddpi_traced_call *call_of(const struct cddpi_traced_rank *rank,
+                                               const struct cddpi_traced_call *like, size_t near)
+{
+    for (size_t i = 0; i < rank->call_count; i++) {
+        const struct cddpi_traced_call *call = &rank->calls[(near + i) % rank->call_count];
+
+        if (call->number == like->number && call->on_device == like->on_device &&
+            !call->is_message) {
+            return call;
+        }
+    }
+    return NULL;
+}
+
+/* Who called the first rank's call @p index last; -1: it is a message, or not every rank has it. */
+static int last_caller(const struct cddpi_traces *traces, size_t index, double *out_late_ns)
+{
+    const struct cddpi_traced_call *call = &traces->ranks[0].calls[index];
+    int64_t latest = INT64_MIN;
+    double sum = 0;
+    int last = -1;
+
+    for (int r = 0; r < traces->count && !call->is_message; r++) {
+        const struct cddpi_traced_call *own = call_of(&traces->ranks[r], call, index);
+
+        if (own == NULL || own->enqueued_ns == INT64_MIN) {
+            return -1;
+        }
+        sum += (double)(own->enqueued_ns - traces->begin_ns);
+        if (own->enqueued_ns > latest) {
+            latest = own->enqueued_ns;
+            last = r;
+        }
+    }
+    *out_late_ns = ((double)(latest - traces->begin_ns) * traces->count - sum) /
+                   (traces->count > 1 ? traces->count - 1 : 1);
+    return last;
+}
+
+struct lateness {
+    size_t count; /* collectives of which the rank was the last */
+    double sum_ns, most_ns;
+    const struct cddpi_traced_call *most; /* the one in which the others waited longest */
+};
+
+/* As errors name it; what cddp does for itself has no number there. */
+static void print_call(const struct cddpi_traced_call *call, FILE *out)
+{
+    fprintf(out, "%s", call->operation);
+    if (call->call > 0) {
+        fprintf(out, " #%llu", (unsigned long long)call->call);
+    } else if (call->bucket >= 0) {
+        fprintf(out, " of bucket %lld", (long long)call->bucket);
+    } else {
+        fprintf(out, " of cddp's own");
+    }
+    fprintf(out, " (number %llu)", (unsigned long long)call->number);
+}
+
+static void print_rank(const struct cddpi_traces *traces, int r, size_t count,
+                       const struct lateness *late, FILE *out)
+{
+    fprintf(out, "rank %d called %zu of %zu collectives last", traces->ranks[r].rank, late->count,
+            count);
+    if (late->count > 0) {
+        fprintf(out,
+                ": the others waited %.3f ms for it in all, %.3f ms at most: ", late->sum_ns * 1e-6,
+                late->most_ns * 1e-6);
+        print_call(late->most, out);
+    }
+    fprintf(out, "\n");
+}
+
+static void print_lateness(const struct cddpi_traces *traces, FILE *out)
+{
+    const struct cddpi_traced_rank *first = &traces->ranks[0];
+    struct lateness *late = cddpi_zalloc_array((size_t)traces->count, sizeof *late);
+    size_t count = 0;
+
+    for (size_t i = 0; late != NULL && i < first->call_count; i++) {
+        double late_ns = 0;
+        int last = last_caller(traces, i, &late_ns);
+
+        if (last < 0) {
+            continue;
+        }
+        count++;
+        late[last].count++;
+        late[last].sum_ns += late_ns;
+        if (late[last].most == NULL || late_ns > late[last].most_ns) {
+            late[last].most_ns = late_ns;
+            late[last].most = &first->calls[i];
+        }
+    }
+    for (int r = 0; late != NULL && r < traces->count && count > 0; r++) {
+        print_rank(traces, r, count, &late[r], out);
+    }
+    cddpi_free(late);
+}
+
+/* Operations that some rank has called and not ended, and what the others did of them. */
+static void print_open(const struct cddpi_traces *traces, FILE *out)
+{
+    for (int r = 0; r < traces->count; r++) {
+        const struct cddpi_traced_rank *rank = &traces->ranks[r];
+
+        /* a trace of steps ends where it ends; a dump, where ranks are */
+        for (size_t i = 0; i < rank->call_count && rank->span_count == 0; i++) {
+            const struct cddpi_traced_call *call = &rank->calls[i];
+
+            if (strcmp(call->state, "done") == 0) {
+                continue;
+            }
+            fprintf(out, "rank %d has not ended ", rank->rank);
+            print_call(call, out);
+            fprintf(out, ", %llu bytes of %s (%s)", (unsigned long long)call->bytes, call->type,
+                    call->state);
+            for (int other = 0; other < traces->count && !call->is_message; other++) {
+                const struct cddpi_traced_call *theirs = call_of(&traces->ranks[other], call, i);
+
+                if (other != r && theirs == NULL) {
+                    fprintf(out, "; rank %d has not called it", traces->ranks[other].rank);
+                } else if (other != r && strcmp(theirs->operation, call->operation) != 0) {
+                    fprintf(out, "; rank %d called %s there", traces->ranks[other].rank,
+                            theirs->operation);
+                }
+            }
+            fprintf(out, "\n");
+            break; /* those behind it only wait for it */
+        }
+    }
+}
+
+void cddpi_traces_print(const struct cddpi_traces *traces, FILE *out)
+{
+    fprintf(out, "%d of %d ranks, %.3f ms\n", traces->count, traces->world_size,
+            (double)(traces->end_ns - traces->begin_ns) * 1e-6);
+    for (int r = 1; r < traces->count; r++) {
+        const struct cddpi_traced_rank *rank = &traces->ranks[r];
+
+        if (rank->uncertainty_ns > 1e18) {
+            fprintf(out,
+                    "rank %d: there is no collective by which its clock could be compared, so its "
+                    "times do not fit the others'\n",
+                    rank->rank);
+        } else if (rank->uncertainty_ns > 0) {
+            fprintf(out, "rank %d: its clock is known to %.1f us\n", rank->rank,
+                    rank->uncertainty_ns * 1e-3);
+        }
+    }
+    print_steps(traces, out);
+    if (traces->count > 1) {
+        print_lateness(traces, out);
+    }
+    print_open(traces, out);
+}

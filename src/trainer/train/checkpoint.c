@@ -1,0 +1,287 @@
+/* checkpoint.c - writes where a run is. Only rank 0 touches files. */
+#include "train/checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/launcher_report.h"
+#include "base/shape.h"
+#include "checkpoint/snapshot.h"
+#include "ddp/copies.h"
+#include "group/device/group_device.h"
+#include "train/device/collect_results.h"
+#include "train/device/host_copy.h"
+#include "train/engines/stages/stages.h"
+#include "train/finite.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What tells the data that are trained on from others, and for tokens how they are cut. */
+static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
+{
+    json_t *digests = json_array();
+    bool done = digests != NULL;
+
+    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data_digests[i] != 0; i++) {
+        done = json_array_append_new(
+                   digests,
+                   json_sprintf("%016llx", (unsigned long long)trainer->data_digests[i])) == 0;
+    }
+    if (done && json_array_size(digests) > 0) {
+        done = json_object_set(state, "data", digests) == 0;
+    }
+    json_decref(digests);
+    return done &&
+           (!cddpi_trainer_is_text(trainer) ||
+            json_object_set_new(state, "context", json_integer(trainer->train_data.context)) == 0);
+}
+
+/* The same text in every run of the same configuration: no times, no names. */
+static char *state_text(const struct cddpi_trainer *trainer)
+{
+    json_t *state = json_pack(
+        "{s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:s}", "step", (json_int_t)trainer->cursor.step,
+        "epoch", (json_int_t)trainer->cursor.epoch, "position",
+        (json_int_t)trainer->cursor.position, "seed", (json_int_t)trainer->config->train.seed,
+        "order", cddpi_cursor_order(trainer), "batch_size",
+        (json_int_t)trainer->config->train.batch_size, "samples",
+        (json_int_t)trainer->train_data.count, "cddp", cddp_version());
+    int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
+    char *text = NULL;
+
+    if (state != NULL && threads != 1 &&
+        json_object_set_new(state, "threads", json_integer((json_int_t)threads)) != 0) {
+        json_decref(state);
+        return NULL;
+    }
+    /* no shape tells how many heads there are, and other readers of the parameters need it */
+    if (state != NULL && add_data(trainer, state) &&
+        (trainer->heads == 0 ||
+         json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
+        text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
+    }
+    json_decref(state);
+    return text;
+}
+
+bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer)
+{
+    return trainer->config->train.precision == CDDPI_PRECISION_FP16;
+}
+
+void cddpi_checkpoint_release(cddp_snapshot *snapshot)
+{
+    cddpi_free((void *)(uintptr_t)snapshot->model);
+    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
+}
+
+/* Those of the generator's optimizer, whose counters need names of their own. */
+static void add_generator(struct cddpi_trainer *generator, cddp_tensor *tensors)
+{
+    static const char *const counters[] = {"generator.step", "generator.param_steps"};
+    size_t count = 0;
+    const cddp_tensor *from = cddpi_optim_tensors(generator->optim, &count);
+
+    memcpy(tensors, from, count * sizeof *tensors);
+    for (size_t i = 0; i < cddpi_optim_counters(generator->optim); i++) {
+        tensors[i].name = counters[i];
+    }
+}
+
+/* The optimizer's tensors, or both networks', and the loss scale's where losses are scaled;
+ * cddpi_free(). */
+static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out_count)
+{
+    size_t count = 0;
+    size_t others = 0;
+    size_t scales = 0;
+    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_tensor *scale = cddpi_loss_scale_tensors(&trainer->loss_scale, &scales);
+    cddp_tensor *all;
+
+    if (trainer->generator != NULL) {
+        (void)cddpi_optim_tensors(trainer->generator->optim, &others);
+    }
+    all = cddpi_zalloc_array(count + scales + others, sizeof *all);
+    if (all != NULL && trainer->generator != NULL) { /* in f32, so without a scale */
+        memcpy(all, tensors, count * sizeof *all);
+        add_generator(trainer->generator, all + count);
+        *out_count = count + others;
+    } else if (all != NULL) {
+        memcpy(all, tensors, count * sizeof *all);
+        memcpy(all + count, scale, scales * sizeof *all);
+        *out_count = count + (cddpi_checkpoint_has_scale(trainer) ? scales : 0);
+    }
+    return all;
+}
+
+cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
+    out->step = trainer->cursor.step;
+    out->model = cddpi_trainer_model_tensors(trainer);
+    out->model_count = cddpi_trainer_model_tensor_count(trainer);
+    out->optimizer = optimizer_tensors(trainer, &out->optimizer_count);
+    if (out->model == NULL || out->optimizer == NULL) {
+        cddpi_checkpoint_release(out);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    return CDDP_OK;
+}
+
+/* When a rank or a device fails, reductions end early, and the parameters that the update made of
+ * them must not be saved. The failure is known by now, but perhaps nobody has asked for it. */
+static cddp_status check_done(const struct cddpi_trainer *trainer)
+{
+    return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
+}
+
+/* The parameters where they are, and the optimizer's state in the processor's memory. */
+static cddp_status make_whole(const struct cddpi_trainer *trainer)
+{
+    bool sharded = trainer->config->ddp.shard_optimizer;
+    cddp_status status = sharded ? cddpi_ddp_params_whole(trainer->ddp) : CDDP_OK;
+
+    return status == CDDP_OK && (sharded || trainer->rank == 0) ? cddpi_optim_fetch(trainer->optim)
+                                                                : status;
+}
+
+cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
+{
+    const struct cddpi_trainer *generator = trainer->generator;
+    cddp_status status = cddpi_trainer_collect_results(trainer, 0,
+                                                       NULL); /* which steps were skipped */
+
+    if (status == CDDP_OK) {
+        status = make_whole(trainer);
+    }
+    if (status == CDDP_OK && generator != NULL) {
+        status = make_whole(generator);
+    }
+    if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
+        status = cddpi_trainer_copy_to_host(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = check_done(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_optim_gather_full_state(trainer->optim);
+    }
+    return status == CDDP_OK && generator != NULL ? cddpi_optim_gather_full_state(generator->optim)
+                                                  : status;
+}
+
+void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
+{
+    cddpi_optim_free_full_state(trainer->optim);
+    if (trainer->generator != NULL) {
+        cddpi_optim_free_full_state(trainer->generator->optim);
+    }
+}
+
+/* A step may leave parameters that are not finite, and a run that resumes from them fails always.
+ * The loss shows it only in the next step. Other stages look through theirs. */
+static cddp_status check_finite(const cddp_snapshot *snapshot)
+{
+    for (size_t t = 0; t < snapshot->model_count; t++) {
+        const cddp_tensor *tensor = &snapshot->model[t];
+        size_t count = cddpi_elements(tensor->dims, tensor->shape);
+        size_t i = tensor->data != NULL ? cddpi_find_infinite(tensor) : count;
+
+        if (i < count) {
+            return cddpi_fail_infinite(tensor, i, ((const float *)tensor->data)[i]);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* What there is of a whole model, or of all stages. */
+static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *text, bool last,
+                                    struct cddpi_snapshot_room *room)
+{
+    unsigned keep = (unsigned)trainer->config->train.keep;
+    bool divided = trainer->stages != NULL;
+    struct cddpi_snapshot_source source = {.put = NULL};
+    cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
+    cddp_status status;
+
+    if (divided) {
+        source = cddpi_stages_source(trainer);
+        status = cddpi_stages_snapshot(trainer, &snapshot);
+    } else {
+        status = cddpi_checkpoint_tensors(trainer, &snapshot);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    snapshot.step = trainer->cursor.step;
+    snapshot.state_json = text;
+    status = check_finite(&snapshot);
+    if (status == CDDP_OK && divided) {
+        status = cddpi_stages_prepare_save(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
+                                      divided ? &source : NULL, keep,
+                                      last || keep < 2 ? 1 : keep - 1, room);
+    }
+    if (!divided) {
+        cddpi_checkpoint_release(&snapshot);
+    }
+    return status;
+}
+
+/* Servers come back, descriptors are given back, tickets are renewed, disks are mounted again: only
+ * what cannot change while the run waits is final. */
+static enum cddpi_save_again why_again(cddp_status status, bool wants_room)
+{
+    static const int final[] = {0,     ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP,
+                                EFBIG, EINVAL,  ENOSYS, EOPNOTSUPP,   ENODEV};
+    int error_number = cddpi_last_errno();
+
+    if (wants_room) {
+        return CDDPI_SAVE_WITH_ROOM;
+    }
+    if (status == CDDP_ERR_NO_MEMORY) {
+        return CDDPI_SAVE_LATER;
+    }
+    for (size_t i = 0; i < sizeof final / sizeof *final; i++) {
+        if (error_number == final[i]) {
+            return CDDPI_SAVE_NEVER;
+        }
+    }
+    return status == CDDP_ERR_IO || status == CDDP_ERR_NOT_FOUND ? CDDPI_SAVE_LATER
+                                                                 : CDDPI_SAVE_NEVER;
+}
+
+cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
+                               enum cddpi_save_again *out_why_again)
+{
+    struct cddpi_snapshot_room room = {.is_missing = false};
+    char *text = state_text(trainer);
+    cddp_status status;
+
+    *out_why_again = CDDPI_SAVE_NEVER;
+    trainer->folder.saved_ns = cddpi_now_ns();
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    status = cddpi_trainer_keep_run_dir(trainer);
+    trainer->folder.lost = false; /* if this one fails, the next regular one replaces it */
+    if (status == CDDP_OK) {
+        status = write_checkpoint(trainer, text, last, &room);
+    }
+    if (status == CDDP_OK) {
+        trainer->folder.saved_step = trainer->cursor.step;
+        cddpi_launcher_report_saved();
+    } else {
+        *out_why_again = why_again(status, room.is_missing);
+        (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
+                                (unsigned long long)trainer->cursor.step);
+    }
+    free(text);
+    return status;
+}

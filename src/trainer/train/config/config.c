@@ -1,0 +1,495 @@
+/* config.c - reads train.conf and overrides into struct cddpi_config, by the table of schema.c. */
+#include "train/config/config.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/user_path.h"
+#include "nn/model.h"
+#include "train/config/config_file.h"
+#include "train/config/include.h"
+#include "train/config/syntax.h"
+#include "train/config/value.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+static bool is_group_path(const char *path)
+{
+    size_t length = strlen(path);
+
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        if (strncmp(cddpi_config_keys[i].path, path, length) == 0 &&
+            cddpi_config_keys[i].path[length] == '.') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static cddp_status store_key(const struct cddpi_config_source *source,
+                             const config_setting_t *setting, const struct cddpi_key *key,
+                             struct cddpi_config *config)
+{
+    char where[CDDPI_WHERE_BYTES];
+    char *copy;
+    cddp_status status = cddpi_config_read_value(source, setting, key, config);
+
+    if (status != CDDP_OK || (source->file == NULL && source->argument == NULL)) {
+        return status;
+    }
+    cddpi_config_place(source, setting, where);
+    copy = cddpi_strdup(where);
+    if (copy == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    cddpi_free(config->where[key - cddpi_config_keys]);
+    config->where[key - cddpi_config_keys] = copy;
+    return CDDP_OK;
+}
+
+static cddp_status fail_unknown(const struct cddpi_config_source *source,
+                                const config_setting_t *setting, const char *path)
+{
+    char nearest[CDDPI_KEY_BYTES];
+
+    cddpi_key_nearest(cddpi_config_keys, cddpi_config_key_count, path, nearest);
+    return cddpi_config_fail_at(source, setting, "unknown key %s; the nearest known key is %s",
+                                path, nearest);
+}
+
+/* Read every setting below @p group, whose keys begin with @p prefix ("" or "model."). */
+static cddp_status read_group(const struct cddpi_config_source *source,
+                              const config_setting_t *group, const char *prefix,
+                              struct cddpi_config *config)
+{
+    for (int i = 0; i < config_setting_length(group); i++) {
+        const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
+        const struct cddpi_key *key;
+        char path[256];
+        cddp_status status;
+
+        snprintf(path, sizeof path - 1, "%s%s", prefix, config_setting_name(setting));
+        key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
+        if (key != NULL) {
+            status = store_key(source, setting, key, config);
+        } else if (!is_group_path(path)) {
+            status = fail_unknown(source, setting, path);
+        } else if (config_setting_type(setting) != CONFIG_TYPE_GROUP) {
+            status = cddpi_config_fail_at(source, setting,
+                                          "%s is a group of keys, as in %s = { ... }, not %s", path,
+                                          config_setting_name(setting), cddpi_config_kind(setting));
+        } else {
+            strcat(path, ".");
+            status = read_group(source, setting, path, config);
+        }
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    return CDDP_OK;
+}
+
+static void set_include_dir(config_t *parsed, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+
+    if (slash != NULL && (size_t)(slash - path) + 1 < sizeof folder) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+        config_set_include_dir(parsed, folder);
+    }
+}
+
+static cddp_status read_file(const char *path, struct cddpi_config *config)
+{
+    struct cddpi_config_source source = {path, NULL};
+    config_t parsed;
+    char *text = NULL;
+    cddp_status status = cddpi_config_read_text(path, &text);
+
+    if (status == CDDP_OK) {
+        status = cddpi_config_check_includes(path, text);
+    }
+    if (status != CDDP_OK) {
+        cddpi_free(text);
+        return status;
+    }
+    config_init(&parsed);
+    set_include_dir(&parsed, path);
+    if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE) {
+        status = cddpi_config_fail_syntax(&parsed, path, text);
+    } else {
+        status = read_group(&source, config_root_setting(&parsed), "", config);
+    }
+    config_destroy(&parsed);
+    cddpi_free(text);
+    return status;
+}
+
+/* Parse @p value as the file's syntax would have it behind "key =", and store it. */
+static cddp_status read_scalar(const struct cddpi_config_source *source,
+                               const struct cddpi_key *key, const char *value,
+                               struct cddpi_config *config)
+{
+    bool is_word = key->type == CDDPI_KEY_TEXT || key->type == CDDPI_KEY_ENUM ||
+                   ((key->type == CDDPI_KEY_TEXTS || key->type == CDDPI_KEY_STAGES) &&
+                    value[0] != '[' && value[0] != '(');
+    bool bare = is_word && value[0] != '"';
+    char *text = bare ? cddpi_strdup("value = \"\";") : cddpi_format("value = %s;", value);
+    cddp_status status = CDDP_OK;
+    config_t parsed;
+    config_setting_t *setting;
+
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    }
+    config_init(&parsed);
+    if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE ||
+        config_setting_length(config_root_setting(&parsed)) != 1) {
+        status = cddpi_config_fail_at(source, NULL, "%s expects %s", key->path,
+                                      cddpi_key_expects(key));
+    } else {
+        setting = config_setting_get_elem(config_root_setting(&parsed), 0);
+        if (bare && config_setting_set_string(setting, value) != CONFIG_TRUE) {
+            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+        } else {
+            status = store_key(source, setting, key, config);
+        }
+    }
+    config_destroy(&parsed);
+    cddpi_free(text);
+    return status;
+}
+
+static cddp_status read_override(const char *argument, struct cddpi_config *config)
+{
+    struct cddpi_config_source source = {NULL, argument};
+    const char *equals = strchr(argument, '=');
+    const struct cddpi_key *key;
+    char path[256];
+
+    if (equals == NULL || equals == argument || (size_t)(equals - argument) >= sizeof path) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "argument %s: expected key=value", argument);
+    }
+    snprintf(path, sizeof path, "%.*s", (int)(equals - argument), argument);
+    key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
+    if (key == NULL && is_group_path(path)) {
+        return cddpi_config_fail_at(&source, NULL, "%s is a group of keys: name one of its keys",
+                                    path);
+    }
+    if (key == NULL) {
+        return fail_unknown(&source, NULL, path);
+    }
+    return read_scalar(&source, key, equals + 1, config);
+}
+
+static cddp_status read_defaults(struct cddpi_config *config)
+{
+    struct cddpi_config_source source = {NULL, NULL};
+
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        const struct cddpi_key *key = &cddpi_config_keys[i];
+        cddp_status status;
+
+        if (key->fallback != NULL) {
+            status = read_scalar(&source, key, key->fallback, config);
+            if (status != CDDP_OK) {
+                return status;
+            }
+        }
+    }
+    return CDDP_OK;
+}
+
+/* $CDDP_RUN_DIR, else what the configuration says, else runs/NAME. */
+static cddp_status resolve_run_dir(struct cddpi_config *config)
+{
+    const char *forced = cddpi_env(CDDPI_ENV_RUN_DIR);
+    const char *slash = strrchr(config->path, '/');
+    const char *name = slash != NULL ? slash + 1 : config->path;
+    const char *dot = strrchr(name, '.');
+    char *folder = NULL;
+
+    if (forced == NULL && config->train.run_dir[0] != '\0') {
+        return CDDP_OK;
+    }
+    if (forced != NULL) {
+        cddp_status status = cddpi_user_path(forced, &folder);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
+        }
+    } else {
+        folder = cddpi_format(
+            "runs/%.*s", dot != NULL && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    }
+    if (folder == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
+    }
+    cddpi_free(config->train.run_dir);
+    config->train.run_dir = folder;
+    return CDDP_OK;
+}
+
+/* "a|b|c" as "a", "b" or "c". */
+static void quote_words(const char *words, char *out, size_t bytes)
+{
+    char word[64], after[64];
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word) && used < bytes; i++) {
+        bool last = !cddpi_key_choice(words, i + 1, after, sizeof after);
+
+        used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
+                                 i == 0 ? ""
+                                 : last ? " or "
+                                        : ", ",
+                                 word);
+    }
+}
+
+/* A key without an effect is an error. But where the command line chose another type, keys of the
+ * file for its own type may stay without one. */
+static cddp_status check_meaning(const struct cddpi_config *config, const struct cddpi_key *key)
+{
+    static const char argument[] = "argument ";
+    const char *words;
+    const struct cddpi_key *type = cddpi_key_without(key, config, &words);
+    const char *where = config->where[key - cddpi_config_keys];
+    const char *type_where = type != NULL ? config->where[type - cddpi_config_keys] : NULL;
+    char quoted[160];
+
+    if (type == NULL ||
+        (type_where != NULL && strncmp(type_where, argument, sizeof argument - 1) == 0 &&
+         strncmp(where, argument, sizeof argument - 1) != 0)) {
+        return CDDP_OK;
+    }
+    quote_words(words, quoted, sizeof quoted);
+    return cddpi_config_fail(config, key->path, "is used only with %s = %s", type->path, quoted);
+}
+
+/* Check that all keys that must be given are, and none that is for other data, models or
+ * optimizers. */
+static cddp_status check_given(const struct cddpi_config *config)
+{
+    int type = config->data.type;
+    char word[64] = "";
+
+    (void)cddpi_key_choice(
+        cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type")->choices, type, word,
+        sizeof word);
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        const struct cddpi_key *key = &cddpi_config_keys[i];
+        bool given = config->where[i] != NULL;
+
+        if (!given && (key->fallback == NULL || cddpi_key_has_data(key->needed, type))) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing%s%s%s", config->path,
+                              key->path, key->needed != NULL ? ", which data.type = \"" : "",
+                              key->needed != NULL ? word : "",
+                              key->needed != NULL ? "\" needs" : "");
+        }
+        if (given) {
+            cddp_status status = check_meaning(config, key);
+
+            if (status != CDDP_OK) {
+                return status;
+            }
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Refuse sizes that cannot be built here, with the line of the file, before data are opened. */
+static cddp_status check_gpt2(const struct cddpi_config *config)
+{
+    struct cddpi_model_spec spec = {.preset = "gpt2",
+                                    .size = config->model.size,
+                                    .heads = config->model.heads,
+                                    .embed = config->model.embed};
+    const char *key = config->model.heads > 0 ? "model.heads" : "model.embed";
+
+    if (cddpi_model_spec_complete(&spec) != CDDP_OK) {
+        return cddpi_config_fail(config, "model.size", "%s", cddp_last_error());
+    }
+    if (spec.heads > 0 && spec.embed % spec.heads != 0) {
+        return cddpi_config_fail(config, key, "an embed of %d cannot be divided among %d heads",
+                                 spec.embed, spec.heads);
+    }
+    return CDDP_OK;
+}
+
+/* What the single keys of image folders cannot say. */
+static cddp_status check_folders(const struct cddpi_config *config)
+{
+    const struct cddpi_real_list *area = &config->data.crop_area;
+
+    if (config->data.train.count != 1) {
+        return cddpi_config_fail(config, "data.train", "%d folders, but images lie in one",
+                                 config->data.train.count);
+    }
+    if (config->data.test.count != 1) {
+        return cddpi_config_fail(config, "data.test", "%d folders, but images lie in one",
+                                 config->data.test.count);
+    }
+    if (config->data.resize != 0 && config->data.resize < config->data.size) {
+        return cddpi_config_fail(config, "data.resize",
+                                 "%d, from which data.size = %d cannot be cut out",
+                                 config->data.resize, config->data.size);
+    }
+    if (area->count != 2 || area->values[0] > area->values[1]) {
+        return cddpi_config_fail(config, "data.crop_area",
+                                 "must be two numbers, the smaller one first");
+    }
+    return CDDP_OK;
+}
+
+/* What two networks do not do yet. Values count, not whether they were given: a run writes all keys
+ * down, and must be able to read them again. */
+static cddp_status check_dcgan(const struct cddpi_config *config)
+{
+    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
+        return cddpi_config_fail(config, "model.type",
+                                 "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
+                                 config->data.type == CDDPI_DATA_TEXT ? "text" : "tokens");
+    }
+    if (config->model.loss != 0) {
+        return cddpi_config_fail(
+            config, "model.loss",
+            "dcgan has a loss of its own, binary cross-entropy: leave this out");
+    }
+    if (config->train.precision != 0) {
+        return cddpi_config_fail(config, "train.precision", "dcgan is computed in f32 only");
+    }
+    if (config->train.accumulate > 1) {
+        return cddpi_config_fail(config, "train.accumulate",
+                                 "dcgan computes a rank's share of a step at once: leave this out");
+    }
+    if (config->train.cuda_graph == CDDPI_GRAPH_ALWAYS) {
+        return cddpi_config_fail(config, "train.cuda_graph",
+                                 "steps of dcgan are not replayed: leave this out");
+    }
+    if (config->parallel.type != CDDPI_PARALLEL_RANKS || config->parallel.pipeline > 1) {
+        return cddpi_config_fail(
+            config, config->parallel.pipeline > 1 ? "parallel.pipeline" : "parallel.type",
+            "dcgan has both of its networks whole on every rank, on one device: leave this out");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_together(const struct cddpi_config *config)
+{
+    cddp_status status = check_given(config);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
+        return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
+    }
+    if (cddpi_config_is_language_model(config) &&
+        (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
+        return cddpi_config_fail(config, "model.type",
+                                 "\"%s\" takes tokens, but data.type = \"%s\" are images",
+                                 config->model.type == CDDPI_MODEL_GPT2 ? "gpt2" : "lstm_lm",
+                                 config->data.type == CDDPI_DATA_IDX ? "idx" : "image_folder");
+    }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        status = check_folders(config);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (config->model.type == CDDPI_MODEL_GPT2) {
+        status = check_gpt2(config);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (config->model.recompute && config->model.sync_batch_norm) {
+        return cddpi_config_fail(config, "model.recompute",
+                                 "ranks exchange statistics of batch_norm (model.sync_batch_norm) "
+                                 "once a batch, and could not again: leave one of the two out");
+    }
+    if (config->model.type == CDDPI_MODEL_DCGAN) {
+        status = check_dcgan(config);
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
+    if (config->optimizer.nesterov && config->optimizer.momentum == 0.0) {
+        return cddpi_config_fail(config, "optimizer.nesterov", "needs optimizer.momentum");
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_config_load(const char *path, char *const *overrides, int override_count,
+                              struct cddpi_config *out)
+{
+    struct cddpi_config config = {0};
+    cddp_status status = CDDP_OK;
+
+    config.path = cddpi_strdup(path);
+    if (config.path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
+    }
+    status = read_defaults(&config);
+    if (status == CDDP_OK) {
+        status = read_file(path, &config);
+    }
+    for (int i = 0; status == CDDP_OK && i < override_count; i++) {
+        status = read_override(overrides[i], &config);
+    }
+    if (status == CDDP_OK) {
+        status = check_together(&config);
+    }
+    if (status == CDDP_OK) {
+        status = resolve_run_dir(&config);
+    }
+    if (status != CDDP_OK) {
+        cddpi_config_fini(&config);
+        return status;
+    }
+    *out = config;
+    return CDDP_OK;
+}
+
+void cddpi_config_fini(struct cddpi_config *config)
+{
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        void *member = (char *)config + cddpi_config_keys[i].offset;
+
+        if (cddpi_config_keys[i].type == CDDPI_KEY_TEXT) {
+            cddpi_free(*(char **)member);
+        } else if (cddpi_config_keys[i].type == CDDPI_KEY_INTS) {
+            cddpi_free(((struct cddpi_int_list *)member)->values);
+        } else if (cddpi_config_keys[i].type == CDDPI_KEY_TEXTS) {
+            cddpi_config_texts_fini(member);
+        } else if (cddpi_config_keys[i].type == CDDPI_KEY_STAGES) {
+            cddpi_config_stages_fini(member);
+        } else if (cddpi_config_keys[i].type == CDDPI_KEY_LAYERS) {
+            cddpi_config_layers_fini(member);
+        }
+        cddpi_free(config->where[i]);
+    }
+    cddpi_free(config->path);
+    memset(config, 0, sizeof *config);
+}
+
+cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
+                              const char *format, ...)
+{
+    const struct cddpi_key *row = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, key);
+    const char *where = row != NULL ? config->where[row - cddpi_config_keys] : NULL;
+    char text[2048];
+    va_list arguments;
+
+    assert(format != NULL); /* gcc 12 with -fsanitize=undefined fears it */
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s%s: %s", where != NULL ? where : config->path, key,
+                      where != NULL ? "" : " (its default)", text);
+}

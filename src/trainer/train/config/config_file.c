@@ -1,0 +1,217 @@
+/* config_file.c - reads a configuration file, and parses it into libconfig's tree without cutting
+ * its numbers. */
+#include "train/config/config_file.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+/* All that @p fd gives, which is closed. */
+static cddp_status read_all(int fd, const char *path, char **out)
+{
+    char *text = cddpi_zalloc(FILE_BYTES_MAX + 1);
+    size_t used = 0;
+    ssize_t got = -1;
+
+    while (text != NULL && used < FILE_BYTES_MAX) {
+        got = read(fd, text + used, FILE_BYTES_MAX - used);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    if (text == NULL || got != 0 || strlen(text) != used) {
+        cddp_status status = text == NULL ? cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path)
+                             : got < 0    ? cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path)
+                             : used == FILE_BYTES_MAX
+                                 ? cddpi_fail(CDDP_ERR_CONFIG, "%s: larger than 1 MiB", path)
+                                 : cddpi_fail(CDDP_ERR_CONFIG,
+                                              "%s: not a text file: it holds NUL bytes", path);
+        close(fd);
+        cddpi_free(text);
+        return status;
+    }
+    close(fd);
+    *out = text;
+    return CDDP_OK;
+}
+
+/* As cddpi_config_opaque_length(). @p out_open: it ends with the text, before its own end. */
+static size_t opaque_length(const char *text, bool *out_open)
+{
+    const char *end;
+
+    if (text[0] == '"') {
+        size_t length = 1;
+
+        while (text[length] != '\0' && text[length] != '"') {
+            length += text[length] == '\\' && text[length + 1] != '\0' ? 2 : 1;
+        }
+        *out_open = text[length] == '\0';
+        return *out_open ? length : length + 1;
+    }
+    if (text[0] == '#' || (text[0] == '/' && text[1] == '/')) {
+        return strcspn(text, "\n");
+    }
+    if (text[0] == '/' && text[1] == '*') {
+        end = strstr(text + 2, "*/");
+        *out_open = end == NULL;
+        return end != NULL ? (size_t)(end - text) + 2 : strlen(text);
+    }
+    return 0;
+}
+
+/* Refuse a comment or a string that does not end: libconfig takes the rest of the file for it. */
+static cddp_status check_ends(const char *path, const char *text)
+{
+    int line = 1;
+
+    while (*text != '\0') {
+        bool is_open = false;
+        size_t length = opaque_length(text, &is_open);
+
+        if (is_open) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: the %s that begins here has no end", path,
+                              line, text[0] == '"' ? "string" : "comment");
+        }
+        for (length = length > 0 ? length : 1; length > 0; length--) {
+            line += *text++ == '\n';
+        }
+    }
+    return CDDP_OK;
+}
+
+/* Release @p text if it is no configuration, else let the caller have it. */
+static cddp_status check_text(const char *path, char *text, char **out)
+{
+    cddp_status status;
+
+    memset(text, ' ', cddpi_utf8_mark(text, strlen(text)));
+    status = check_ends(path, text);
+    if (status == CDDP_OK) {
+        *out = text;
+    } else {
+        cddpi_free(text);
+    }
+    return status;
+}
+
+cddp_status cddpi_config_read_text(const char *path, char **out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = NULL;
+    cddp_status status;
+
+    if (fd < 0) {
+        return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
+    }
+    status = read_all(fd, path, &text);
+    return status == CDDP_OK ? check_text(path, text, out) : status;
+}
+
+cddp_status cddpi_config_read_included(const char *path, char **out)
+{
+    int fd = -1;
+    char *text = NULL;
+    cddp_status status = cddpi_file_open_regular(path, O_RDONLY, 0, &fd);
+
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_CONFIG, "%s", path);
+    }
+    status = read_all(fd, path, &text);
+    if (status == CDDP_OK && cddpi_utf8_mark(text, strlen(text)) > 0) {
+        cddpi_free(text); /* libconfig reads it itself */
+        return cddpi_fail(
+            CDDP_ERR_CONFIG,
+            "%s: it begins with a byte order mark, which an included file cannot have: "
+            "save it as UTF-8 without one (BOM)",
+            path);
+    }
+    return status == CDDP_OK ? check_text(path, text, out) : status;
+}
+
+size_t cddpi_config_opaque_length(const char *text)
+{
+    bool is_open = false;
+
+    return opaque_length(text, &is_open);
+}
+
+static const char word[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
+
+/* Whether the word is a whole number that may need more than 32 bits and does not end in L. */
+static bool is_wide(const char *text, size_t length)
+{
+    if (length >= 10 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+        return strspn(text + 2, "0123456789abcdefABCDEF") == length - 2;
+    }
+    return length >= 10 && strspn(text, "0123456789") == length;
+}
+
+int cddpi_config_wide_line(const char *text)
+{
+    int line = 1;
+
+    while (*text != '\0') {
+        size_t opaque = cddpi_config_opaque_length(text);
+        size_t length = opaque > 0 ? opaque : strspn(text, word);
+
+        if (opaque == 0 && is_wide(text, length)) {
+            return line;
+        }
+        for (length = length > 0 ? length : 1; length > 0; length--) {
+            line += *text++ == '\n';
+        }
+    }
+    return 0;
+}
+
+/* libconfig 1.5 cuts whole numbers to 32 bits, silently, unless they end in L: add it. */
+static char *widen_integers(const char *text)
+{
+    char *copy = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&copy, &bytes);
+
+    if (file == NULL) {
+        return NULL;
+    }
+    while (*text != '\0') {
+        size_t opaque = cddpi_config_opaque_length(text);
+        size_t length = opaque > 0 ? opaque : strspn(text, word);
+        bool wide = opaque == 0 && is_wide(text, length);
+
+        length = length > 0 ? length : 1;
+        fwrite(text, 1, length, file);
+        fputs(wide ? "L" : "", file);
+        text += length;
+    }
+    if (fclose(file) != 0) {
+        free(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+int cddpi_config_parse(config_t *parsed, const char *text)
+{
+    char *wide = widen_integers(text);
+    int result = wide != NULL ? config_read_string(parsed, wide) : CONFIG_FALSE;
+
+    free(wide);
+    return result;
+}

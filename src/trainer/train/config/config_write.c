@@ -1,0 +1,314 @@
+/* config_write.c - the resolved configuration and the table of keys as text. */
+#include "train/config/config_write.h"
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "nn/model.h"
+#include "train/config/schema.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The shortest text that reads back to the same number, in libconfig's syntax. */
+static void write_real(FILE *file, double value)
+{
+    char text[40];
+    double again = 0;
+
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (cddpi_parse_real(text, &again) && again == value) {
+            break;
+        }
+    }
+    fputs(text, file);
+    if (strpbrk(text, ".e") == NULL) {
+        fputs(".0", file);
+    }
+}
+
+static void write_integer(FILE *file, int64_t value)
+{
+    fprintf(file, "%lld%s", (long long)value, value > INT_MAX || value < INT_MIN ? "L" : "");
+}
+
+static void write_string(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\') {
+            fprintf(file, "\\%c", c);
+        } else if (c == '\n') {
+            fputs("\\n", file);
+        } else if (c < ' ' || c == 127) {
+            fprintf(file, "\\x%02x", c);
+        } else {
+            fputc(c, file);
+        }
+    }
+    fputc('"', file);
+}
+
+static void write_value(FILE *file, const struct cddpi_key *key, const void *base);
+
+/* What is zero is the layer's own default and is left out. */
+static bool is_zero(const struct cddpi_key *key, const struct cddpi_layer *layer)
+{
+    const void *member = (const char *)layer + key->offset;
+
+    switch (key->type) {
+    case CDDPI_KEY_BOOL:
+        return !*(const bool *)member;
+    case CDDPI_KEY_INT:
+        return *(const int *)member == 0;
+    case CDDPI_KEY_REAL:
+        return *(const double *)member == 0.0;
+    case CDDPI_KEY_TEXT:
+        return *(char *const *)member == NULL;
+    default:
+        return false;
+    }
+}
+
+static void write_layers(FILE *file, const struct cddpi_config_layers *list)
+{
+    fputs("(", file);
+    for (int i = 0; i < list->count; i++) {
+        fputs(i > 0 ? ",\n    { " : "\n    { ", file);
+        for (size_t k = 0; k < cddpi_layer_key_count; k++) {
+            if (!is_zero(&cddpi_layer_keys[k], &list->values[i])) {
+                fprintf(file, "%s = ", cddpi_layer_keys[k].path);
+                write_value(file, &cddpi_layer_keys[k], &list->values[i]);
+                fputs("; ", file);
+            }
+        }
+        fputs("}", file);
+    }
+    fputs(list->count > 0 ? "\n  )" : ")", file);
+}
+
+static void write_stages(FILE *file, const struct cddpi_stage_names *list)
+{
+    fputc(list->pairs ? '(' : '[', file);
+    for (int i = 0; i < list->count; i++) {
+        bool begins = list->pairs && i % 2 == 0;
+
+        fputs(i > 0 ? ", " : "", file);
+        fputs(begins ? "[" : "", file);
+        write_string(file, list->values[i]);
+        fputs(list->pairs && !begins ? "]" : "", file);
+    }
+    fputc(list->pairs ? ')' : ']', file);
+}
+
+static void write_value(FILE *file, const struct cddpi_key *key, const void *base)
+{
+    const void *member = (const char *)base + key->offset;
+    const struct cddpi_int_list *integers = member;
+    const struct cddpi_real_list *reals = member;
+    const struct cddpi_text_list *texts = member;
+    char word[64] = "";
+
+    switch (key->type) {
+    case CDDPI_KEY_BOOL:
+        fputs(*(const bool *)member != key->negated ? "true" : "false", file);
+        break;
+    case CDDPI_KEY_INT:
+        write_integer(file, *(const int *)member);
+        break;
+    case CDDPI_KEY_LONG:
+        write_integer(file, *(const int64_t *)member);
+        break;
+    case CDDPI_KEY_REAL:
+        write_real(file, *(const double *)member);
+        break;
+    case CDDPI_KEY_TEXT:
+        write_string(file, *(char *const *)member);
+        break;
+    case CDDPI_KEY_ENUM:
+        (void)cddpi_key_choice(key->choices, *(const int *)member, word, sizeof word);
+        write_string(file, word);
+        break;
+    case CDDPI_KEY_INTS:
+        fputc('[', file);
+        for (int i = 0; i < integers->count; i++) {
+            fputs(i > 0 ? ", " : "", file);
+            write_integer(file, integers->values[i]);
+        }
+        fputc(']', file);
+        break;
+    case CDDPI_KEY_REALS:
+        fputc('[', file);
+        for (int i = 0; i < reals->count; i++) {
+            fputs(i > 0 ? ", " : "", file);
+            write_real(file, reals->values[i]);
+        }
+        fputc(']', file);
+        break;
+    case CDDPI_KEY_TEXTS:
+        fputc('[', file);
+        for (int i = 0; i < texts->count; i++) {
+            fputs(i > 0 ? ", " : "", file);
+            write_string(file, texts->values[i]);
+        }
+        fputc(']', file);
+        break;
+    case CDDPI_KEY_STAGES:
+        write_stages(file, member);
+        break;
+    case CDDPI_KEY_LAYERS:
+        write_layers(file, member);
+        break;
+    }
+}
+
+static void indent(FILE *file, int depth)
+{
+    fprintf(file, "%*s", 2 * depth, "");
+}
+
+/* How many of the groups of @p a (all its words but the last) @p b lies in as well. */
+static int common_groups(const char *a, const char *b)
+{
+    int groups = 0;
+
+    for (size_t i = 0; a[i] != '\0' && a[i] == b[i]; i++) {
+        groups += a[i] == '.';
+    }
+    return groups;
+}
+
+static int depth_of(const char *path)
+{
+    int depth = 0;
+
+    for (; *path != '\0'; path++) {
+        depth += *path == '.';
+    }
+    return depth;
+}
+
+/* Close the groups of @p last and open those of @p path, as far as they differ. */
+static void change_group(FILE *file, const char *last, const char *path)
+{
+    int common = common_groups(last, path);
+    int depth = 0;
+
+    for (int open = depth_of(last); open > common; open--) {
+        indent(file, open - 1);
+        fputs("};\n", file);
+    }
+    while (strchr(path, '.') != NULL) {
+        int length = (int)strcspn(path, ".");
+
+        if (depth++ >= common) {
+            indent(file, depth - 1);
+            fprintf(file, "%.*s = {\n", length, path);
+        }
+        path += length + 1;
+    }
+}
+
+char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const char *last = "";
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (file == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < cddpi_config_key_count; i++) {
+        const struct cddpi_key *key = &cddpi_config_keys[i];
+        const char *words;
+
+        if ((shared_only && key->local) || cddpi_key_without(key, config, &words) != NULL) {
+            continue;
+        }
+        change_group(file, last, key->path);
+        indent(file, depth_of(key->path));
+        fprintf(file, "%s = ", strrchr(key->path, '.') + 1);
+        write_value(file, key, config);
+        fputs(";\n", file);
+        last = key->path;
+    }
+    change_group(file, last, "");
+    if (fclose(file) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static const char *type_word(const struct cddpi_key *key)
+{
+    static const char *const words[] = {"bool", "int",   "int",     "real",   "string", "word",
+                                        "ints", "reals", "strings", "stages", "layers"};
+
+    return words[key->type];
+}
+
+/* "a|b" as "a, b". */
+static void print_words(FILE *file, const char *words)
+{
+    char word[64];
+
+    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
+        fprintf(file, "%s%s", i > 0 ? ", " : "", word);
+    }
+}
+
+static void print_range(FILE *file, const struct cddpi_key *key)
+{
+    if (key->type == CDDPI_KEY_ENUM) {
+        fputs(": ", file);
+        print_words(file, key->choices);
+    } else if (key->low != 0 || key->high != 0) {
+        fprintf(file, key->high >= 9e18 ? " from %.10g" : " from %.10g to %.10g", key->low,
+                key->high);
+    }
+}
+
+/* scdoc reads an underscore between letters as itself, but not one at a word's edge, and needs *
+ * and _ that mean themselves escaped: key names are set bold, defaults escaped. */
+static void print_escaped(FILE *file, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (strchr("_*\\", *text) != NULL) {
+            fputc('\\', file);
+        }
+        fputc(*text, file);
+    }
+}
+
+static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fputc('*', file);
+        print_escaped(file, keys[i].path);
+        fprintf(file, "* (%s", type_word(&keys[i]));
+        print_range(file, &keys[i]);
+        if (keys[i].needed != NULL) {
+            fputs("; must be given with data.type = ", file);
+            print_words(file, keys[i].needed);
+        } else if (keys[i].fallback == NULL) {
+            fputs("; must be given", file);
+        } else if (keys[i].fallback[0] != '\0') {
+            fputs("; default ", file);
+            print_escaped(file, keys[i].fallback);
+        }
+        fprintf(file, ")\n\t%s\n\n", keys[i].text);
+    }
+}
+
+void cddpi_config_print_keys(FILE *file)
+{
+    fputs("# KEYS\n\n", file);
+    print_keys(file, cddpi_config_keys, cddpi_config_key_count);
+    fputs("# KEYS OF A LAYER\n\n", file);
+    print_keys(file, cddpi_layer_keys, cddpi_layer_key_count);
+}

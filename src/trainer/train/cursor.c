@@ -1,0 +1,245 @@
+/* cursor.c - reads where a run was from the state.json of its checkpoint. */
+#include "train/cursor.h"
+
+#include "base/env.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What a checkpoint's state says. */
+struct cursor_state {
+    uint64_t step, epoch, position;
+    int64_t seed, samples, batch_size, threads;
+    int64_t context;       /* tokens of a sequence; 0: not known, or no tokens */
+    const json_t *digests; /* of the data; NULL: not known. Borrowed of the document */
+    const char *order;     /* NULL: none */
+};
+
+const char *cddpi_cursor_order(const struct cddpi_trainer *trainer)
+{
+    static const char *const names[] = {"random", "torch", "sequential"};
+
+    return names[trainer->config->data.order];
+}
+
+static cddp_status read_integer(const char *path, const json_t *state, const char *field,
+                                int64_t *out)
+{
+    const json_t *value = json_object_get(state, field);
+
+    if (!json_is_integer(value)) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s/state.json: %s is %s", path, field,
+                          value == NULL ? "missing" : "not a whole number");
+    }
+    *out = json_integer_value(value);
+    return CDDP_OK;
+}
+
+/* A number of steps, epochs or samples. */
+static cddp_status read_count(const char *path, const json_t *state, const char *field,
+                              uint64_t *out)
+{
+    int64_t value = 0;
+    cddp_status status = read_integer(path, state, field, &value);
+
+    if (status == CDDP_OK && value < 0) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/state.json: %s is %" PRId64 ", but it cannot be below 0", path, field,
+                          value);
+    }
+    if (status == CDDP_OK) {
+        *out = (uint64_t)value;
+    }
+    return status;
+}
+
+static cddp_status read_state(const char *path, const json_t *state, struct cursor_state *out)
+{
+    cddp_status status = read_count(path, state, "step", &out->step);
+
+    if (status == CDDP_OK) {
+        status = read_count(path, state, "epoch", &out->epoch);
+    }
+    if (status == CDDP_OK) {
+        status = read_count(path, state, "position", &out->position);
+    }
+    if (status == CDDP_OK) {
+        status = read_integer(path, state, "seed", &out->seed);
+    }
+    if (status == CDDP_OK) {
+        status = read_integer(path, state, "samples", &out->samples);
+    }
+    if (status == CDDP_OK) {
+        status = read_integer(path, state, "batch_size", &out->batch_size);
+    }
+    out->threads = 1; /* what is not said */
+    if (status == CDDP_OK && json_object_get(state, "threads") != NULL) {
+        status = read_integer(path, state, "threads", &out->threads);
+    }
+    out->order = json_string_value(json_object_get(state, "order"));
+    /* checkpoints of earlier versions lack these */
+    out->context = json_integer_value(json_object_get(state, "context"));
+    out->digests = json_object_get(state, "data");
+    return status;
+}
+
+/* The key that says which data are trained on. */
+static const char *data_key(const struct cddpi_config *config)
+{
+    return config->data.type == CDDPI_DATA_IDX         ? "data.train_images"
+           : config->data.type == CDDPI_DATA_SYNTHETIC ? "data.samples"
+                                                       : "data.train";
+}
+
+/* Data of other contents make another training, which nothing else would show. */
+static cddp_status check_contents(struct cddpi_trainer *trainer, const char *path,
+                                  const struct cursor_state *state)
+{
+    const struct cddpi_config *config = trainer->config;
+
+    for (size_t i = 0; i < CDDPI_DATA_DIGESTS && i < json_array_size(state->digests); i++) {
+        const char *before = json_string_value(json_array_get(state->digests, i));
+        const char *key = i == 1 ? "data.train_labels" : data_key(config);
+        char now[20];
+
+        snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data_digests[i]);
+        if (before == NULL || trainer->data_digests[i] == 0 || strcmp(before, now) == 0) {
+            continue;
+        }
+        if (config->train.resume_data == CDDPI_RESUME_DATA_SAME) {
+            return cddpi_config_fail(
+                config, key,
+                "the data have other contents than those that %s was made with, though as many "
+                "samples. Go on with the old ones, or with train.resume_data = \"any\" with these",
+                path);
+        }
+        cddpi_trainer_warn(trainer,
+                           "%s: the data have other contents than those that %s was made "
+                           "with",
+                           key, path);
+    }
+    return CDDP_OK;
+}
+
+/* As many samples, which are cut the same way. */
+static cddp_status check_samples(const struct cddpi_trainer *trainer, const char *path,
+                                 const struct cursor_state *state)
+{
+    const struct cddpi_config *config = trainer->config;
+    bool is_text = cddpi_trainer_is_text(trainer);
+
+    if (is_text && state->context > 0 && state->context != trainer->train_data.context) {
+        return cddpi_config_fail(config, "model.context",
+                                 "is %d, but %s was made with %" PRId64
+                                 ", and sequences of another length are other samples",
+                                 trainer->train_data.context, path, state->context);
+    }
+    if (state->samples < 0 || (uint64_t)state->samples != trainer->train_data.count) {
+        return cddpi_config_fail(
+            config, data_key(config), "%" PRIu64 " samples, but %s was made of %" PRId64 "%s",
+            trainer->train_data.count, path, state->samples,
+            is_text && config->data.type == CDDPI_DATA_TEXT
+                ? ": other texts, or another model.context, data.vocabulary or "
+                  "data.test_fraction"
+            : is_text ? ": other tokens, or another model.context"
+                      : "");
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
+                              const struct cursor_state *state)
+{
+    const struct cddpi_config *config = trainer->config;
+    cddp_status status;
+    int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
+
+    if (state->seed != config->train.seed) {
+        return cddpi_config_fail(config, "train.seed", "is %lld, but %s was made with %" PRId64,
+                                 (long long)config->train.seed, path, state->seed);
+    }
+    if (state->order == NULL || strcmp(state->order, cddpi_cursor_order(trainer)) != 0) {
+        return cddpi_config_fail(config, "data.order", "is %s, but %s was made with %s",
+                                 cddpi_cursor_order(trainer), path,
+                                 state->order != NULL ? state->order : "none");
+    }
+    if (state->batch_size != config->train.batch_size) {
+        cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %" PRId64,
+                           (long long)config->train.batch_size, path, state->batch_size);
+    }
+    if (state->threads != threads) {
+        cddpi_trainer_warn(trainer,
+                           "CDDP_THREADS is %" PRId64 ", but %s was made with %" PRId64
+                           ": products of matrices may be rounded otherwise, so the bits may "
+                           "differ from those of a run that was not stopped",
+                           threads, path, state->threads);
+    }
+    status = check_samples(trainer, path, state);
+    return status == CDDP_OK ? check_contents(trainer, path, state) : status;
+}
+
+/* Whether a run can be there. It may have had batches of other sizes on its way, but each step took
+ * one sample at least and ended no more than one epoch. */
+static cddp_status check_place(const char *path, const struct cursor_state *state, uint64_t step,
+                               uint64_t samples)
+{
+    uint64_t most; /* steps */
+
+    if (state->step != step) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/state.json: step is %" PRIu64 ", but the checkpoint is of step "
+                          "%" PRIu64,
+                          path, state->step, step);
+    }
+    if (state->position >= samples) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/state.json: position is %" PRIu64 ", but an epoch has %" PRIu64
+                          " samples",
+                          path, state->position, samples);
+    }
+    if (state->epoch > step || (state->epoch == step && state->position > 0)) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/state.json: epoch is %" PRIu64 ", but %" PRIu64
+                          " steps do not go so far",
+                          path, state->epoch, step);
+    }
+    if (!__builtin_mul_overflow(state->epoch, samples, &most) &&
+        !__builtin_add_overflow(most, state->position, &most) && step > most) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/state.json: position is %" PRIu64 ", but %" PRIu64
+                          " steps go beyond sample %" PRIu64 " of epoch %" PRIu64,
+                          path, state->position, step, state->position, state->epoch);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
+                              struct cddpi_cursor *out)
+{
+    struct cursor_state state = {0};
+    char *text = NULL;
+    uint64_t step = 0;
+    json_t *object;
+    cddp_status status = cddp_snapshot_read_state(path, &text, &step);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    object = json_loads(text, 0, NULL);
+    cddp_free(text);
+    status = object != NULL ? read_state(path, object, &state)
+                            : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
+    if (status == CDDP_OK) {
+        status = check_same(trainer, path, &state);
+    }
+    if (status == CDDP_OK) {
+        status = check_place(path, &state, step, trainer->train_data.count);
+    }
+    if (status == CDDP_OK) {
+        *out = (struct cddpi_cursor){step, state.epoch, state.position};
+    }
+    json_decref(object);
+    return status;
+}

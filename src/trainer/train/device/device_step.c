@@ -1,0 +1,383 @@
+/* device_step.c - owns the few numbers by which the end of a step is steered on a device, and their
+ * way back to the processor. */
+#include "train/device/device_step.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kernels/cuda/cuda_kernels.h"
+
+#include <math.h>
+#include <stddef.h>
+
+enum { SLOTS = 4 }; /* updates whose numbers are on their way, at most */
+
+/* As they lie on the device. */
+struct step_scalars {
+    double squares; /* of all gradients, still scaled */
+    float factor;   /* what the update multiplies gradients with */
+    float norm;
+    float loss_scale;
+    int32_t skip;
+    int32_t good_steps;
+};
+
+/* When the parts of a step began in the compute stream. */
+struct device_step_times {
+    struct cddpi_event **begun; /* two a micro-batch: forward, backward */
+    int marks;
+    struct cddpi_event *updating, *ended;
+    struct cddpi_step_mode mode;
+};
+
+struct cddpi_device_step {
+    struct cddpi_trainer *trainer; /* borrowed */
+    struct cddpi_device *device;
+    bool scales;
+    struct step_scalars *scalars;      /* the device's */
+    struct step_scalars *host_scalars; /* pinned: copies of SLOTS updates */
+    struct cddpi_event *copied[SLOTS];
+    bool has_norm[SLOTS];
+    struct device_step_times times[SLOTS];
+    int max_marks;
+    uint64_t put, got; /* updates */
+};
+
+static cddp_status make_times(struct cddpi_device_step *step, struct device_step_times *times)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    cddp_status status = CDDP_OK;
+
+    times->begun = cddpi_zalloc_array((size_t)step->max_marks, sizeof *times->begun);
+    if (times->begun == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %d marks", step->max_marks);
+    }
+    for (int i = 0; status == CDDP_OK && i < step->max_marks; i++) {
+        status = ops->event_create(step->device, true, &times->begun[i]);
+    }
+    if (status == CDDP_OK) {
+        status = ops->event_create(step->device, true, &times->updating);
+    }
+    return status == CDDP_OK ? ops->event_create(step->device, true, &times->ended) : status;
+}
+
+static void drop_times(struct cddpi_device_step *step, struct device_step_times *times)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+
+    for (int i = 0; times->begun != NULL && i < step->max_marks; i++) {
+        ops->event_destroy(step->device, times->begun[i]);
+    }
+    ops->event_destroy(step->device, times->updating);
+    ops->event_destroy(step->device, times->ended);
+    cddpi_free(times->begun);
+}
+
+/* The update has each new value in a register, so it writes what products read, too: 2 bytes an
+ * element instead of the 6 that a cast before the next step moves. Ranks that update a part each
+ * send each other these (ddp/copies.h). */
+static cddp_status bind_copies(const struct cddpi_trainer *trainer)
+{
+    void **copies = cddpi_zalloc_array(trainer->param_count, sizeof *copies);
+
+    if (copies == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
+                          trainer->param_count);
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        copies[i] = cddpi_model_param_copy(trainer->model, i);
+    }
+    cddpi_optim_device_copies(trainer->optim, cddpi_model_copy_type(trainer->model), copies);
+    cddpi_free(copies);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
+                                     struct cddpi_device_step **out)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
+    void *memory = NULL;
+    cddp_status status;
+
+    if (step == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *step);
+    }
+    *step = (struct cddpi_device_step){
+        .trainer = trainer, .device = trainer->device, .scales = scales};
+    step->max_marks = 2 * (trainer->config->model.type == CDDPI_MODEL_DCGAN
+                               ? 2 /* forwards before an update */
+                               : (int)trainer->config->train.accumulate);
+    status = ops->alloc(step->device, sizeof *step->scalars, "the end of a step", &memory);
+    if (status == CDDP_OK) {
+        step->scalars = memory;
+        status = ops->pin(step->device, SLOTS * sizeof *step->host_scalars, &memory);
+    }
+    if (status == CDDP_OK) {
+        step->host_scalars = memory;
+        status = ops->clear(step->device, CDDPI_STREAM_COMPUTE, step->scalars,
+                            sizeof *step->scalars);
+    }
+    for (int i = 0; status == CDDP_OK && i < SLOTS; i++) {
+        status = ops->event_create(step->device, false, &step->copied[i]);
+        if (status == CDDP_OK) {
+            status = make_times(step, &step->times[i]);
+        }
+    }
+    if (status == CDDP_OK && scales) {
+        status = cddpi_device_step_send_scale(step);
+    }
+    if (status == CDDP_OK) {
+        status = bind_copies(trainer);
+    }
+    if (status != CDDP_OK) {
+        cddpi_device_step_destroy(step);
+        return status;
+    }
+    *out = step;
+    return CDDP_OK;
+}
+
+void cddpi_device_step_destroy(struct cddpi_device_step *step)
+{
+    if (step == NULL) {
+        return;
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        step->device->ops->event_destroy(step->device, step->copied[i]);
+        drop_times(step, &step->times[i]);
+    }
+    step->device->ops->release(step->device, step->scalars);
+    step->device->ops->unpin(step->device, step->host_scalars);
+    cddpi_free(step);
+}
+
+const float *cddpi_device_step_loss_scale(const struct cddpi_device_step *step)
+{
+    return step->scales ? &step->scalars->loss_scale : NULL;
+}
+
+cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    float scale = step->trainer->loss_scale.scale;
+    int32_t good_steps = (int32_t)step->trainer->loss_scale.good_steps;
+    cddp_status status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->loss_scale,
+                                   &scale, sizeof scale);
+
+    if (status == CDDP_OK) {
+        status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->good_steps,
+                           &good_steps, sizeof good_steps);
+    }
+    return status == CDDP_OK
+               ? ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group))
+               : status;
+}
+
+/* From gradients to what the update multiplies them with, and whether there is one. */
+static cddp_status find_factor(struct cddpi_device_step *step)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    struct step_scalars *scalars = step->scalars;
+    cddp_status status = cddpi_optim_device_squares(trainer->optim, &scalars->squares);
+
+    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
+        status = cddp_all_reduce(trainer->group, &scalars->squares, &scalars->squares, 1, CDDP_F64,
+                                 CDDP_OP_SUM, NULL);
+    }
+    return status == CDDP_OK
+               ? step->device->kernels->clip(step->device, &scalars->squares,
+                                             cddpi_device_step_loss_scale(step),
+                                             trainer->config->train.clip_norm, &scalars->factor,
+                                             &scalars->skip, &scalars->norm)
+               : status;
+}
+
+static cddp_status move_scale(struct cddpi_device_step *step)
+{
+    const struct cddpi_loss_scale *rule = &step->trainer->loss_scale;
+    struct step_scalars *scalars = step->scalars;
+
+    return step->device->kernels->scale_loss(step->device, &scalars->skip, rule->growth,
+                                             rule->backoff, rule->least, (int32_t)rule->interval,
+                                             &scalars->loss_scale, &scalars->good_steps);
+}
+
+/* The numbers start on their way back. */
+static cddp_status send_back(struct cddpi_device_step *step, bool has_norm)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    int slot = (int)(step->put % SLOTS);
+    cddp_status status;
+
+    if (step->put - step->got == SLOTS) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "trainer: the results of %d updates are not collected yet, and there is "
+                          "no room for more",
+                          SLOTS);
+    }
+    status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->host_scalars[slot], step->scalars,
+                       sizeof *step->scalars);
+    if (status == CDDP_OK) {
+        status = ops->record(step->device, step->copied[slot], CDDPI_STREAM_COMPUTE);
+    }
+    step->has_norm[slot] = has_norm;
+    step->put++;
+    return status;
+}
+
+cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_mark mark)
+{
+    struct device_step_times *times;
+
+    if (step == NULL) {
+        return CDDP_OK;
+    }
+    times = &step->times[step->put % SLOTS];
+    if (times->marks % 2 != (int)mark || times->marks == step->max_marks) {
+        return CDDP_OK; /* this step was begun before, and failed */
+    }
+    return step->device->ops->record(step->device, times->begun[times->marks++],
+                                     CDDPI_STREAM_COMPUTE);
+}
+
+cddp_status cddpi_device_step_begin_replay(struct cddpi_device_step *step)
+{
+    struct device_step_times *times = &step->times[step->put % SLOTS];
+
+    times->marks = 1;
+    return step->device->ops->record(step->device, times->begun[0], CDDPI_STREAM_COMPUTE);
+}
+
+bool cddpi_device_step_has_factor(const struct cddpi_device_step *step)
+{
+    return step->scales || step->trainer->config->train.clip_norm > 0;
+}
+
+cddp_status cddpi_device_step_prepare(struct cddpi_device_step *step, double lr)
+{
+    return cddpi_optim_device_rate(step->trainer->optim, step->trainer->grads, lr);
+}
+
+cddp_status cddpi_device_step_work(struct cddpi_device_step *step, bool wants_norm)
+{
+    bool has_factor = cddpi_device_step_has_factor(step);
+    cddp_status status = CDDP_OK;
+
+    if (has_factor || wants_norm) {
+        status = find_factor(step);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_optim_device_update(step->trainer->optim,
+                                           has_factor ? &step->scalars->factor : NULL,
+                                           step->scales ? &step->scalars->skip : NULL);
+    }
+    return status == CDDP_OK && step->scales ? move_scale(step) : status;
+}
+
+cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_norm,
+                                  struct cddpi_step_mode mode)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    struct device_step_times *times = &step->times[step->put % SLOTS];
+    cddp_status status = step->device->ops->record(step->device, times->ended,
+                                                   CDDPI_STREAM_COMPUTE);
+
+    times->mode = mode;
+    if (status == CDDP_OK) {
+        status = send_back(step, cddpi_device_step_has_factor(step) || wants_norm);
+    }
+    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
+        status = cddp_ddp_updated(trainer->ddp);
+    }
+    cddpi_model_params_changed(trainer->model, true);
+    return status;
+}
+
+cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr, bool wants_norm,
+                                     bool timed)
+{
+    struct device_step_times *times = &step->times[step->put % SLOTS];
+    cddp_status status = step->device->ops->record(step->device, times->updating,
+                                                   CDDPI_STREAM_COMPUTE);
+
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_prepare(step, lr);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_work(step, wants_norm);
+    }
+    return status == CDDP_OK
+               ? cddpi_device_step_end(step, wants_norm, (struct cddpi_step_mode){.timed = timed})
+               : status;
+}
+
+/* Add the time between two events to @p sum. */
+static cddp_status add_time(const struct cddpi_device_step *step, struct cddpi_event *from,
+                            struct cddpi_event *to, int64_t *sum)
+{
+    float ms = 0;
+    cddp_status status = step->device->ops->elapsed(step->device, from, to, &ms);
+
+    *sum += (int64_t)((double)ms * 1e6);
+    return status;
+}
+
+static cddp_status take_times(const struct cddpi_device_step *step, struct device_step_times *times,
+                              struct cddpi_step_result *out)
+{
+    int parts = times->mode.replays ? 0 : times->marks;
+    cddp_status status = add_time(step, times->begun[0], times->ended, &out->step_ns);
+
+    if (status == CDDP_OK && !times->mode.replays) {
+        status = add_time(step, times->updating, times->ended, &out->optimizer_ns);
+    }
+    for (int i = 0; status == CDDP_OK && i < parts; i++) {
+        struct cddpi_event *next = i + 1 < parts ? times->begun[i + 1] : times->updating;
+
+        status = add_time(step, times->begun[i], next,
+                          i % 2 == 0 ? &out->forward_ns : &out->backward_ns);
+    }
+    times->marks = 0;
+    out->mode = times->mode;
+    return status;
+}
+
+int cddpi_device_step_pending(const struct cddpi_device_step *step)
+{
+    return step != NULL ? (int)(step->put - step->got) : 0;
+}
+
+cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_step_result *out)
+{
+    struct cddpi_trainer *trainer = step->trainer;
+    int slot = (int)(step->got % SLOTS);
+    const struct step_scalars *scalars = &step->host_scalars[slot];
+    cddp_status status;
+
+    if (step->got == step->put) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "trainer: the results of all updates are collected already");
+    }
+    status = step->device->ops->wait(step->device, step->copied[slot],
+                                     cddp_group_timeout_ms(trainer->group));
+    if (status != CDDP_OK) {
+        return status;
+    }
+    *out = (struct cddpi_step_result){0};
+    status = take_times(step, &step->times[slot], out);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    step->got++;
+    out->norm = step->has_norm[slot] ? scalars->norm : NAN;
+    out->skipped = step->scales && scalars->skip != 0;
+    if (step->scales) {
+        trainer->loss_scale.scale = scalars->loss_scale;
+        trainer->loss_scale.good_steps = scalars->good_steps;
+        trainer->loss_scale.skipped += out->skipped;
+    }
+    if (out->skipped) {
+        cddpi_optim_skipped(trainer->optim, step->put - step->got);
+    }
+    return CDDP_OK;
+}

@@ -1,0 +1,299 @@
+/* prefetcher.c - owns the device's memory for batches, and the order of its copies and its uses. */
+#include "train/device/prefetcher.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+
+#include <string.h>
+
+enum { SLOTS = 2 };
+
+/* Memory for one batch. */
+struct prefetcher_slot {
+    void *input; /* or tokens */
+    int32_t *label;
+    uint32_t *draws;            /* NULL: the model draws none */
+    uint32_t *made_draws;       /* pinned: before they are copied */
+    uint64_t *sample_ids;       /* the processor's */
+    struct cddpi_event *copied; /* the batch is there */
+    struct cddpi_event *used;   /* and nobody reads it any more */
+    struct cddpi_micro_batch batch;
+};
+
+struct cddpi_prefetcher {
+    struct cddpi_loader *loader;
+    struct cddpi_model *model;
+    struct cddpi_device *device;
+    uint32_t timeout_ms;
+    size_t input_bytes, labels; /* of a sample */
+    uint64_t step;              /* of the next batch of the loader */
+    struct prefetcher_slot slots[SLOTS];
+    unsigned fetched, taken; /* batches: copies begun, and given out */
+    bool ended;              /* the loader had no more */
+};
+
+static cddp_status allocate(struct cddpi_prefetcher *prefetcher, size_t bytes, const char *what,
+                            void **out)
+{
+    return prefetcher->device->ops->alloc(prefetcher->device, bytes, what, out);
+}
+
+static cddp_status make_draws(struct cddpi_prefetcher *prefetcher, int max_count,
+                              struct prefetcher_slot *slot)
+{
+    size_t bytes = cddpi_model_draw_words(prefetcher->model, max_count) * sizeof *slot->draws;
+    void *memory = NULL;
+    cddp_status status;
+
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    status = allocate(prefetcher, bytes, "a batch's random numbers", &memory);
+    if (status == CDDP_OK) {
+        slot->draws = memory;
+        status = prefetcher->device->ops->pin(prefetcher->device, bytes, &memory);
+    }
+    if (status == CDDP_OK) {
+        slot->made_draws = memory;
+    }
+    return status;
+}
+
+static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
+                             struct prefetcher_slot *slot)
+{
+    const struct cddpi_device_ops *ops = prefetcher->device->ops;
+    size_t count = (size_t)max_count;
+    void *memory = NULL;
+    cddp_status status = allocate(prefetcher, count * prefetcher->input_bytes, "a batch's input",
+                                  &memory);
+
+    if (status == CDDP_OK) {
+        slot->input = memory;
+        status = allocate(prefetcher, count * prefetcher->labels * sizeof *slot->label,
+                          "a batch's labels", &memory);
+    }
+    if (status == CDDP_OK) {
+        slot->label = memory;
+        status = make_draws(prefetcher, max_count, slot);
+    }
+    if (status == CDDP_OK) {
+        status = ops->event_create(prefetcher->device, false, &slot->copied);
+    }
+    if (status == CDDP_OK) {
+        status = ops->event_create(prefetcher->device, false, &slot->used);
+    }
+    if (status == CDDP_OK) { /* the copy stream begins behind the allocation */
+        status = ops->record(prefetcher->device, slot->used, CDDPI_STREAM_COMPUTE);
+    }
+    if (status == CDDP_OK) {
+        slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
+        if (slot->sample_ids == NULL) {
+            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "prefetcher: no memory for %zu numbers", count);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_prefetcher_create(struct cddpi_loader *loader, struct cddpi_model *model,
+                                    struct cddpi_device *device, const struct cddpi_dataset *data,
+                                    int max_count, struct cddpi_prefetcher **out)
+{
+    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
+    struct cddpi_prefetcher *prefetcher = cddpi_zalloc(sizeof *prefetcher);
+    cddp_status status = CDDP_OK;
+
+    if (prefetcher == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "prefetcher: no memory for %zu bytes",
+                          sizeof *prefetcher);
+    }
+    *prefetcher = (struct cddpi_prefetcher){
+        .loader = loader, .model = model, .device = cddpi_device_or_cpu(device)};
+    prefetcher->timeout_ms = cddpi_env_timeout_ms();
+    prefetcher->labels = tokens ? (size_t)data->context : 1;
+    prefetcher->input_bytes = tokens ? prefetcher->labels * sizeof(int32_t)
+                                     : (size_t)data->channels * (size_t)data->height *
+                                           (size_t)data->width * sizeof(float);
+    for (int i = 0; status == CDDP_OK && cddpi_device_is_async(prefetcher->device) && i < SLOTS;
+         i++) {
+        status = make_slot(prefetcher, max_count, &prefetcher->slots[i]);
+    }
+    if (status != CDDP_OK) {
+        cddpi_prefetcher_destroy(prefetcher);
+        return status;
+    }
+    *out = prefetcher;
+    return CDDP_OK;
+}
+
+void cddpi_prefetcher_destroy(struct cddpi_prefetcher *prefetcher)
+{
+    if (prefetcher == NULL) {
+        return;
+    }
+    for (int i = 0; cddpi_device_is_async(prefetcher->device) && i < SLOTS; i++) {
+        const struct cddpi_device_ops *ops = prefetcher->device->ops;
+        struct prefetcher_slot *slot = &prefetcher->slots[i];
+
+        if (slot->copied != NULL) { /* memory is released in the order of the compute stream */
+            (void)ops->order(prefetcher->device, CDDPI_STREAM_COMPUTE, slot->copied);
+            (void)ops->wait(prefetcher->device, slot->copied, prefetcher->timeout_ms);
+        }
+        ops->release(prefetcher->device, slot->input);
+        ops->release(prefetcher->device, slot->label);
+        ops->release(prefetcher->device, slot->draws);
+        ops->unpin(prefetcher->device, slot->made_draws);
+        ops->event_destroy(prefetcher->device, slot->copied);
+        ops->event_destroy(prefetcher->device, slot->used);
+        cddpi_free(slot->sample_ids);
+    }
+    cddpi_free(prefetcher);
+}
+
+struct cddpi_batch cddpi_prefetcher_batch(const struct cddpi_micro_batch *micro_batch)
+{
+    return (struct cddpi_batch){.input = micro_batch->input,
+                                .label = micro_batch->label,
+                                .count = micro_batch->count,
+                                .step = micro_batch->step,
+                                .sample_ids = micro_batch->sample_ids,
+                                .tokens = micro_batch->tokens,
+                                .draws = micro_batch->draws};
+}
+
+/* Copy @p bytes, none if there are none. */
+static cddp_status copy(struct cddpi_prefetcher *prefetcher, void *to, const void *from,
+                        size_t bytes)
+{
+    return bytes > 0 ? prefetcher->device->ops->copy(prefetcher->device, CDDPI_STREAM_COPY, to,
+                                                     from, bytes)
+                     : CDDP_OK;
+}
+
+/* Begin to copy what slot->batch has, and let slot->batch point at the copy. */
+static cddp_status send(struct cddpi_prefetcher *prefetcher, struct prefetcher_slot *slot)
+{
+    const struct cddpi_device_ops *ops = prefetcher->device->ops;
+    struct cddpi_micro_batch *batch = &slot->batch;
+    const void *input = batch->tokens != NULL ? (const void *)batch->tokens : batch->input;
+    size_t count = (size_t)batch->count;
+    size_t words = slot->draws != NULL ? cddpi_model_draw_words(prefetcher->model, batch->count)
+                                       : 0;
+    cddp_status status = ops->order(prefetcher->device, CDDPI_STREAM_COPY, slot->used);
+
+    if (words > 0) {
+        cddpi_model_draws(prefetcher->model, batch->step, batch->sample_ids, batch->count,
+                          slot->made_draws);
+    }
+    if (status == CDDP_OK) {
+        status = copy(prefetcher, slot->input, input, count * prefetcher->input_bytes);
+    }
+    if (status == CDDP_OK) {
+        status = copy(prefetcher, slot->label, batch->label,
+                      count * prefetcher->labels * sizeof(int32_t));
+    }
+    if (status == CDDP_OK) {
+        status = copy(prefetcher, slot->draws, slot->made_draws, words * sizeof *slot->draws);
+    }
+    if (status == CDDP_OK) {
+        status = ops->record(prefetcher->device, slot->copied, CDDPI_STREAM_COPY);
+    }
+    memcpy(slot->sample_ids, batch->sample_ids, count * sizeof *slot->sample_ids);
+    batch->sample_ids = slot->sample_ids;
+    batch->label = slot->label;
+    batch->draws = slot->draws;
+    if (batch->tokens != NULL) {
+        batch->tokens = slot->input;
+    } else {
+        batch->input = slot->input;
+    }
+    return status;
+}
+
+/* Take the loader's next batch; its label is NULL: there is none. */
+static cddp_status load(struct cddpi_prefetcher *prefetcher, struct cddpi_micro_batch *out)
+{
+    cddp_status status = cddpi_loader_next(prefetcher->loader, out);
+
+    if (status == CDDP_OK) {
+        out->step = prefetcher->step;
+        prefetcher->step += out->last;
+    }
+    return status;
+}
+
+/* The next batch's copy is begun, unless the loader has no more. Its memory for the batch before is
+ * free again from here on, so that copy must have ended: it has had a step's time. */
+static cddp_status fetch(struct cddpi_prefetcher *prefetcher)
+{
+    struct prefetcher_slot *slot = &prefetcher->slots[prefetcher->fetched % SLOTS];
+    struct prefetcher_slot *before = &prefetcher->slots[(prefetcher->fetched + 1) % SLOTS];
+    struct cddpi_batch batch;
+    cddp_status status = prefetcher->device->ops->wait(prefetcher->device, before->copied,
+                                                       prefetcher->timeout_ms);
+
+    if (status == CDDP_OK) {
+        status = load(prefetcher, &slot->batch);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    prefetcher->ended = slot->batch.label == NULL;
+    if (prefetcher->ended) {
+        return CDDP_OK;
+    }
+    slot->batch.slot = (int)(prefetcher->fetched % SLOTS);
+    batch = cddpi_prefetcher_batch(&slot->batch);
+    status = cddpi_model_check_batch(prefetcher->model, &batch);
+    if (status == CDDP_OK) {
+        status = send(prefetcher, slot);
+    }
+    prefetcher->fetched += status == CDDP_OK;
+    return status;
+}
+
+void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step)
+{
+    prefetcher->taken = prefetcher->fetched;
+    prefetcher->step = step;
+    prefetcher->ended = false;
+}
+
+cddp_status cddpi_prefetcher_next(struct cddpi_prefetcher *prefetcher,
+                                  struct cddpi_micro_batch *out)
+{
+    const struct prefetcher_slot *slot;
+    cddp_status status = CDDP_OK;
+
+    if (!cddpi_device_is_async(prefetcher->device)) {
+        return load(prefetcher, out);
+    }
+    if (prefetcher->fetched == prefetcher->taken && !prefetcher->ended) {
+        status = fetch(prefetcher);
+    }
+    if (status != CDDP_OK || prefetcher->fetched == prefetcher->taken) {
+        memset(out, 0, sizeof *out);
+        return status;
+    }
+    slot = &prefetcher->slots[prefetcher->taken % SLOTS];
+    status = prefetcher->device->ops->order(prefetcher->device, CDDPI_STREAM_COMPUTE, slot->copied);
+    if (status == CDDP_OK) {
+        prefetcher->taken++;
+        *out = slot->batch;
+    }
+    return status;
+}
+
+cddp_status cddpi_prefetcher_release(struct cddpi_prefetcher *prefetcher)
+{
+    cddp_status status;
+
+    if (!cddpi_device_is_async(prefetcher->device) || prefetcher->taken == 0) {
+        return CDDP_OK;
+    }
+    status = prefetcher->device->ops->record(
+        prefetcher->device, prefetcher->slots[(prefetcher->taken - 1) % SLOTS].used,
+        CDDPI_STREAM_COMPUTE);
+    return status == CDDP_OK && !prefetcher->ended ? fetch(prefetcher) : status;
+}

@@ -1,0 +1,375 @@
+/* step_graphs.c - owns what is captured of a step's micro-batches, and its replay. */
+#include "train/device/step_graphs.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ddp/ddp_capture.h"
+#include "group/join/group_agree.h"
+#include "train/device/device_step.h"
+#include "train/device/graph_choice.h"
+#include "train/micro_batch.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MAX_KINDS = 16 };
+
+/* Micro-batches that put the same work into the streams. */
+struct step_graphs_kind {
+    int slot; /* of the prefetcher */
+    bool first, last;
+    bool even; /* gradients may be added up, not weighed */
+    bool norm; /* last: the norm is found although nothing needs it but a report */
+    int count;
+    uint64_t share;
+};
+
+struct captured {
+    struct step_graphs_kind kind;
+    struct cddpi_group_capture graph;
+};
+
+struct cddpi_step_graphs {
+    struct cddpi_trainer *trainer; /* borrowed */
+    struct cddpi_graph_choice choice;
+    struct captured captured[MAX_KINDS];
+    int count;
+    uint64_t version;             /* of the model's memory, as the captures know it */
+    struct cddpi_failure failure; /* of capturing a micro-batch that is not the last */
+};
+
+static void drop(struct cddpi_step_graphs *graphs)
+{
+    struct cddpi_device *device = graphs->trainer->device;
+
+    for (int i = 0; i < graphs->count; i++) {
+        device->ops->graph_destroy(device, graphs->captured[i].graph.work);
+    }
+    graphs->count = 0;
+}
+
+cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi_step_graphs **out)
+{
+    int setting = trainer->config->train.cuda_graph;
+    struct cddpi_step_graphs *graphs;
+
+    if (setting == CDDPI_GRAPH_NEVER || trainer->config->model.type == CDDPI_MODEL_DCGAN) {
+        return CDDP_OK;
+    }
+    if (cddpi_group_can_capture(trainer->group) != CDDP_OK) {
+        char why[256];
+
+        snprintf(why, sizeof why, "%s", cddp_last_error());
+        if (setting == CDDPI_GRAPH_ALWAYS) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "train.cuda_graph = \"always\": %s", why);
+        }
+        cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: %s", why);
+        return CDDP_OK;
+    }
+    graphs = cddpi_zalloc(sizeof *graphs);
+    if (graphs == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *graphs);
+    }
+    graphs->trainer = trainer;
+    graphs->choice.always = setting == CDDPI_GRAPH_ALWAYS;
+    *out = graphs;
+    return CDDP_OK;
+}
+
+void cddpi_step_graphs_destroy(struct cddpi_step_graphs *graphs)
+{
+    if (graphs != NULL) {
+        drop(graphs);
+    }
+    cddpi_free(graphs);
+}
+
+/* --- the choice --- */
+
+static void tell(struct cddpi_trainer *trainer, bool replay, const double *ms)
+{
+    if (trainer->rank != 0) {
+        return;
+    }
+    cddpi_progress_line(&trainer->progress,
+                        "a step takes %.3f ms replayed as CUDA graphs, %.3f ms otherwise: steps "
+                        "are %s",
+                        ms[1], ms[0], replay ? "replayed" : "not replayed");
+    if (trainer->metrics != NULL) {
+        cddpi_metrics_add_object(trainer->metrics,
+                                 json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "cuda_graph",
+                                           "step", (json_int_t)trainer->cursor.step, "epoch",
+                                           (json_int_t)trainer->cursor.epoch, "replayed", replay,
+                                           "plain_ms", ms[0], "replayed_ms", ms[1]));
+    }
+}
+
+/* As the slowest rank has it, so that all choose the same. */
+static cddp_status choose(struct cddpi_step_graphs *graphs)
+{
+    double ms[2];
+    cddp_status status = cddpi_graph_choice_make(&graphs->choice, graphs->trainer->group, ms);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (isfinite(ms[0]) && isfinite(ms[1])) {
+        tell(graphs->trainer, !graphs->choice.off, ms);
+    } else {
+        cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: there was none to be timed");
+    }
+    if (graphs->choice.off) {
+        drop(graphs);
+    }
+    return CDDP_OK;
+}
+
+bool cddpi_step_graphs_chooses(const struct cddpi_step_graphs *graphs, bool whole)
+{
+    return graphs != NULL && cddpi_graph_choice_is_due(&graphs->choice, whole);
+}
+
+cddp_status cddpi_step_graphs_decide(struct cddpi_step_graphs *graphs, bool whole,
+                                     struct cddpi_step_mode *out)
+{
+    cddp_status status = cddpi_step_graphs_chooses(graphs, whole) ? choose(graphs) : CDDP_OK;
+
+    *out = (struct cddpi_step_mode){false, false};
+    if (status == CDDP_OK && graphs != NULL) {
+        *out = cddpi_graph_choice_next(&graphs->choice, whole);
+    }
+    return status;
+}
+
+void cddpi_step_graphs_time(struct cddpi_step_graphs *graphs, bool replayed, int64_t step_ns)
+{
+    cddpi_graph_choice_time(&graphs->choice, replayed, step_ns);
+}
+
+/* --- captures --- */
+
+bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
+{
+    bool stale;
+
+    if (graphs == NULL || graphs->count == 0) {
+        return false;
+    }
+    stale = graphs->version != cddpi_model_memory_version(graphs->trainer->model);
+    if (stale) {
+        drop(graphs);
+    }
+    return stale;
+}
+
+void cddpi_step_graphs_drop(struct cddpi_step_graphs *graphs)
+{
+    if (graphs != NULL) {
+        drop(graphs);
+    }
+}
+
+static bool same_kind(const struct step_graphs_kind *a, const struct step_graphs_kind *b)
+{
+    return a->slot == b->slot && a->first == b->first && a->last == b->last && a->even == b->even &&
+           a->norm == b->norm && a->count == b->count && a->share == b->share;
+}
+
+static struct captured *find(struct cddpi_step_graphs *graphs, const struct step_graphs_kind *kind)
+{
+    for (int i = 0; i < graphs->count; i++) {
+        if (same_kind(&graphs->captured[i].kind, kind)) {
+            return &graphs->captured[i];
+        }
+    }
+    return NULL;
+}
+
+static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                            const struct cddpi_micro_batch *batch, uint64_t done)
+{
+    cddp_status status = cddpi_trainer_run_micro_batch(trainer, step, batch, done);
+
+    return status == CDDP_OK && batch->last
+               ? cddpi_device_step_work(trainer->device_step, step->reported)
+               : status;
+}
+
+/* The first micro-batch makes the copies of parameters that updates do not write. It must do so
+ * even where an evaluation has made them since the last update, and again if the capture fails. */
+static void want_copies(struct cddpi_trainer *trainer, const struct step_graphs_kind *kind)
+{
+    if (kind->first) {
+        cddpi_model_params_changed(trainer->model, true);
+    }
+}
+
+/* Updates write the other copies; they are made here only where parameters changed without an
+ * update. */
+static cddp_status begin(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddpi_device_step_begin_replay(trainer->device_step);
+
+    return status == CDDP_OK ? cddpi_model_refresh_copies(trainer->model) : status;
+}
+
+/* On this rank alone. */
+static cddp_status capture(struct cddpi_step_graphs *graphs, const struct cddpi_train_step *step,
+                           const struct step_graphs_kind *kind,
+                           const struct cddpi_micro_batch *batch, uint64_t done,
+                           struct cddpi_group_capture *out)
+{
+    struct cddpi_trainer *trainer = graphs->trainer;
+    struct cddpi_device *device = trainer->device;
+    struct cddpi_failure failure;
+    cddp_status status;
+    cddp_status ended;
+
+    if (graphs->count == MAX_KINDS) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%d kinds of micro-batches were captured already",
+                          MAX_KINDS);
+    }
+    want_copies(trainer, kind);
+    status = cddpi_ddp_capture_begin(trainer->ddp);
+    if (status == CDDP_OK) {
+        status = put_work(trainer, step, batch, done);
+        failure = *cddpi_last_failure();
+        ended = cddpi_ddp_capture_end(trainer->ddp, out);
+        if (status != CDDP_OK && ended == CDDP_OK) {
+            device->ops->graph_destroy(device, out->work);
+            out->work = NULL;
+        }
+        status = status != CDDP_OK ? cddpi_fail_again(status, &failure) : ended;
+    }
+    if (status != CDDP_OK) {
+        want_copies(trainer, kind);
+    }
+    return status;
+}
+
+/* Whether a rank failed, and with what, on all of them. */
+static cddp_status compare_outcomes(struct cddpi_trainer *trainer, cddp_status own,
+                                    bool *out_failed, cddp_status *out_failure)
+{
+    uint8_t failed = own != CDDP_OK;
+    struct cddpi_failure why = *cddpi_last_failure();
+    cddp_status status;
+
+    status = cddp_all_reduce(trainer->group, &failed, &failed, 1, CDDP_U8, CDDP_OP_MAX, NULL);
+    if (status != CDDP_OK) {
+        return status; /* of the group */
+    }
+    *out_failed = failed != 0;
+    if (*out_failed) {
+        *out_failure = cddpi_agree(trainer->group,
+                                   own != CDDP_OK ? cddpi_fail_again(own, &why) : CDDP_OK);
+    }
+    return CDDP_OK;
+}
+
+/* What some rank could not capture is not replayed by any. */
+static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
+{
+    struct cddpi_trainer *trainer = graphs->trainer;
+    char why[1024];
+
+    snprintf(why, sizeof why, "%s", cddp_last_error());
+    if (graphs->choice.always) {
+        return cddpi_fail(status,
+                          "train.cuda_graph = \"always\", but a step cannot be captured: %s", why);
+    }
+    graphs->choice.off = true;
+    drop(graphs);
+    if (trainer->rank == 0) {
+        cddpi_trainer_warn(trainer,
+                           "steps are not replayed: they cannot be captured: %s (train.cuda_graph "
+                           "= \"never\" does not try)",
+                           why);
+    }
+    return cddpi_group_capture_failed(trainer->group);
+}
+
+static cddp_status fail_as_before(const struct cddpi_step_graphs *graphs)
+{
+    return cddpi_fail_again((cddp_status)graphs->failure.status, &graphs->failure);
+}
+
+/* Only a step's last micro-batch has operations of the group: those before it are each rank's own
+ * matter, and what they cannot capture is told with the last. */
+static cddp_status add(struct cddpi_step_graphs *graphs, const struct cddpi_train_step *step,
+                       const struct step_graphs_kind *kind, const struct cddpi_micro_batch *batch,
+                       uint64_t done, struct captured **out)
+{
+    struct cddpi_trainer *trainer = graphs->trainer;
+    struct cddpi_group_capture graph = {NULL, 0};
+    cddp_status failure = CDDP_OK;
+    bool failed = false;
+    cddp_status status;
+
+    status = graphs->failure.status == CDDP_OK ? capture(graphs, step, kind, batch, done, &graph)
+                                               : fail_as_before(graphs);
+    if (!kind->last && status != CDDP_OK) {
+        graphs->failure = *cddpi_last_failure();
+        graphs->failure.status = status;
+        return CDDP_OK;
+    }
+    if (kind->last) {
+        status = compare_outcomes(trainer, status, &failed, &failure);
+    }
+    if (status != CDDP_OK || failed) {
+        trainer->device->ops->graph_destroy(trainer->device, graph.work);
+        want_copies(trainer, kind);
+        return failed ? give_up(graphs, failure) : status;
+    }
+    graphs->version = cddpi_model_memory_version(trainer->model);
+    graphs->captured[graphs->count] = (struct captured){*kind, graph};
+    *out = &graphs->captured[graphs->count++];
+    return CDDP_OK;
+}
+
+cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
+                                          const struct cddpi_train_step *step,
+                                          const struct cddpi_micro_batch *batch, uint64_t done,
+                                          enum cddpi_replay *out)
+{
+    struct cddpi_trainer *trainer = graphs->trainer;
+    struct step_graphs_kind kind = {batch->slot, done == 0,    batch->last, batch->even,
+                                    false,       batch->count, batch->share};
+    struct captured *captured;
+    cddp_status status = CDDP_OK;
+
+    if (batch->last) { /* what is told to the device before the step's last work */
+        status = cddpi_device_step_prepare(trainer->device_step, step->lr);
+    }
+    if (status == CDDP_OK && done == 0) {
+        status = begin(trainer);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    kind.norm = batch->last && step->reported &&
+                !cddpi_device_step_has_factor(trainer->device_step);
+    captured = find(graphs, &kind);
+    *out = CDDPI_REPLAYED;
+    if (captured == NULL && !graphs->choice.off) {
+        *out = CDDPI_CAPTURED;
+        status = add(graphs, step, &kind, batch, done, &captured);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (captured != NULL && batch->last && graphs->choice.always &&
+        graphs->failure.status != CDDP_OK) {
+        return give_up(graphs, fail_as_before(graphs));
+    }
+    if (captured == NULL) {
+        *out = CDDPI_NOT_REPLAYED;
+        return put_work(trainer, step, batch, done);
+    }
+    status = cddpi_ddp_replay(trainer->ddp, &captured->graph, batch->last);
+    if (status == CDDP_OK && kind.first) {
+        cddpi_model_replayed(trainer->model);
+    }
+    return status;
+}

@@ -1,0 +1,208 @@
+/* dry_run.c - what a configuration describes, without training: the model's table, sizes, steps and
+ * buckets, found by a group of one. */
+#include "train/dry_run.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "train/batch_sizes.h"
+#include "train/config/config_write.h"
+#include "train/engines/placed/placed_engine.h"
+#include "train/engines/stages/stages_describe.h"
+#include "train/setup_data.h"
+#include "train/setup_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Statistics are there after a step: one of zeros. */
+static cddp_status step_once(cddp_ddp *ddp, const uint32_t *order, size_t count)
+{
+    cddp_status status = cddp_ddp_begin(ddp, NULL);
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        status = cddp_ddp_grad_ready(ddp, order[i]);
+    }
+    return status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
+}
+
+static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *group,
+                                 const struct cddpi_model *model, FILE *file)
+{
+    cddp_ddp_options options = cddpi_trainer_ddp_options(config, model, NULL);
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    size_t param_count = 0;
+    size_t buffer_count = 0;
+    const cddp_param *params = cddpi_model_params(model, &param_count);
+    const cddp_param *buffers = cddpi_model_buffers(model, &buffer_count);
+    cddp_ddp *ddp = NULL;
+    cddp_status status = cddp_ddp_create(group, params, param_count, buffers, buffer_count,
+                                         &options, &ddp);
+
+    if (status == CDDP_OK) {
+        status = step_once(ddp, cddpi_model_ready_order(model), param_count);
+    }
+    if (status == CDDP_OK) {
+        status = cddp_ddp_get_stats(ddp, &stats);
+    }
+    if (status == CDDP_OK) {
+        fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < stats.buckets; i++) {
+        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
+
+        status = cddp_ddp_get_bucket_stats(ddp, i, &bucket);
+        if (status == CDDP_OK) {
+            fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params,
+                    bucket.bytes);
+        }
+    }
+    cddp_ddp_destroy(ddp);
+    return status;
+}
+
+int cddpi_dry_run_ranks(const struct cddpi_config *config)
+{
+    int given = config->train.world_size;
+
+    return (int)cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX,
+                                  given > 0 ? given : config->parallel.pipeline);
+}
+
+/* What model.recompute changes, where there is something to be done again. */
+static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *file)
+{
+    struct cddpi_model_estimate kept, again;
+    cddp_status status = cddpi_model_estimate(model, share, false, &kept);
+
+    if (status == CDDP_OK) {
+        status = cddpi_model_estimate(model, share, true, &again);
+    }
+    if (status == CDDP_OK && again.extra_work > 0) {
+        fprintf(file,
+                "  model.recompute = false: %zu bytes\n"
+                "  model.recompute = true: %zu bytes, with %.0f %% of a forward more work\n",
+                kept.activation_bytes, again.activation_bytes, 100 * again.extra_work);
+    }
+    return status;
+}
+
+static cddp_status print_model(const struct cddpi_config *config, const struct cddpi_dataset *data,
+                               cddp_group *group, FILE *file)
+{
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, data);
+    struct cddpi_model *model = NULL;
+    int replicas = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
+    int64_t share = cddpi_trainer_micro_batch(config, replicas);
+    char *table = NULL;
+    cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, group, &model);
+
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+    }
+    status = cddpi_model_prepare(model, (int)share, true);
+    if (status == CDDP_OK) {
+        table = cddpi_model_describe(model);
+        fprintf(file, "\n%s\n", table != NULL ? table : "");
+        fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
+                cddpi_model_arena_bytes(model), (long long)share);
+        if (config->model.type == CDDPI_MODEL_DCGAN) {
+            fputs("what follows is of one pass through both networks: a step goes three times "
+                  "through "
+                  "the discriminator, once through the generator\n",
+                  file);
+        }
+        status = print_recompute(model, (int)share, file);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_stages_describe(config, &spec, (int)share, file);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_describe_placed(config, &spec, (int)share, file);
+    }
+    if (status == CDDP_OK) {
+        fputc('\n', file);
+        status = cddpi_model_describe_plan(model, (int)share, file);
+        fputc('\n', file);
+    }
+    if (status == CDDP_OK) {
+        status = print_buckets(config, group, model, file);
+    }
+    cddp_free(table);
+    cddpi_model_destroy(model);
+    return status;
+}
+
+static void print_steps(const struct cddpi_config *config, uint64_t samples, FILE *file)
+{
+    struct cddpi_cursor start = {0, 0, 0};
+    uint64_t total = cddpi_trainer_steps_left(config, samples, &start);
+    uint64_t epochs = (uint64_t)config->train.epochs;
+    uint64_t most = (uint64_t)config->train.max_steps;
+
+    fprintf(file, "steps: %llu an epoch, %llu in %llu epochs", (unsigned long long)(total / epochs),
+            (unsigned long long)total, (unsigned long long)epochs);
+    if (most > 0 && most < total) {
+        fprintf(file, ", ending after %llu (train.max_steps)", (unsigned long long)most);
+    }
+    fputc('\n', file);
+}
+
+/* Words of the file, which may be anybody's, go to a terminal. */
+static cddp_status put_clean(const char *text, FILE *file)
+{
+    size_t room = 6 * strlen(text) + 1; /* the longest escape */
+    char *shown = cddpi_zalloc(room);
+
+    if (shown == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
+    }
+    memcpy(shown, text, strlen(text));
+    cddpi_text_clean(shown, room, false);
+    fputs(shown, file);
+    cddpi_free(shown);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    struct cddpi_dataset train = {0};
+    struct cddpi_dataset test = {0};
+    cddp_group *group = NULL;
+    char *text = cddpi_config_text(config, false);
+    cddp_status status;
+
+    if (text == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
+    }
+    status = put_clean(text, file);
+    free(text);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    options.backend = "solo";
+    options.world_size = 1;
+    status = cddp_group_create(&options, &group);
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_open_data(config, NULL, &train, &test);
+    }
+    if (status == CDDP_OK) {
+        status = print_model(config, &train, group, file);
+    }
+    if (status == CDDP_OK) {
+        char note[2048];
+
+        cddpi_trainer_print_data(&train, &test, file);
+        cddpi_trainer_note_classes(config, &train, note, sizeof note);
+        if (note[0] != '\0') {
+            fprintf(file, "warning: %s\n", note);
+        }
+        print_steps(config, train.count, file);
+    }
+    cddpi_dataset_close(&test);
+    cddpi_dataset_close(&train);
+    cddp_group_destroy(group);
+    return status;
+}

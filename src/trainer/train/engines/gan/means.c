@@ -1,0 +1,83 @@
+/* means.c - owns what the passes of a step found, which a device tells a step later, and the
+ * means of it. */
+#include "train/engines/gan/gan_state.h"
+#include "train/micro_batch.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LOSS_D, LOSS_G, D_REAL, D_FAKE, COUNT, SUMS };
+
+/* The results of a step are taken before the next step but one begins. */
+struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done)
+{
+    return &gan->slots[done % CDDPI_GAN_SLOTS];
+}
+
+/* On a device: how long the generator's part of a step took. */
+static cddp_status take_times(struct cddpi_trainer *trainer)
+{
+    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_step_result ended = {0};
+    cddp_status status = cddpi_device_step_take(trainer->generator->device_step, &ended);
+
+    interval->forward_ns += ended.forward_ns;
+    interval->backward_ns += ended.backward_ns;
+    interval->optimizer_ns += ended.optimizer_ns;
+    return status;
+}
+
+static double probabilities(const float *logits, int count, double sum)
+{
+    for (int n = 0; n < count; n++) {
+        sum += 1 / (1 + exp(-(double)logits[n]));
+    }
+    return sum;
+}
+
+cddp_status cddpi_gan_take(struct cddpi_trainer *trainer, uint64_t step)
+{
+    const struct cddpi_gan_slot *slot = cddpi_gan_slot_of(trainer->gan, step - 1);
+    struct cddpi_interval *interval = &trainer->interval;
+    double *sums = trainer->gan->sums;
+    struct cddpi_loss_result found[CDDPI_GAN_PASSES] = {{0}};
+    cddp_status status = CDDP_OK;
+
+    for (int pass = 0; status == CDDP_OK && pass < CDDPI_GAN_PASSES; pass++) {
+        status = cddpi_model_result(trainer->model, &found[pass]);
+        if (status == CDDP_OK) {
+            status = cddpi_trainer_check_loss(trainer, step, found[pass].loss_sum);
+        }
+    }
+    if (status == CDDP_OK && cddpi_device_is_async(trainer->device)) {
+        status = take_times(trainer);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+        interval->loss_sum += found[pass].loss_sum;
+        interval->correct += 0.5 * found[pass].correct; /* of twice as many judgements as samples */
+        sums[LOSS_D] += found[pass].loss_sum;
+    }
+    interval->count += slot->count;
+    sums[COUNT] += slot->count;
+    sums[LOSS_G] += found[CDDPI_GAN_CONVINCE].loss_sum;
+    sums[D_REAL] = probabilities(slot->logits[CDDPI_GAN_REAL], slot->count, sums[D_REAL]);
+    sums[D_FAKE] = probabilities(slot->logits[CDDPI_GAN_FAKE], slot->count, sums[D_FAKE]);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_gan_close_means(struct cddpi_trainer *trainer, struct cddpi_gan_means *out)
+{
+    double *sums = trainer->gan->sums;
+    cddp_status status = cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM,
+                                         NULL);
+
+    if (status == CDDP_OK) {
+        *out = (struct cddpi_gan_means){sums[LOSS_D] / sums[COUNT], sums[LOSS_G] / sums[COUNT],
+                                        sums[D_REAL] / sums[COUNT], sums[D_FAKE] / sums[COUNT]};
+        memset(sums, 0, SUMS * sizeof *sums);
+    }
+    return status;
+}

@@ -1,0 +1,142 @@
+/* sheet.c - owns sheets of generated images: the same latent vectors after every evaluation, as a
+ * netpbm file. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/folder.h"
+#include "base/replace.h"
+#include "train/engines/gan/gan_state.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { COUNT = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE, GAP = 1 /* pixel between images */ };
+
+/* A generated value as the data's pixels had it before they were normalised. */
+static uint8_t pixel_of(const struct cddpi_config *config, size_t channel, float value)
+{
+    const struct cddpi_real_list *mean = &config->data.mean;
+    const struct cddpi_real_list *std = &config->data.std;
+    double pixel = 255 * (value * std->values[std->count > 1 ? channel : 0] +
+                          mean->values[mean->count > 1 ? channel : 0]);
+
+    return (uint8_t)(pixel < 0 ? 0 : pixel > 255 ? 255 : pixel + 0.5);
+}
+
+struct sheet {
+    const struct cddpi_trainer *trainer;
+    const float *images;
+    size_t channels, shown; /* of images; of the file: 1 or 3 */
+    size_t side;            /* of an image */
+    size_t width;           /* of the sheet, and its height */
+};
+
+static void fill(const struct sheet *sheet, size_t number, uint8_t *pixels)
+{
+    size_t area = sheet->side * sheet->side;
+    const float *image = sheet->images + number * sheet->channels * area;
+    size_t top = number / CDDPI_GAN_SHEET_SIDE * (sheet->side + GAP) + GAP;
+    size_t left = number % CDDPI_GAN_SHEET_SIDE * (sheet->side + GAP) + GAP;
+
+    for (size_t y = 0; y < sheet->side; y++) {
+        for (size_t x = 0; x < sheet->side; x++) {
+            for (size_t c = 0; c < sheet->shown; c++) {
+                pixels[((top + y) * sheet->width + left + x) * sheet->shown + c] = pixel_of(
+                    sheet->trainer->config, c, image[c * area + y * sheet->side + x]);
+            }
+        }
+    }
+}
+
+static cddp_status put(void *context, struct cddpi_writer *writer)
+{
+    const struct sheet *sheet = context;
+    size_t bytes = sheet->width * sheet->width * sheet->shown;
+    uint8_t *pixels = cddpi_zalloc(bytes);
+    char *header = cddpi_format("P%c\n%zu %zu\n255\n", sheet->shown == 3 ? '6' : '5', sheet->width,
+                                sheet->width);
+    cddp_status status;
+
+    if (pixels == NULL || header == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes of images", bytes);
+    } else {
+        for (size_t n = 0; n < COUNT; n++) {
+            fill(sheet, n, pixels);
+        }
+        status = cddpi_writer_put(writer, header, strlen(header));
+        if (status == CDDP_OK) {
+            status = cddpi_writer_put(writer, pixels, bytes);
+        }
+    }
+    cddpi_free(header);
+    cddpi_free(pixels);
+    return status;
+}
+
+static cddp_status write_file(const struct cddpi_trainer *trainer, const float *images,
+                              const char *folder)
+{
+    const struct cddpi_dataset *data = &trainer->train_data;
+    struct sheet sheet = {.trainer = trainer,
+                          .images = images,
+                          .channels = (size_t)data->channels,
+                          .shown = data->channels == 3 ? 3 : 1,
+                          .side = (size_t)data->height};
+    char *path = cddpi_format("%s/step-%08llu.%s", folder, (unsigned long long)trainer->cursor.step,
+                              sheet.shown == 3 ? "ppm" : "pgm");
+    cddp_status status;
+
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", folder);
+    }
+    sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
+    status = cddpi_folder_make(folder);
+    if (status == CDDP_OK) {
+        status = cddpi_file_replace(path, put, &sheet);
+    }
+    cddpi_free(path);
+    return status;
+}
+
+/* Generate the images, into memory of the processor. */
+static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *out)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
+    cddp_status status = cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, trainer->gan->ids, COUNT);
+
+    if (status == CDDP_OK) {
+        status = cddpi_gan_forward(trainer, COUNT, false);
+    }
+    if (status == CDDP_OK) { /* a copy to memory that is not pinned knows no deadline */
+        status = ops->finish(trainer->device, timeout_ms);
+    }
+    if (status == CDDP_OK) {
+        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, trainer->gan->fake, bytes);
+    }
+    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
+}
+
+cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)
+{
+    size_t bytes = COUNT * trainer->gan->image * sizeof(float);
+    float *images;
+    char *folder;
+    cddp_status status;
+
+    if (trainer->rank != 0) {
+        return CDDP_OK;
+    }
+    images = cddpi_alloc_aligned(bytes);
+    status = images != NULL ? generate(trainer, bytes, images)
+                            : cddpi_fail(CDDP_ERR_NO_MEMORY,
+                                         "trainer: no memory for %zu bytes of images", bytes);
+    folder = cddpi_format("%s/images", cddpi_trainer_run_dir(trainer));
+    if (status == CDDP_OK && (folder == NULL || write_file(trainer, images, folder) != CDDP_OK)) {
+        cddpi_trainer_warn(trainer, "no generated images: %s; training goes on",
+                           folder != NULL ? cddp_last_error() : "no memory");
+    }
+    cddpi_free(folder);
+    cddpi_free(images);
+    return status;
+}

@@ -1,0 +1,302 @@
+/* lists.c - owns what rank 0 knows of all stages' tensors: names, types, shapes, and in which order
+ * a checkpoint of the whole model has them. Their data stay where they are. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "train/engines/stages/stages_state.h"
+
+#include <string.h>
+
+/* A tensor's line in a message; its name comes behind all of them. */
+struct lists_line {
+    int64_t shape[CDDP_MAX_DIMS];
+    int32_t type, dims;
+    int32_t chunk; /* of the model's, -1: of the optimizer's */
+    int32_t is_buffer;
+};
+
+static void release_list(struct cddpi_stage_list *list)
+{
+    cddpi_free(list->tensors);
+    cddpi_free(list->chunks);
+    cddpi_free(list->is_buffer);
+    cddpi_free(list->names);
+}
+
+void cddpi_stages_release_lists(struct cddpi_stages *stages)
+{
+    for (int what = 0; what < CDDPI_STAGES_FILES; what++) {
+        for (int s = 0; stages->lists[what] != NULL && s < stages->count; s++) {
+            release_list(&stages->lists[what][s]);
+        }
+        cddpi_free(stages->lists[what]);
+        cddpi_free(stages->order[what].tensors);
+        cddpi_free(stages->order[what].places);
+    }
+    cddpi_free(stages->steps);
+}
+
+static cddp_status allocate(struct cddpi_stage_list *list, size_t count, size_t name_bytes)
+{
+    list->count = count;
+    list->tensors = cddpi_zalloc_array(count + 1, sizeof *list->tensors);
+    list->chunks = cddpi_zalloc_array(count + 1, sizeof *list->chunks);
+    list->is_buffer = cddpi_zalloc_array(count + 1, sizeof *list->is_buffer);
+    list->names = cddpi_zalloc_array(name_bytes + 1, 1);
+    return list->tensors != NULL && list->chunks != NULL && list->is_buffer != NULL &&
+                   list->names != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for a list of %zu tensors",
+                            count);
+}
+
+/* --- this rank's own --- */
+
+static void take(struct cddpi_stage_list *list, size_t at, const cddp_param *param, int chunk,
+                 bool is_buffer)
+{
+    cddp_tensor *tensor = &list->tensors[at];
+
+    *tensor = (cddp_tensor){.name = param->name, .type = param->type, .dims = param->dims};
+    memcpy(tensor->shape, param->shape, sizeof tensor->shape);
+    tensor->data = param->data;
+    list->chunks[at] = chunk;
+    list->is_buffer[at] = is_buffer;
+}
+
+/* Parameters of all chunks, then buffers. Names are the models'. */
+static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
+{
+    size_t done = 0;
+    cddp_status status = allocate(out, trainer->param_count + trainer->buffer_count, 0);
+
+    for (int buffers = 0; status == CDDP_OK && buffers < 2; buffers++) {
+        for (int c = 0; c < trainer->model_count; c++) {
+            const struct cddpi_model *model = trainer->models[c].model;
+            size_t count;
+            const cddp_param *all = buffers != 0 ? cddpi_model_buffers(model, &count)
+                                                 : cddpi_model_params(model, &count);
+
+            for (size_t i = 0; i < count; i++) {
+                take(out, done++, &all[i], c, buffers != 0);
+            }
+        }
+    }
+    return status;
+}
+
+static cddp_status list_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
+{
+    size_t count;
+    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    cddp_status status = allocate(out, count, 0);
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        out->tensors[i] = tensors[i];
+        out->chunks[i] = -1;
+    }
+    return status;
+}
+
+cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer, enum cddpi_stages_file file,
+                                  struct cddpi_stage_list *out)
+{
+    return file == CDDPI_STAGES_MODEL_FILE ? list_model(trainer, out)
+                                           : list_optimizer(trainer, out);
+}
+
+void cddpi_stages_release_list(struct cddpi_stage_list *list)
+{
+    release_list(list);
+    *list = (struct cddpi_stage_list){.count = 0};
+}
+
+/* --- to rank 0 --- */
+
+static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *list)
+{
+    struct lists_line *lines = cddpi_zalloc_array(list->count + 1, sizeof *lines);
+    int64_t head[2] = {(int64_t)list->count, 0};
+    char *names;
+    size_t used = 0;
+    cddp_status status;
+
+    for (size_t i = 0; i < list->count; i++) {
+        head[1] += (int64_t)strlen(list->tensors[i].name) + 1;
+    }
+    names = cddpi_zalloc_array((size_t)head[1] + 1, 1);
+    if (lines == NULL || names == NULL) {
+        cddpi_free(lines);
+        cddpi_free(names);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for a list of %zu tensors",
+                          list->count);
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        const cddp_tensor *tensor = &list->tensors[i];
+
+        lines[i] = (struct lists_line){.type = (int32_t)tensor->type,
+                                       .dims = tensor->dims,
+                                       .chunk = list->chunks[i],
+                                       .is_buffer = list->is_buffer[i]};
+        memcpy(lines[i].shape, tensor->shape, sizeof lines[i].shape);
+        memcpy(names + used, tensor->name, strlen(tensor->name) + 1);
+        used += strlen(tensor->name) + 1;
+    }
+    status = cddp_send(group, head, 2, CDDP_I64, 0, NULL);
+    if (status == CDDP_OK && list->count > 0) {
+        status = cddp_send(group, lines, list->count * sizeof *lines, CDDP_U8, 0, NULL);
+    }
+    if (status == CDDP_OK && used > 0) {
+        status = cddp_send(group, names, used, CDDP_U8, 0, NULL);
+    }
+    cddpi_free(lines);
+    cddpi_free(names);
+    return status;
+}
+
+static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage_list *out)
+{
+    int64_t head[2] = {0, 0};
+    cddp_status status = cddp_recv(group, head, 2, CDDP_I64, stage, NULL);
+    struct lists_line *lines = cddpi_zalloc_array((size_t)head[0] + 1, sizeof *lines);
+    const char *name;
+
+    if (status == CDDP_OK) {
+        status = lines != NULL ? allocate(out, (size_t)head[0], (size_t)head[1])
+                               : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for lists");
+    }
+    if (status == CDDP_OK && head[0] > 0) {
+        status = cddp_recv(group, lines, out->count * sizeof *lines, CDDP_U8, stage, NULL);
+    }
+    if (status == CDDP_OK && head[1] > 0) {
+        status = cddp_recv(group, out->names, (size_t)head[1], CDDP_U8, stage, NULL);
+    }
+    name = out->names;
+    for (size_t i = 0; status == CDDP_OK && i < out->count; i++) {
+        cddp_tensor *tensor = &out->tensors[i];
+
+        *tensor = (cddp_tensor){
+            .name = name, .type = (cddp_type)lines[i].type, .dims = lines[i].dims};
+        memcpy(tensor->shape, lines[i].shape, sizeof tensor->shape);
+        out->chunks[i] = lines[i].chunk;
+        out->is_buffer[i] = lines[i].is_buffer != 0;
+        name += strlen(name) + 1;
+    }
+    cddpi_free(lines);
+    return status;
+}
+
+/* --- the order of the whole model's files --- */
+
+static bool is_listed(const struct cddpi_stages_order *order, const char *name)
+{
+    for (size_t i = 0; i < order->count; i++) {
+        if (strcmp(order->tensors[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A tied parameter is the first stage's that has it. */
+static void append(struct cddpi_stages_order *order, const struct cddpi_stage_list *list, int stage,
+                   size_t index)
+{
+    if (!is_listed(order, list->tensors[index].name)) {
+        order->tensors[order->count] = list->tensors[index];
+        order->places[order->count++] = (struct cddpi_stages_place){stage, index};
+    }
+}
+
+static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
+{
+    const struct cddpi_stages *stages = trainer->stages;
+
+    for (int buffers = 0; buffers < 2; buffers++) {
+        for (int c = 0; c < trainer->model_count; c++) {
+            for (int s = 0; s < stages->count; s++) {
+                const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
+
+                for (size_t i = 0; i < list->count; i++) {
+                    if (list->chunks[i] == c && list->is_buffer[i] == (buffers != 0)) {
+                        append(out, list, s, i);
+                    }
+                }
+            }
+        }
+        out->params = buffers == 0 ? out->count : out->params;
+    }
+}
+
+/* Behind the counters, which all stages have, each parameter's, which are called "KIND.NAME". */
+static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
+{
+    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages_order *model = &stages->order[CDDPI_STAGES_MODEL_FILE];
+    const struct cddpi_stage_list *lists = stages->lists[CDDPI_STAGES_OPTIMIZER_FILE];
+
+    for (size_t i = 0; i < lists[0].count; i++) {
+        if (strchr(lists[0].tensors[i].name, '.') == NULL) {
+            append(out, &lists[0], 0, i);
+        }
+    }
+    for (size_t p = 0; p < model->params; p++) {
+        int stage = model->places[p].stage;
+
+        for (size_t i = 0; i < lists[stage].count; i++) {
+            const char *dot = strchr(lists[stage].tensors[i].name, '.');
+
+            if (dot != NULL && strcmp(dot + 1, model->tensors[p].name) == 0) {
+                append(out, &lists[stage], stage, i);
+            }
+        }
+    }
+}
+
+static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages_order *order = &stages->order[file];
+    size_t most = 0;
+
+    for (int s = 0; s < stages->count; s++) {
+        most += stages->lists[file][s].count;
+    }
+    order->tensors = cddpi_zalloc_array(most + 1, sizeof *order->tensors);
+    order->places = cddpi_zalloc_array(most + 1, sizeof *order->places);
+    if (order->tensors == NULL || order->places == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu tensors", most);
+    }
+    if (file == CDDPI_STAGES_MODEL_FILE) {
+        order_model(trainer, order);
+        return CDDP_OK;
+    }
+    order_optimizer(trainer, order);
+    return cddpi_stages_create_steps(trainer);
+}
+
+cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stage_list own = {.count = 0};
+    cddp_status status;
+
+    if (trainer->replica != 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_stages_list_own(trainer, file, &own);
+    if (stages->stage > 0) {
+        status = status == CDDP_OK ? send_list(stages->group, &own) : status;
+        release_list(&own);
+        return status;
+    }
+    stages->lists[file] = cddpi_zalloc_array((size_t)stages->count, sizeof *stages->lists[file]);
+    if (stages->lists[file] == NULL) {
+        release_list(&own);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d lists", stages->count);
+    }
+    stages->lists[file][0] = own;
+    for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
+        status = receive_list(stages->group, s, &stages->lists[file][s]);
+    }
+    return status == CDDP_OK ? make_order(trainer, file) : status;
+}

@@ -1,0 +1,197 @@
+/* stages_load.c - owns how a divided run takes up a checkpoint, or begins with weights: rank 0
+ * opens the files and copies its own tensors, then the other stages get theirs, one after the
+ * other, out of the mapped file. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/shape.h"
+#include "checkpoint/snapshot.h"
+#include "nn/weights/weights.h"
+#include "train/engines/stages/stages_state.h"
+
+#include <string.h>
+
+struct cddpi_stages_source {
+    cddp_safetensors *files[CDDPI_STAGES_FILES];
+    struct cddpi_weights *weights; /* of a GPT-2 in whatever format, instead of the model's file */
+};
+
+void cddpi_stages_close_source(struct cddpi_stages *stages)
+{
+    struct cddpi_stages_source *source = stages->source;
+
+    if (source != NULL) {
+        for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
+            cddp_safetensors_close(source->files[file]);
+        }
+        cddpi_weights_close(source->weights);
+        cddpi_free(source);
+    }
+    stages->source = NULL;
+}
+
+static size_t bytes_of(const cddp_tensor *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
+}
+
+static cddp_status create_source(struct cddpi_stages *stages)
+{
+    cddpi_stages_close_source(stages);
+    stages->source = cddpi_zalloc(sizeof *stages->source);
+    return stages->source != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu bytes",
+                            sizeof *stages->source);
+}
+
+/* Of an ordered list those that rank 0 has. */
+static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
+                            const cddp_tensor *tensors, size_t count)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        if (tensors[i].data != NULL) {
+            status = source->weights != NULL
+                         ? cddpi_weights_fill(source->weights, &tensors[i])
+                         : cddpi_safetensors_copy(source->files[file], &tensors[i], 1);
+        }
+    }
+    return status;
+}
+
+/* Rank 0's part of the whole count of updates. */
+static void take_steps(const struct cddpi_trainer *trainer)
+{
+    const struct cddpi_stage_list *own = trainer->stages->lists[CDDPI_STAGES_OPTIMIZER_FILE];
+
+    for (size_t i = 0; i < own->count; i++) {
+        if (cddpi_stages_is_steps(&own->tensors[i])) {
+            cddpi_stages_move_steps(trainer, 0, own->tensors[i].data, false);
+        }
+    }
+}
+
+cddp_status cddpi_stages_open_snapshot(struct cddpi_trainer *trainer, const char *path)
+{
+    cddp_snapshot into = CDDP_SNAPSHOT_INIT;
+    struct cddpi_stages *stages = trainer->stages;
+    cddp_status status = cddpi_stages_snapshot(trainer, &into);
+
+    if (status == CDDP_OK) {
+        status = create_source(stages);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_snapshot_open(path, &into, stages->source->files);
+    }
+    if (status == CDDP_OK) {
+        status = fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, into.model, into.model_count);
+    }
+    if (status == CDDP_OK) {
+        status = fill_own(stages->source, CDDPI_STAGES_OPTIMIZER_FILE, into.optimizer,
+                          into.optimizer_count);
+    }
+    if (status == CDDP_OK) {
+        take_steps(trainer);
+    }
+    return status;
+}
+
+cddp_status cddpi_stages_open_weights(struct cddpi_trainer *trainer, const char *path)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_MODEL_FILE];
+    cddp_status status = create_source(stages);
+
+    if (status == CDDP_OK && trainer->heads > 0) {
+        status = cddpi_weights_open(path, &stages->source->weights);
+        if (status == CDDP_OK) {
+            status = cddpi_weights_match(stages->source->weights, path, trainer->heads,
+                                         order->tensors, order->count);
+        }
+    } else if (status == CDDP_OK) {
+        cddp_safetensors **file = &stages->source->files[CDDPI_STAGES_MODEL_FILE];
+
+        status = cddp_safetensors_open(path, file);
+        if (status == CDDP_OK) {
+            status = cddpi_safetensors_match(*file, path, order->tensors, order->count);
+        }
+    }
+    return status == CDDP_OK
+               ? fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count)
+               : status;
+}
+
+/* Into @p tensor, which has memory, what the file, or the whole count of updates, has for it. */
+static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, int stage,
+                               const cddp_tensor *tensor)
+{
+    const struct cddpi_stages_source *source = trainer->stages->source;
+
+    if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(tensor)) {
+        cddpi_stages_move_steps(trainer, stage, tensor->data, false);
+        return CDDP_OK;
+    }
+    return source->weights != NULL ? cddpi_weights_fill(source->weights, tensor)
+                                   : cddpi_safetensors_copy(source->files[file], tensor, 1);
+}
+
+static cddp_status send_list(const struct cddpi_trainer *trainer, int file, int stage)
+{
+    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stage_list *list = &stages->lists[file][stage];
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < list->count; i++) {
+        cddp_tensor tensor = list->tensors[i];
+
+        tensor.data = cddpi_alloc_aligned(bytes_of(&tensor) + 1);
+        status = tensor.data != NULL
+                     ? read_tensor(trainer, file, stage, &tensor)
+                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %s of stage %d",
+                                  tensor.name, stage);
+        if (status == CDDP_OK && bytes_of(&tensor) > 0) {
+            status = cddp_send(stages->group, tensor.data, bytes_of(&tensor), CDDP_U8, stage, NULL);
+        }
+        cddpi_free(tensor.data);
+    }
+    return status;
+}
+
+static cddp_status receive_list(const struct cddpi_trainer *trainer, int file)
+{
+    struct cddpi_stage_list own = {.count = 0};
+    cddp_status status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own);
+
+    for (size_t i = 0; status == CDDP_OK && i < own.count; i++) {
+        size_t bytes = bytes_of(&own.tensors[i]);
+
+        if (bytes > 0) {
+            status = cddp_recv(trainer->stages->group, own.tensors[i].data, bytes, CDDP_U8, 0,
+                               NULL);
+        }
+    }
+    cddpi_stages_release_list(&own);
+    return status;
+}
+
+cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer, enum cddpi_stages_what what)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    int files = what == CDDPI_STAGES_ALL ? CDDPI_STAGES_FILES : 1;
+    cddp_status status = CDDP_OK;
+
+    if (trainer->replica != 0) {
+        return CDDP_OK;
+    }
+    for (int file = 0; file < files; file++) {
+        for (int s = 1; status == CDDP_OK && stages->stage == 0 && s < stages->count; s++) {
+            status = send_list(trainer, file, s);
+        }
+        if (status == CDDP_OK && stages->stage > 0) {
+            status = receive_list(trainer, file);
+        }
+    }
+    cddpi_stages_close_source(stages);
+    return status;
+}

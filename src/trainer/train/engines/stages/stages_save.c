@@ -1,0 +1,258 @@
+/* stages_save.c - owns how a divided run's checkpoint comes to rank 0, which writes it: tensor by
+ * tensor, as the file is written, so that rank 0 never has room for more than one of another stage.
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/shape.h"
+#include "train/engines/stages/stages_state.h"
+#include "train/finite.h"
+
+#include <string.h>
+
+/* What rank 0 asks another stage for. */
+enum { ASK_END, ASK_TENSOR, ASK_INFINITE };
+
+struct stages_save_request {
+    int32_t kind;
+    int32_t file;   /* enum cddpi_stages_file */
+    uint64_t index; /* in the stage's list */
+};
+
+/* The first element that is not finite of a stage's model. */
+struct infinite {
+    uint64_t index; /* in the stage's list; its count: there is none */
+    uint64_t element;
+    float value;
+    int32_t unused;
+};
+
+static size_t bytes_of(const cddp_tensor *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
+}
+
+static cddp_status ask(const struct cddpi_stages *stages, int stage, int kind,
+                       enum cddpi_stages_file file, size_t index)
+{
+    struct stages_save_request request = {kind, file, index};
+
+    return cddp_send(stages->group, &request, sizeof request, CDDP_U8, stage, NULL);
+}
+
+static cddp_status fetch(const struct cddpi_stages *stages, int stage, enum cddpi_stages_file file,
+                         size_t index, void *out)
+{
+    size_t bytes = bytes_of(&stages->lists[file][stage].tensors[index]);
+    cddp_status status = bytes > 0 ? ask(stages, stage, ASK_TENSOR, file, index) : CDDP_OK;
+
+    return status == CDDP_OK && bytes > 0
+               ? cddp_recv(stages->group, out, bytes, CDDP_U8, stage, NULL)
+               : status;
+}
+
+/* --- rank 0 --- */
+
+/* Rank 0's own have moved since lists were made, and its optimizer's come and go. */
+static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
+{
+    struct cddpi_stages_order *order = &trainer->stages->order[file];
+    struct cddpi_stage_list own = {.count = 0};
+    cddp_status status = cddpi_stages_list_own(trainer, file, &own);
+
+    for (size_t i = 0; status == CDDP_OK && i < order->count; i++) {
+        if (order->places[i].stage == 0 && !cddpi_stages_is_steps(&order->tensors[i])) {
+            order->tensors[i].data = own.tensors[order->places[i].index].data;
+        }
+    }
+    cddpi_stages_release_list(&own);
+    return status;
+}
+
+cddp_status cddpi_stages_snapshot(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    struct cddpi_stages_order *order = trainer->stages->order;
+    cddp_status status = refresh_own(trainer, CDDPI_STAGES_MODEL_FILE);
+
+    if (status == CDDP_OK) {
+        status = refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+    }
+    out->model = order[CDDPI_STAGES_MODEL_FILE].tensors;
+    out->model_count = order[CDDPI_STAGES_MODEL_FILE].count;
+    out->optimizer = order[CDDPI_STAGES_OPTIMIZER_FILE].tensors;
+    out->optimizer_count = order[CDDPI_STAGES_OPTIMIZER_FILE].count;
+    return status;
+}
+
+/* All stages' counts of updates make one tensor. */
+static cddp_status join_steps(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    cddp_status status = CDDP_OK;
+
+    for (int s = stages->count - 1; status == CDDP_OK && s >= 0; s--) {
+        const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_OPTIMIZER_FILE][s];
+
+        for (size_t i = 0; status == CDDP_OK && i < list->count; i++) {
+            int64_t *numbers = list->tensors[i].data; /* of rank 0: counters do not move */
+
+            if (!cddpi_stages_is_steps(&list->tensors[i])) {
+                continue;
+            }
+            if (s > 0) {
+                numbers = cddpi_zalloc_array(bytes_of(&list->tensors[i]) + 1, 1);
+                status = numbers != NULL ? fetch(stages, s, CDDPI_STAGES_OPTIMIZER_FILE, i, numbers)
+                                         : cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+            }
+            if (status == CDDP_OK) {
+                cddpi_stages_move_steps(trainer, s, numbers, true);
+            }
+            if (s > 0) {
+                cddpi_free(numbers);
+            }
+        }
+    }
+    return status;
+}
+
+/* Each stage looks through its own. */
+static cddp_status check_finite(const struct cddpi_stages *stages)
+{
+    cddp_status status = CDDP_OK;
+
+    for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
+        const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
+        struct infinite found = {.index = list->count};
+
+        status = ask(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0);
+        if (status == CDDP_OK) {
+            status = cddp_recv(stages->group, &found, sizeof found, CDDP_U8, s, NULL);
+        }
+        if (status == CDDP_OK && found.index < list->count) {
+            status = cddpi_fail_infinite(&list->tensors[found.index], found.element, found.value);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer)
+{
+    cddp_status status = check_finite(trainer->stages);
+
+    return status == CDDP_OK ? join_steps(trainer) : status;
+}
+
+static cddp_status put(const struct cddpi_stages *stages, enum cddpi_stages_file file, size_t index,
+                       struct cddpi_writer *writer)
+{
+    const struct cddpi_stages_order *order = &stages->order[file];
+    const cddp_tensor *tensor = &order->tensors[index];
+    size_t bytes = bytes_of(tensor);
+    void *data;
+    cddp_status status;
+
+    if (order->places[index].stage == 0) {
+        return cddpi_writer_put(writer, tensor->data, bytes);
+    }
+    data = cddpi_alloc_aligned(bytes + 1);
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %s of stage %d",
+                          tensor->name, order->places[index].stage);
+    }
+    status = fetch(stages, order->places[index].stage, file, order->places[index].index, data);
+    if (status == CDDP_OK) {
+        status = cddpi_writer_put(writer, data, bytes);
+    }
+    cddpi_free(data);
+    return status;
+}
+
+static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *writer)
+{
+    const struct cddpi_stages_written *written = context;
+
+    return put(written->stages, written->file, index, writer);
+}
+
+struct cddpi_snapshot_source cddpi_stages_source(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_snapshot_source source = {.put = put_tensor};
+
+    for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
+        stages->written[file] = (struct cddpi_stages_written){stages, (enum cddpi_stages_file)file};
+        source.contexts[file] = &stages->written[file];
+    }
+    return source;
+}
+
+/* --- the others --- */
+
+static cddp_status tell_infinite(const struct cddpi_trainer *trainer,
+                                 const struct cddpi_stage_list *own)
+{
+    struct infinite found = {.index = own->count};
+
+    for (size_t i = 0; found.index == own->count && i < own->count; i++) {
+        size_t element = cddpi_find_infinite(&own->tensors[i]);
+
+        if (element < cddpi_elements(own->tensors[i].dims, own->tensors[i].shape)) {
+            found = (struct infinite){i, element, ((const float *)own->tensors[i].data)[element],
+                                      0};
+        }
+    }
+    return cddp_send(trainer->stages->group, &found, sizeof found, CDDP_U8, 0, NULL);
+}
+
+static cddp_status serve(const struct cddpi_trainer *trainer, const struct cddpi_stage_list *own)
+{
+    cddp_group *group = trainer->stages->group;
+    struct stages_save_request request = {.kind = ASK_TENSOR};
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && request.kind != ASK_END) {
+        status = cddp_recv(group, &request, sizeof request, CDDP_U8, 0, NULL);
+        if (status == CDDP_OK && request.kind == ASK_INFINITE) {
+            status = tell_infinite(trainer, &own[CDDPI_STAGES_MODEL_FILE]);
+        }
+        if (status == CDDP_OK && request.kind == ASK_TENSOR) {
+            const cddp_tensor *tensor = &own[request.file].tensors[request.index];
+
+            status = cddp_send(group, tensor->data, bytes_of(tensor), CDDP_U8, 0, NULL);
+        }
+    }
+    return status;
+}
+
+static cddp_status serve_own(const struct cddpi_trainer *trainer)
+{
+    struct cddpi_stage_list own[CDDPI_STAGES_FILES] = {{.count = 0}, {.count = 0}};
+    cddp_status status = CDDP_OK;
+
+    for (int file = 0; status == CDDP_OK && file < CDDPI_STAGES_FILES; file++) {
+        status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own[file]);
+    }
+    if (status == CDDP_OK) {
+        status = serve(trainer, own);
+    }
+    for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
+        cddpi_stages_release_list(&own[file]);
+    }
+    return status;
+}
+
+cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = trainer->stages;
+    cddp_status status = CDDP_OK;
+
+    if (stages == NULL || trainer->replica != 0) {
+        return CDDP_OK;
+    }
+    if (stages->stage > 0) {
+        return serve_own(trainer);
+    }
+    for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
+        status = ask(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0);
+    }
+    return status;
+}

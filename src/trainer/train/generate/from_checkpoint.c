@@ -1,0 +1,139 @@
+/* from_checkpoint.c - cddp-train --generate: text from what a run has learnt, by one process. */
+#include "train/generate/from_checkpoint.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "train/device/host_copy.h"
+#include "train/generate/generate_model.h"
+#include "train/resume.h"
+#include "train/setup_data.h"
+#include "train/setup_model.h"
+#include "train/train_setup.h"
+
+#include <string.h>
+
+static cddp_status be_alone(struct cddpi_trainer *trainer)
+{
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+
+    options.backend = "solo";
+    options.world_size = 1;
+    return cddpi_trainer_join(trainer, &options);
+}
+
+/* train.resume names a checkpoint, else it is the newest one; *out NULL: there is none. */
+static cddp_status find(struct cddpi_trainer *trainer, char **out)
+{
+    const char *wanted = trainer->config->train.resume;
+
+    if (strcmp(wanted, "none") == 0 || strcmp(wanted, "auto") == 0) {
+        return cddpi_trainer_find_newest(trainer, out);
+    }
+    return cddpi_trainer_find_named(trainer, out);
+}
+
+/* The model alone: the optimizer's state, twice as large, is not needed. */
+static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+{
+    cddp_status status = cddpi_trainer_create_host_copy(trainer);
+    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+    char *file = cddpi_format("%s/model.safetensors", path);
+
+    if (status == CDDP_OK) {
+        status = cddp_snapshot_read_state(path, NULL, &trainer->cursor.step);
+    }
+    if (status == CDDP_OK && (tensors == NULL || file == NULL)) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    }
+    if (status == CDDP_OK) {
+        status = cddp_safetensors_load(file, tensors, trainer->param_count + trainer->buffer_count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_copy_to_device(trainer);
+    }
+    cddpi_free(tensors);
+    cddpi_free(file);
+    return status;
+}
+
+/* What the run has learnt, if it has come to a checkpoint; else model.weights, which are there. */
+static cddp_status load_newest(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    char *path = NULL;
+    cddp_status status = find(trainer, &path);
+
+    if (status == CDDP_OK && path != NULL) {
+        status = load(trainer, path);
+    } else if (status == CDDP_OK && config->model.weights[0] == '\0') {
+        status = cddpi_fail(CDDP_ERR_NOT_FOUND,
+                            "%s has no checkpoint, and model.weights names no file: there is "
+                            "nothing to generate from",
+                            trainer->folder.checkpoints);
+    }
+    cddpi_free(path);
+    return status;
+}
+
+/* What the model must know of the data. Text need not be there: its vocabulary says it all. */
+static cddp_status describe_data(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_dataset *data = &trainer->train_data;
+    cddp_status status = CDDP_OK;
+
+    if (config->data.type != CDDPI_DATA_TOKENS && config->data.type != CDDPI_DATA_TEXT) {
+        return cddpi_config_fail(
+            config, "data.type", "only models of tokens write text, but the data are %s",
+            config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
+    }
+    if (config->data.type == CDDPI_DATA_TOKENS) {
+        status = cddpi_trainer_open_data(config, NULL, data, &trainer->test_data);
+        return status == CDDP_OK ? cddpi_trainer_open_tokenizer(trainer) : status;
+    }
+    status = cddpi_trainer_open_tokenizer(trainer);
+    if (status == CDDP_OK) {
+        data->kind = CDDPI_DATASET_TOKENS;
+        data->context = config->model.context;
+        data->classes = config->model.vocab > 0 ? config->model.vocab
+                                                : cddpi_tokenizer_vocabulary(trainer->tokenizer);
+    }
+    return status;
+}
+
+static cddp_status print(struct cddpi_trainer *trainer, const char *prompt, FILE *file)
+{
+    struct cddpi_generated generated = {0};
+    cddp_status status = cddpi_trainer_continue(trainer, prompt, 0, &generated);
+
+    if (status == CDDP_OK) {
+        fprintf(file, "%s%s%s\n", generated.prompt,
+                trainer->tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
+        cddpi_generated_fini(&generated);
+    }
+    return status;
+}
+
+cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char *prompt,
+                                   FILE *file)
+{
+    static cddp_status (*const parts[])(struct cddpi_trainer *) = {
+        be_alone, describe_data, cddpi_trainer_check_text, cddpi_trainer_build_model, load_newest};
+    struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
+    cddp_status status = CDDP_OK;
+
+    if (trainer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    }
+    trainer->config = config;
+    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns());
+    for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
+        status = parts[i](trainer);
+    }
+    if (status == CDDP_OK) {
+        status = print(trainer, prompt, file);
+    }
+    cddpi_trainer_destroy(trainer);
+    return status;
+}

@@ -1,0 +1,134 @@
+/* generate_model.c - owns the way from a trainer's model to the generator's logits. */
+#include "train/generate/generate_model.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/watch/stop.h"
+
+cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+
+    if (config->data.type != CDDPI_DATA_TEXT && config->data.vocabulary[0] == '\0') {
+        return CDDP_OK;
+    }
+    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->tokenizer);
+}
+
+cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int vocabulary = trainer->train_data.classes;
+
+    if (config->train.generate_top_k > vocabulary) {
+        return cddpi_config_fail(config, "train.generate_top_k",
+                                 "%d, but the vocabulary has only %d tokens",
+                                 config->train.generate_top_k, vocabulary);
+    }
+    return CDDP_OK;
+}
+
+/* What a call of the model needs. Tokens and labels are where the model is. */
+struct reader {
+    struct cddpi_model *model;
+    struct cddpi_device *device;
+    int32_t *tokens; /* on a device; NULL: the generator's own are read */
+    int32_t *labels; /* zeros: the loss is not looked at */
+    float *logits;
+    int context, vocabulary;
+    uint64_t step;
+};
+
+static cddp_status read_logits(void *context, const int32_t *tokens, int last, const float **out)
+{
+    struct reader *reader = context;
+    uint64_t id = 0;
+    struct cddpi_batch batch = {.tokens = reader->tokens != NULL ? reader->tokens : tokens,
+                                .label = reader->labels,
+                                .count = 1,
+                                .step = reader->step,
+                                .sample_ids = &id};
+    struct cddpi_loss_result result = {0};
+    cddp_status status = CDDP_OK;
+
+    if (reader->tokens != NULL) {
+        status = reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
+                                           tokens, (size_t)reader->context * sizeof *tokens);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_forward(reader->model, &batch, false, &result);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits);
+    }
+    *out = reader->logits;
+    return status;
+}
+
+static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reader *out)
+{
+    struct cddpi_device *device = trainer->device;
+    size_t bytes = (size_t)trainer->predictions * sizeof *out->tokens;
+    void *memory = NULL;
+    cddp_status status;
+
+    *out = (struct reader){.model = trainer->model,
+                           .device = device,
+                           .context = trainer->predictions,
+                           .vocabulary = trainer->train_data.classes,
+                           .step = trainer->cursor.step};
+    out->logits = cddpi_zalloc_array((size_t)out->vocabulary, sizeof *out->logits);
+    if (out->logits == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    }
+    status = device->ops->alloc(device, bytes, "labels of a text", &memory);
+    if (status == CDDP_OK) {
+        out->labels = memory;
+        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
+    }
+    if (status == CDDP_OK && cddpi_device_is_async(trainer->device)) {
+        status = device->ops->alloc(device, bytes, "tokens of a text", &memory);
+        out->tokens = status == CDDP_OK ? memory : NULL;
+    }
+    return status;
+}
+
+/* The sums of losses begin anew, since nobody wants what was added for a text. */
+static cddp_status reader_fini(struct reader *reader)
+{
+    cddp_status status = cddpi_model_reset_sums(reader->model);
+
+    reader->device->ops->release(reader->device, reader->labels);
+    reader->device->ops->release(reader->device, reader->tokens);
+    cddpi_free(reader->logits);
+    return status;
+}
+
+cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const char *prompt,
+                                   int64_t deadline_ns, struct cddpi_generated *out)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct reader reader;
+    cddp_status status = reader_init(trainer, &reader);
+    struct cddpi_generator generator = {
+        .logits = read_logits,
+        .model = &reader,
+        .context = trainer->predictions,
+        .vocabulary = reader.vocabulary,
+        .tokenizer = trainer->tokenizer,
+        .sampling = {.temperature = config->train.generate_temperature,
+                     .top_k = config->train.generate_top_k,
+                     .seed = (uint64_t)config->train.seed,
+                     .step = trainer->cursor.step},
+        .count = config->train.generate_tokens,
+        .deadline_ns = deadline_ns,
+        .must_stop = cddpi_stop_requested,
+    };
+    cddp_status ended;
+
+    if (status == CDDP_OK) {
+        status = cddpi_generate(&generator, prompt, out);
+    }
+    ended = reader_fini(&reader);
+    return status == CDDP_OK ? ended : status;
+}

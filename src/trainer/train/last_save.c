@@ -1,0 +1,159 @@
+/* last_save.c - the checkpoint that a run ends with: of replicas that are the same, and tried for a
+ * while when the disk is full, or for as long as what it fails for may pass. */
+#include "train/last_save.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/launcher_report.h"
+#include "base/shape.h"
+#include "group/watch/stop.h"
+#include "train/checkpoint.h"
+#include "train/engines/stages/stages.h"
+
+#include <time.h>
+
+/* Seconds between two tries, which may each write many bytes until there is no room: they double.
+ * Meanwhile ranks hear of each other every so many milliseconds. */
+enum { FIRST_PAUSE_S = 1, LONGEST_PAUSE_S = 30, ROUND_MS = 250 };
+
+#define NS_OF_S(seconds) ((int64_t)((seconds)*1e9))
+
+/* On rank 0. */
+struct patience {
+    int64_t end_ns;
+    int64_t next_ns; /* when it is tried again */
+    int64_t pause_ns;
+    bool was_stopped; /* before it was tried: a later request to stop ends the waiting */
+    bool has_reported;
+};
+
+/* A number that tells different parameters apart (a hash of their 32-bit words). */
+static uint64_t parameters_hash(const struct cddpi_trainer *trainer, uint64_t hash)
+{
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        const cddp_param *param = &trainer->params[i];
+        const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i] : param->data;
+        size_t count = cddpi_elements(param->dims, param->shape) * cddp_type_bytes(param->type) /
+                       sizeof *words;
+
+        for (size_t k = 0; k < count; k++) {
+            hash = cddpi_hash_add(hash, words[k]);
+        }
+    }
+    return hash;
+}
+
+/* Replicas that are not the same bit for bit would go unnoticed otherwise: only rank 0's
+ * are kept. */
+static cddp_status check_replicas(struct cddpi_trainer *trainer)
+{
+    uint64_t hash = parameters_hash(trainer, cddpi_hash_start);
+    int64_t bounds[2]; /* the least, and the complement of the greatest */
+    cddp_status status;
+
+    if (trainer->generator != NULL) {
+        hash = parameters_hash(trainer->generator, hash);
+    }
+    bounds[0] = (int64_t)hash;
+    bounds[1] = ~(int64_t)hash;
+    status = cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL);
+
+    if (status == CDDP_OK && bounds[0] != ~bounds[1]) {
+        status = cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,
+                                 "after step %llu the parameters differ between ranks",
+                                 (unsigned long long)trainer->cursor.step);
+    }
+    return status;
+}
+
+/* Whether to try again after a failure, for @p why. Says so once. */
+static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience, int64_t now_ns,
+                       enum cddpi_save_again why)
+{
+    if (why == CDDPI_SAVE_NEVER || now_ns >= patience->end_ns ||
+        (cddpi_stop_requested() && !patience->was_stopped)) {
+        return false;
+    }
+    if (!patience->has_reported) {
+        cddpi_trainer_warn(
+            trainer,
+            why == CDDPI_SAVE_WITH_ROOM
+                ? "%s. Make room: it is tried again for %g s (train.full_disk_seconds)%s"
+                : "%s. It is tried again for %g s (train.full_disk_seconds)%s",
+            cddp_last_error(), trainer->config->train.full_disk_seconds,
+            patience->was_stopped ? "" : ", or until the run is asked to stop");
+    }
+    patience->has_reported = true;
+    return true;
+}
+
+/* Rank 0: try, if it is time to, or wait a little. @p out_again: whether it is not done yet. */
+static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *patience,
+                            uint8_t *out_again)
+{
+    static const struct timespec round = {.tv_nsec = ROUND_MS * 1000000L};
+    bool stops = cddpi_stop_requested() && !patience->was_stopped;
+    enum cddpi_save_again why = CDDPI_SAVE_NEVER;
+    cddp_status status;
+
+    *out_again = trainer->folder.saved_step != trainer->cursor.step;
+    cddpi_launcher_report_alive();
+    if (*out_again == 0) {
+        return CDDP_OK;
+    }
+    if (cddpi_now_ns() < patience->next_ns && !stops) {
+        nanosleep(&round, NULL);
+        return CDDP_OK;
+    }
+    status = cddpi_trainer_save(trainer, true, &why);
+    if (status == CDDP_OK) {
+        *out_again = 0;
+    } else if (is_patient(trainer, patience, cddpi_now_ns(), why)) {
+        patience->next_ns = cddpi_now_ns() + patience->pause_ns;
+        if (patience->pause_ns < NS_OF_S(LONGEST_PAUSE_S)) {
+            patience->pause_ns *= 2;
+        }
+        return CDDP_OK;
+    }
+    return status;
+}
+
+/* The others are told after each round, so that none takes the waiting for a dead rank. */
+static cddp_status save(struct cddpi_trainer *trainer)
+{
+    struct patience patience = {
+        .end_ns = cddpi_now_ns() + NS_OF_S(trainer->config->train.full_disk_seconds),
+        .pause_ns = NS_OF_S(FIRST_PAUSE_S),
+        .was_stopped = cddpi_stop_requested(),
+    };
+    uint8_t again = 1;
+    cddp_status status = CDDP_OK;
+
+    while (status == CDDP_OK && again != 0) {
+        if (trainer->rank == 0) {
+            status = try_once(trainer, &patience, &again);
+        }
+        if (status == CDDP_OK) {
+            status = cddpi_stages_end_save(trainer);
+        }
+        if (status == CDDP_OK) {
+            status = cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL);
+        }
+    }
+    return status;
+}
+
+cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddpi_trainer_assemble(trainer, true);
+
+    if (status == CDDP_OK) {
+        status = check_replicas(trainer);
+    }
+    if (status == CDDP_OK && trainer->config->train.checkpoint_at_end) {
+        status = save(trainer);
+    }
+    cddpi_trainer_end_assembled(trainer);
+    return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;
+}

@@ -1,0 +1,163 @@
+/* loop.c - the training loop: step by step to the last one or a signal, with evaluation after
+ * epochs and checkpoints on the way. */
+#include "train/loop.h"
+
+#include "base/error.h"
+#include "group/watch/group_trace.h"
+#include "train/broken_files.h"
+#include "train/checkpoint.h"
+#include "train/device/collect_results.h"
+#include "train/engines/stages/stages.h"
+#include "train/generate/during_run.h"
+#include "train/last_save.h"
+#include "train/step.h"
+#include "train/telemetry/report_run.h"
+
+static bool is_finished(const struct cddpi_trainer *trainer)
+{
+    return trainer->stopped || trainer->cursor.step >= trainer->last_step ||
+           trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs;
+}
+
+/* Let the loader begin with what is left of the epoch that the cursor is in. */
+static cddp_status begin_epoch(struct cddpi_trainer *trainer)
+{
+    cddp_status status;
+
+    if (trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs) {
+        return CDDP_OK;
+    }
+    cddpi_loader_cancel(trainer->loader);
+    cddpi_prefetcher_start(trainer->prefetcher, trainer->cursor.step);
+    status = cddp_sampler_set_epoch(trainer->sampler, trainer->cursor.epoch);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return cddpi_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
+                              trainer->cursor.position, trainer->train_data.count,
+                              (uint64_t)trainer->config->train.batch_size, trainer->replica,
+                              trainer->replica_count, true);
+}
+
+/* A checkpoint on the way: that it cannot be written is told, and training goes on. */
+static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
+{
+    enum cddpi_save_again why_again;
+    cddp_status status = cddpi_trainer_assemble(trainer, false);
+
+    if (status == CDDP_OK && trainer->rank == 0 &&
+        cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
+        cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_stages_end_save(trainer);
+    }
+    cddpi_trainer_end_assembled(trainer);
+    return status;
+}
+
+/* The others wait in their next collective meanwhile. */
+static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
+    cddp_status status;
+
+    if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->cursor.step % steps != 0)) {
+        return CDDP_OK;
+    }
+    status = cddpi_trainer_collect_results(trainer, 0,
+                                           NULL); /* the model's results come in their order */
+    return status == CDDP_OK ? cddpi_trainer_write_text(trainer) : status;
+}
+
+static bool is_evaluated(const struct cddpi_trainer *trainer)
+{
+    uint64_t steps = (uint64_t)trainer->config->train.eval_steps;
+
+    if (is_finished(trainer)) {
+        return false; /* that is done at the end, once the run is saved */
+    }
+    return steps > 0
+               ? trainer->cursor.step % steps == 0
+               : trainer->cursor.position == 0 &&
+                     trainer->cursor.epoch % (uint64_t)trainer->config->train.eval_epochs == 0;
+}
+
+/* The run may have been ended between a checkpoint and the evaluation of the same step: only the
+ * metrics show it, and rank 0 alone has them. */
+static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
+{
+    int64_t is_missing;
+    cddp_status status;
+
+    if (trainer->cursor.step == 0 || !is_evaluated(trainer)) {
+        return CDDP_OK;
+    }
+    is_missing = trainer->rank == 0 && !cddpi_metrics_has_evaluation(trainer->metrics);
+    status = cddp_broadcast(trainer->group, &is_missing, 1, CDDP_I64, 0, NULL);
+    return status == CDDP_OK && is_missing != 0 ? cddpi_trainer_evaluate(trainer) : status;
+}
+
+static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+{
+    const struct cddpi_config *config = trainer->config;
+    uint64_t every = (uint64_t)config->train.checkpoint_steps;
+    cddp_status status = CDDP_OK;
+
+    trainer->stopped = step->request == CDDPI_REQUEST_STOP;
+    if (!is_finished(trainer) &&
+        (step->request == CDDPI_REQUEST_SAVE || (every > 0 && trainer->cursor.step % every == 0))) {
+        status = save_on_the_way(trainer);
+    }
+    if (status == CDDP_OK && step->ends_epoch) {
+        status = begin_epoch(trainer); /* so that batches are there after the evaluation */
+    }
+    if (status == CDDP_OK && is_evaluated(trainer)) {
+        status = cddpi_trainer_evaluate(trainer);
+    }
+    if (status == CDDP_OK && !is_finished(trainer)) {
+        status = write_text(trainer, false);
+    }
+    return status;
+}
+
+cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    cddpi_trainer_report_begin(trainer);
+    if (!is_finished(trainer)) {
+        status = begin_epoch(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = evaluate_if_missing(trainer);
+    }
+    while (status == CDDP_OK && !is_finished(trainer)) {
+        struct cddpi_train_step step;
+
+        status = cddpi_trainer_step(trainer, &step);
+        if (status == CDDP_OK) {
+            status = after_step(trainer, &step);
+        }
+    }
+    cddpi_loader_cancel(trainer->loader);
+    cddpi_trace_close(trainer->group);
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_save_last(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_arrivals_write(trainer->arrivals);
+    }
+    if (status == CDDP_OK && !trainer->stopped &&
+        trainer->evaluation.step != trainer->cursor.step) {
+        status = cddpi_trainer_evaluate(trainer);
+    }
+    if (status == CDDP_OK && !trainer->stopped) {
+        status = write_text(trainer, true);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_tell_broken(trainer);
+    }
+    cddpi_trainer_report_end(trainer);
+    return status;
+}

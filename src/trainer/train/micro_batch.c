@@ -1,0 +1,152 @@
+/* micro_batch.c - owns how one micro-batch contributes to the gradients of a step.
+ *
+ * These are those of the mean loss of all samples of the global batch, in however many
+ * micro-batches and on however many ranks: each micro-batch is scaled by 1 / (this rank's
+ * predictions), and the rank's mean has its samples as weight (see is_sum() for another way). A
+ * rank without samples, in a short last batch or micro-batch, takes part too: with zeros, and in
+ * collectives of layers. */
+#include "train/micro_batch.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher_report.h"
+#include "group/watch/group_trace.h"
+#include "train/batch_sizes.h"
+#include "train/engines/placed/placed_engine.h"
+#include "train/models.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static cddp_status grad_ready(void *context, size_t index)
+{
+    struct cddpi_trainer *trainer = context;
+
+    cddpi_arrivals_note(trainer->arrivals, index);
+    return cddp_ddp_grad_ready(trainer->ddp, index);
+}
+
+cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64_t step,
+                                     double loss_sum)
+{
+    if (isfinite(loss_sum)) {
+        return CDDP_OK;
+    }
+    return cddpi_fail_rank(
+        CDDP_ERR_STATE, trainer->rank,
+        "the loss of step %llu is %g: the learning rate may be too high%s",
+        (unsigned long long)step, loss_sum,
+        trainer->config->train.precision == CDDPI_PRECISION_FP16
+            ? ", or activations are larger than fp16 holds (65504): bf16 holds them"
+            : "");
+}
+
+cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what)
+{
+    return status == CDDP_ERR_NO_MEMORY ? cddpi_fail_suffix(status, "; %s", what) : status;
+}
+
+/* What a micro-batch takes depends on how many samples it has. */
+static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trainer,
+                                                cddp_status status)
+{
+    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
+    char text[160];
+
+    if (samples == 1) {
+        return status;
+    }
+    snprintf(text, sizeof text,
+             "a larger train.accumulate (now %lld) makes micro-batches smaller (now %lld samples)",
+             (long long)trainer->config->train.accumulate, (long long)samples);
+    return cddpi_trainer_add_advice(status, text);
+}
+
+/* Where all ranks have as many samples and sums may have any order, the mean over ranks is in the
+ * scale of the loss: so what goes between GPUs are plain sums, which NCCL and NVLink's switches do
+ * on the way, and no weights. */
+static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *micro_batch)
+{
+    return micro_batch->even && cddpi_device_is_async(trainer->device) &&
+           !trainer->config->ddp.deterministic;
+}
+
+/* Parts of a step that is replayed have no times. */
+static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                        enum cddpi_mark part)
+{
+    return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
+}
+
+/* Where the loss is on one of several devices of the rank, and that is a GPU, backward makes it. */
+static cddp_status add_late(const struct cddpi_trainer *trainer, struct cddpi_loss_result *result)
+{
+    struct cddpi_loss_result late = cddpi_trainer_placed_late(trainer->placed);
+
+    result->loss_sum += late.loss_sum;
+    result->correct += late.correct;
+    return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, late.loss_sum);
+}
+
+/* The gradients are added to those of the @p done micro-batches before it. */
+cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
+                                          const struct cddpi_train_step *step,
+                                          const struct cddpi_micro_batch *micro_batch,
+                                          uint64_t done)
+{
+    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
+    cddp_step sync = CDDP_STEP_INIT;
+    struct cddpi_loss_result result = {0};
+    double predictions = (double)micro_batch->share * trainer->predictions;
+    bool sum = is_sum(trainer, micro_batch);
+    double parts = sum ? trainer->world_size : 1;
+    double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
+    int64_t begun = cddpi_now_ns();
+    int64_t forwarded;
+    cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
+
+    cddpi_arrivals_begin(trainer->arrivals);
+    cddpi_launcher_report_alive(); /* a step of many micro-batches takes its time */
+    sync.weight = (double)micro_batch->share;
+    sync.no_sync = !micro_batch->last;
+    sync.sum = sum;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_forward(trainer, &batch, true, &result);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
+    }
+    forwarded = cddpi_now_ns();
+    cddpi_arrivals_forward_end(trainer->arrivals);
+    if (status == CDDP_OK) {
+        status = mark(trainer, step, CDDPI_MARK_BACKWARD);
+    }
+    if (status == CDDP_OK) {
+        status = cddp_ddp_begin(trainer->ddp, &sync);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_backward(trainer, scale, done > 0, grad_ready, trainer);
+    }
+    if (status == CDDP_OK && trainer->placed != NULL) {
+        status = add_late(trainer, &result);
+    }
+    cddpi_arrivals_backward_end(trainer->arrivals);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
+    if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
+        interval->forward_ns += forwarded - begun;
+        interval->backward_ns += cddpi_now_ns() - forwarded;
+        interval->loss_sum += result.loss_sum;
+        interval->correct += result.correct;
+        interval->count += result.count;
+    }
+    if (status != CDDP_OK) {
+        return advise_smaller_micro_batches(trainer, status);
+    }
+    status = cddp_ddp_wait(trainer->ddp);
+    if (status == CDDP_OK && micro_batch->last) {
+        status = cddpi_arrivals_end(trainer->arrivals, trainer->ddp);
+    }
+    return status;
+}

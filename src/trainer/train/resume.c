@@ -1,0 +1,325 @@
+/* resume.c - takes up where an earlier run was. Only rank 0 touches files; the others get what it
+ * read by broadcast. */
+#include "train/resume.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/shape.h"
+#include "checkpoint/snapshot.h"
+#include "report/job_names.h"
+#include "train/batch_sizes.h"
+#include "train/checkpoint.h"
+#include "train/device/device_step.h"
+#include "train/device/host_copy.h"
+#include "train/engines/stages/stages.h"
+#include "train/run_dir.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Whether @p dir is where this run's checkpoints go, and no other run's. */
+static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
+{
+    struct stat own, other;
+
+    return trainer->folder.held != NULL && stat(trainer->folder.checkpoints, &own) == 0 &&
+           stat(dir, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken,
+ * or cannot be read now, is an error: starting anew would hide it. */
+static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
+{
+    char *skipped = NULL;
+    bool has_some = false;
+    cddp_status status = cddpi_snapshot_any(dir, &has_some);
+
+    *out = NULL;
+    if (status == CDDP_OK && is_held(trainer, dir)) { /* also sweeps what a killed one left */
+        status = cddp_snapshot_recover(dir, out, &skipped);
+    } else if (status == CDDP_OK && has_some) {
+        status = cddp_snapshot_find(dir, out, &skipped);
+    }
+    if (status == CDDP_ERR_NOT_FOUND && !has_some) {
+        return CDDP_OK;
+    }
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "train.resume");
+    }
+    if (skipped != NULL && skipped[0] != '\0') {
+        cddpi_trainer_warn(trainer, "passed over: %s", skipped);
+    }
+    cddp_free(skipped);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
+{
+    return find_newest_in(trainer, trainer->folder.checkpoints, out);
+}
+
+cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
+{
+    const char *named = trainer->config->train.resume;
+    char *inside = cddpi_format("%s/checkpoints", named);
+    cddp_status status = CDDP_OK;
+
+    *out = NULL;
+    if (named[0] == '\0') {
+        status = cddpi_config_fail(
+            trainer->config, "train.resume",
+            "is empty, but must be none, auto, or the folder of a checkpoint or run");
+    } else if (inside != NULL) {
+        status = find_newest_in(trainer, inside, out); /* a run's folder */
+        if (status == CDDP_OK && *out == NULL) {
+            status = find_newest_in(trainer, named, out);
+        }
+    }
+    if (status == CDDP_OK && *out == NULL) {
+        *out = inside != NULL ? cddpi_strdup(named) : NULL;
+        status = *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    }
+    cddpi_free(inside);
+    return status;
+}
+
+/* Whether @p path is one of the run's own checkpoints. */
+static bool is_own(const struct cddpi_trainer *trainer, const char *path)
+{
+    char *own = realpath(trainer->folder.checkpoints, NULL);
+    char *other = realpath(path, NULL);
+    size_t length = own != NULL ? strlen(own) : 0;
+    bool same = own != NULL && other != NULL && strncmp(own, other, length) == 0 &&
+                other[length] == '/';
+
+    free(own);
+    free(other);
+    return same;
+}
+
+static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+{
+    cddp_snapshot snapshot;
+    cddp_status status = cddpi_optim_alloc_full_state(trainer->optim);
+
+    if (status == CDDP_OK && trainer->generator != NULL) {
+        status = cddpi_optim_alloc_full_state(trainer->generator->optim);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_create_host_copy(trainer);
+    }
+    if (status == CDDP_OK && trainer->stages != NULL) {
+        status = cddpi_stages_open_snapshot(trainer, path);
+    } else if (status == CDDP_OK) {
+        status = cddpi_checkpoint_tensors(trainer, &snapshot);
+        if (status == CDDP_OK) {
+            status = cddp_snapshot_load(path, &snapshot);
+            cddpi_checkpoint_release(&snapshot);
+        }
+    }
+    return status == CDDP_ERR_FORMAT
+               ? cddpi_fail_suffix(status, "; was it made with another model or another optimizer?")
+               : status;
+}
+
+/* Whether a launcher has started this job again after it had begun to train: then what the run's
+ * folder holds is its own, and beginning anew would throw that away. */
+static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_job_name names[CDDPI_JOB_NAMES];
+    int count = cddpi_job_names(names);
+    const struct cddpi_job_name *found = NULL;
+    cddp_status status = cddpi_metrics_find_job(config->train.run_dir, names, count, &found);
+
+    *out = found != NULL;
+    if (found != NULL && strcmp(config->train.resume, "auto") != 0) {
+        cddpi_progress_line(&trainer->progress,
+                            "the job that began the run in %s (%s) is started again, so the run "
+                            "goes on",
+                            config->train.run_dir, found->text);
+    }
+    return status;
+}
+
+static void say_where(struct cddpi_trainer *trainer, const char *path)
+{
+    const struct cddpi_config *config = trainer->config;
+    unsigned long long step = trainer->cursor.step;
+    uint64_t most = (uint64_t)config->train.max_steps;
+    uint64_t left = cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+
+    if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
+        cddpi_progress_line(
+            &trainer->progress,
+            "going on from %s: step %llu: the run is complete already; a larger %s "
+            "(now %lld) would train on",
+            path, step, left == 0 ? "train.epochs" : "train.max_steps",
+            (long long)(left == 0 ? config->train.epochs : config->train.max_steps));
+        return;
+    }
+    cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path, step,
+                        (unsigned long long)trainer->cursor.epoch + 1);
+}
+
+/* Rank 0: find, check, load. @p out_found  Whether there was one. */
+static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
+{
+    const struct cddpi_config *config = trainer->config;
+    bool automatic = strcmp(config->train.resume, "auto") == 0;
+    bool is_restart = false;
+    char *path = NULL;
+    cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held);
+
+    if (status == CDDP_OK) {
+        status = find_restart(trainer, &is_restart);
+    }
+    automatic = automatic || is_restart;
+    if (config->data.type != CDDPI_DATA_SYNTHETIC) {
+        cddpi_dataset_digest(&trainer->train_data, trainer->data_digests);
+    }
+    if (status == CDDP_OK && automatic) {
+        status = cddpi_trainer_find_newest(trainer, &path);
+    }
+    if (status == CDDP_OK && path == NULL && strcmp(config->train.resume, "auto") != 0 &&
+        strcmp(config->train.resume, "none") != 0) {
+        automatic = false;
+        status = cddpi_trainer_find_named(trainer, &path);
+    }
+    if (status == CDDP_OK && path != NULL) {
+        status = cddpi_cursor_read(trainer, path, &trainer->cursor);
+    }
+    if (status == CDDP_OK && path != NULL) {
+        status = load(trainer, path);
+    }
+    if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
+        (void)cddpi_fail_prefix(status, "train.resume");
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
+                                       &trainer->folder.held, &trainer->progress);
+    }
+    if (status == CDDP_OK && path != NULL) {
+        say_where(trainer, path);
+        trainer->folder.saved_step = is_own(trainer, path) ? trainer->cursor.step
+                                                           : trainer->folder.saved_step;
+    }
+    if (status == CDDP_OK) {
+        *out_found = path != NULL;
+    }
+    cddpi_free(path);
+    return status;
+}
+
+static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tensors, size_t count)
+{
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+        size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
+
+        status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
+    }
+    return status;
+}
+
+/* Where losses are scaled, everyone gets rank 0's scale. */
+static cddp_status share_scale(struct cddpi_trainer *trainer)
+{
+    size_t count = 0;
+    const cddp_tensor *tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
+    cddp_status status = CDDP_OK;
+
+    if (cddpi_checkpoint_has_scale(trainer)) {
+        status = broadcast_tensors(trainer->replicas, tensors, count);
+        if (status == CDDP_OK) {
+            status = cddpi_device_step_send_scale(trainer->device_step);
+        }
+    }
+    return status;
+}
+
+/* The first replica's stages get their parts of what rank 0 has read. */
+static cddp_status share_among_stages(struct cddpi_trainer *trainer)
+{
+    cddp_status status = CDDP_OK;
+
+    if (trainer->stages == NULL) {
+        return CDDP_OK;
+    }
+    if (trainer->replica == 0) {
+        status = cddpi_optim_alloc_full_state(trainer->optim);
+    }
+    return status == CDDP_OK ? cddpi_stages_scatter(trainer, CDDPI_STAGES_ALL) : status;
+}
+
+static cddp_status share_optimizer(struct cddpi_trainer *trainer)
+{
+    size_t count = 0;
+    const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
+    cddp_status status;
+
+    if (trainer->config->ddp.shard_optimizer) {
+        count = cddpi_optim_counters(trainer->optim);
+    }
+    status = broadcast_tensors(trainer->replicas, optimizer, count);
+    if (status == CDDP_OK) {
+        status = cddpi_optim_scatter_full_state(trainer->optim);
+    }
+    cddpi_optim_free_full_state(trainer->optim);
+    return status == CDDP_OK ? cddpi_optim_send(trainer->optim) : status;
+}
+
+static cddp_status share(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddpi_trainer_create_host_copy(trainer);
+    cddp_tensor *model = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+
+    if (status == CDDP_OK && model == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    }
+    if (status == CDDP_OK) {
+        status = share_among_stages(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = broadcast_tensors(trainer->replicas, model,
+                                   cddpi_trainer_model_tensor_count(trainer));
+    }
+    cddpi_free(model);
+    if (status == CDDP_OK) {
+        status = share_optimizer(trainer);
+    }
+    if (status == CDDP_OK && trainer->generator != NULL) {
+        status = share_optimizer(trainer->generator);
+    }
+    if (status == CDDP_OK) {
+        status = share_scale(trainer);
+    }
+    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
+}
+
+cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
+{
+    struct {
+        struct cddpi_cursor at;
+        uint64_t found;
+    } message = {{0, 0, 0}, 0};
+    bool found = false;
+    cddp_status status;
+
+    if (trainer->rank == 0) {
+        status = take_up(trainer, &found);
+        if (status != CDDP_OK) {
+            return status;
+        }
+        message.at = trainer->cursor;
+        message.found = found;
+    }
+    status = cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL);
+    if (status != CDDP_OK || message.found == 0) {
+        return status;
+    }
+    trainer->cursor = message.at;
+    return share(trainer);
+}

@@ -1,0 +1,618 @@
+/* setup_data.c - the data of a configuration: which files they are, opening them, and the loaders
+ * that give their samples to the loop. */
+#include "train/setup_data.h"
+
+#include "base/error.h"
+#include "base/memory_left.h"
+#include "base/processors.h"
+#include "data/files/paths.h"
+#include "data/tokenizer/tokenizer.h"
+#include "group/join/group_agree.h"
+#include "nn/weights/weights.h"
+#include "train/batch_sizes.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Say before the text of a failure which key named the file, unless the group is what failed. */
+static cddp_status blame(const struct cddpi_config *config, const char *key, cddp_status status)
+{
+    char text[1024];
+
+    if (status != CDDP_ERR_NOT_FOUND && status != CDDP_ERR_FORMAT && status != CDDP_ERR_IO &&
+        status != CDDP_ERR_ARGUMENT) {
+        return status;
+    }
+    snprintf(text, sizeof text, "%s", cddp_last_error());
+    (void)cddpi_config_fail(config, key, "%s", text);
+    return status;
+}
+
+/* Add to the stored text where the missing file @p path would come from, if it is one of the
+ * examples', else where it was looked for. */
+static cddp_status add_source(cddp_status status, const char *path)
+{
+    static const struct {
+        const char *part, *source;
+    } known[] = {
+        {"/usr/share/datasets/fashion-mnist/", "apt install dataset-fashion-mnist brings it"},
+        {"data/kjv.txt", "scripts/quickstart gpt2 makes it"},
+        {"data/kjv.vocabulary.json", "scripts/quickstart gpt2 makes it"},
+        {"data/kjv.words.json", "scripts/quickstart lstm makes it"},
+        {"images/train", "scripts/make_image_folder images makes one to try"},
+        {"images/test", "scripts/make_image_folder images makes one to try"}};
+    char folder[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strncmp(path, known[i].part, strlen(known[i].part)) == 0) {
+            return cddpi_fail_suffix(status, ": %s", known[i].source);
+        }
+    }
+    return path[0] == '/' || getcwd(folder, sizeof folder) == NULL
+               ? status
+               : cddpi_fail_suffix(status, " (names are relative to %s)", folder);
+}
+
+static cddp_status check_readable(const struct cddpi_config *config, const char *key,
+                                  const char *path)
+{
+    char text[128];
+    int error_number;
+    cddp_status status;
+
+    if (access(path, R_OK) == 0) {
+        return CDDP_OK;
+    }
+    error_number = errno;
+    status = cddpi_config_fail(config, key, "%s: %s", path,
+                               strerror_r(error_number, text, sizeof text));
+    return error_number == ENOENT ? add_source(status, path) : status;
+}
+
+static cddp_status check_patterns(const struct cddpi_config *config, const char *key,
+                                  const struct cddpi_text_list *patterns)
+{
+    struct cddpi_paths paths = {NULL, 0};
+    cddp_status status = CDDP_OK;
+
+    /* one by one, so that it is known which of them has no file */
+    for (int i = 0; i < patterns->count; i++) {
+        status = cddpi_paths_find(&patterns->values[i], 1, &paths);
+        if (status == CDDP_ERR_NOT_FOUND) {
+            return add_source(blame(config, key, status), patterns->values[i]);
+        }
+        cddpi_paths_fini(&paths);
+    }
+    status = cddpi_paths_find(patterns->values, (size_t)patterns->count, &paths);
+    if (status != CDDP_OK) {
+        return blame(config, key, status);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < paths.count; i++) {
+        status = check_readable(config, key, paths.names[i]);
+    }
+    cddpi_paths_fini(&paths);
+    return status;
+}
+
+/* Whether the file of weights is one: then what it has is held against the model later. */
+static cddp_status check_weights(const struct cddpi_config *config)
+{
+    const char *path = config->model.weights;
+    struct cddpi_weights *weights = NULL;
+    cddp_safetensors *file = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (path[0] != '\0' && config->model.type == CDDPI_MODEL_GPT2) {
+        status = cddpi_weights_open(path, &weights);
+        cddpi_weights_close(weights);
+    } else if (path[0] != '\0') {
+        status = cddp_safetensors_open(path, &file);
+        cddp_safetensors_close(file);
+    }
+    return status == CDDP_OK ? CDDP_OK : blame(config, "model.weights", status);
+}
+
+/* Of tokens for a model of tokens. */
+static bool are_tokens(const struct cddpi_config *config)
+{
+    return cddpi_config_is_language_model(config) || config->model.vocab > 0;
+}
+
+static cddp_status check_synthetic(const struct cddpi_config *config)
+{
+    if (config->data.type != CDDPI_DATA_SYNTHETIC) {
+        return CDDP_OK;
+    }
+    if (are_tokens(config) && config->model.vocab == 0) {
+        return cddpi_config_fail(
+            config, "model.vocab",
+            "must be given for synthetic tokens: how many different ones there are");
+    }
+    if (!are_tokens(config) && config->data.image.count != 3) {
+        return cddpi_config_fail(config, "data.image",
+                                 "%d numbers, but an image has channels, height and width",
+                                 config->data.image.count);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
+{
+    const struct {
+        const char *key, *path;
+    } files[] = {{"data.train_images", config->data.train_images},
+                 {"data.train_labels", config->data.train_labels},
+                 {"data.test_images", config->data.test_images},
+                 {"data.test_labels", config->data.test_labels},
+                 {"data.vocabulary", config->data.vocabulary},
+                 {"model.weights", config->model.weights}};
+    bool is_words = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT;
+    cddp_status status = CDDP_OK;
+
+    for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
+        if (files[i].path[0] != '\0') {
+            status = check_readable(config, files[i].key, files[i].path);
+        }
+    }
+    if (status == CDDP_OK && config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        status = check_readable(config, "data.train", config->data.train.values[0]);
+        if (status == CDDP_OK) {
+            status = check_readable(config, "data.test", config->data.test.values[0]);
+        }
+    }
+    if (status == CDDP_OK && is_words) {
+        status = check_patterns(config, "data.train", &config->data.train);
+    }
+    if (status == CDDP_OK && is_words &&
+        (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
+        status = check_patterns(config, "data.test", &config->data.test);
+    }
+    if (status == CDDP_OK) {
+        status = check_synthetic(config);
+    }
+    return status == CDDP_OK ? check_weights(config) : status;
+}
+
+static cddp_status check_channels(const struct cddpi_config *config, const char *key,
+                                  const struct cddpi_real_list *list, int channels)
+{
+    if (list->count != 1 && list->count != channels) {
+        return cddpi_config_fail(config, key, "%d numbers, but the images have %d channels",
+                                 list->count, channels);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
+{
+    cddp_status status = check_channels(config, "data.mean", &config->data.mean, channels);
+
+    return status == CDDP_OK ? check_channels(config, "data.std", &config->data.std, channels)
+                             : status;
+}
+
+static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
+                               struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    cddp_status status;
+
+    status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
+                                    config->data.classes, group, train);
+    if (status == CDDP_OK) {
+        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
+                                        train->classes, group, test);
+    }
+    if (status == CDDP_OK) {
+        status = check_image_channels(config, train->channels);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (train->channels != test->channels || train->height != test->height ||
+        train->width != test->width) {
+        return cddpi_config_fail(config, "data.test_images",
+                                 "images of %d x %d x %d, but those to train on are %d x %d x %d",
+                                 test->channels, test->height, test->width, train->channels,
+                                 train->height, train->width);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status open_folders(const struct cddpi_config *config, cddp_group *group,
+                                struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    int size = config->data.size;
+    cddp_status status = cddpi_dataset_open_image_folder(config->data.train.values[0], size, NULL,
+                                                         group, train);
+
+    if (status != CDDP_OK) {
+        return blame(config, "data.train", status);
+    }
+    status = cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test);
+    if (status != CDDP_OK) {
+        return blame(config, "data.test", status);
+    }
+    return check_image_channels(config, train->channels);
+}
+
+/* The two may differ: a model may have more tokens than the vocabulary, since round numbers are
+ * faster. */
+static cddp_status fit_vocabulary(const struct cddpi_config *config, const char *what, int tokens,
+                                  int *out)
+{
+    if (config->model.vocab > 0 && config->model.vocab < tokens) {
+        return cddpi_config_fail(config, "model.vocab",
+                                 "%d, but the vocabulary of %s has %d tokens", config->model.vocab,
+                                 what, tokens);
+    }
+    *out = config->model.vocab > 0 ? config->model.vocab : tokens;
+    return CDDP_OK;
+}
+
+static cddp_status open_token_list(const struct cddpi_config *config, const char *key,
+                                   const struct cddpi_text_list *patterns, int vocabulary,
+                                   cddp_group *group, struct cddpi_dataset *out)
+{
+    cddp_status status = cddpi_dataset_open_tokens(patterns->values, (size_t)patterns->count,
+                                                   config->model.context, vocabulary, group, out);
+
+    return status == CDDP_OK ? status : blame(config, key, status);
+}
+
+/* How many tokens there may be in files: as the model says, else as the vocabulary by which they
+ * were made does, else 0: as is usual for such files. */
+static cddp_status count_vocabulary(const struct cddpi_config *config, int *out)
+{
+    struct cddpi_tokenizer *tokenizer = NULL;
+    cddp_status status;
+
+    if (config->data.vocabulary[0] == '\0') {
+        *out = config->model.vocab;
+        return CDDP_OK;
+    }
+    status = cddpi_tokenizer_open(config->data.vocabulary, &tokenizer);
+    if (status != CDDP_OK) {
+        return blame(config, "data.vocabulary", status);
+    }
+    status = fit_vocabulary(config, "data.vocabulary", cddpi_tokenizer_vocabulary(tokenizer), out);
+    cddpi_tokenizer_close(tokenizer);
+    return status;
+}
+
+static cddp_status open_tokens(const struct cddpi_config *config, cddp_group *group,
+                               struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    int vocabulary = 0;
+    cddp_status status = count_vocabulary(config, &vocabulary);
+
+    if (group != NULL) {
+        status = cddpi_agree(group, status);
+    }
+    if (status == CDDP_OK) {
+        status = open_token_list(config, "data.train", &config->data.train, vocabulary, group,
+                                 train);
+    }
+    if (status == CDDP_OK) {
+        status = open_token_list(config, "data.test", &config->data.test, vocabulary, group, test);
+    }
+    if (status == CDDP_OK && test->token_bytes != train->token_bytes) {
+        status = cddpi_config_fail(config, "data.test",
+                                   "%s has tokens of %d bytes, but those to train on have %d",
+                                   test->shards[0].path, test->token_bytes, train->token_bytes);
+    }
+    return status;
+}
+
+static cddp_status open_texts(const struct cddpi_config *config, cddp_group *group,
+                              struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    struct cddpi_text_options options = {.patterns = config->data.train.values,
+                                         .pattern_count = (size_t)config->data.train.count,
+                                         .vocabulary = config->data.vocabulary,
+                                         .context = config->model.context,
+                                         .test_fraction = config->data.test_fraction};
+    bool has_test = config->data.test.count > 0;
+    cddp_status status = cddpi_dataset_open_text(&options, group, train, has_test ? NULL : test);
+
+    if (status != CDDP_OK) {
+        return blame(config, "data.train", status);
+    }
+    if (has_test) {
+        options.patterns = config->data.test.values;
+        options.pattern_count = (size_t)config->data.test.count;
+        status = cddpi_dataset_open_text(&options, group, test, NULL);
+        if (status != CDDP_OK) {
+            return blame(config, "data.test", status);
+        }
+    }
+    status = fit_vocabulary(config, "the text", train->classes, &train->classes);
+    test->classes = train->classes;
+    return status;
+}
+
+static uint64_t synthetic_count(const struct cddpi_config *config, bool test)
+{
+    uint64_t samples = (uint64_t)config->data.samples;
+
+    return test ? (samples + 9) / 10 : samples;
+}
+
+/* Each rank makes all samples for itself, so the first of a machine asks for all of them, before
+ * any has taken some. Collective with a @p group. */
+static cddp_status check_synthetic_memory(const struct cddpi_config *config, cddp_group *group)
+{
+    int ranks = group != NULL ? cddp_group_local_world_size(group) : 1;
+    uint64_t bytes = 0;
+    cddp_status status = CDDP_OK;
+
+    for (int test = 0; test < 2; test++) {
+        uint64_t count = synthetic_count(config, test);
+        uint64_t part = are_tokens(config)
+                            ? cddpi_dataset_synthetic_tokens_bytes(config->model.context, count)
+                            : cddpi_dataset_synthetic_images_bytes(config->data.image.values,
+                                                                   count);
+
+        bytes = __builtin_add_overflow(bytes, part, &bytes) ? UINT64_MAX : bytes;
+    }
+    bytes = __builtin_mul_overflow(bytes, (uint64_t)ranks, &bytes) ? UINT64_MAX : bytes;
+    if (group == NULL || cddp_group_local_rank(group) == 0) {
+        status = cddpi_memory_need(bytes,
+                                   "%llu synthetic samples to train on and %llu to evaluate on, in "
+                                   "each of %d rank%s of this machine",
+                                   (unsigned long long)synthetic_count(config, false),
+                                   (unsigned long long)synthetic_count(config, true), ranks,
+                                   ranks == 1 ? "" : "s");
+        if (status != CDDP_OK) {
+            status = cddpi_config_fail(config, "data.samples", "%s", cddp_last_error());
+        }
+    }
+    return group != NULL ? cddpi_agree(group, status) : status;
+}
+
+static cddp_status open_synthetic_part(const struct cddpi_config *config, bool test,
+                                       struct cddpi_dataset *out)
+{
+    uint64_t count = synthetic_count(config, test);
+
+    if (are_tokens(config)) {
+        return cddpi_dataset_open_synthetic_tokens(config->model.context, config->model.vocab,
+                                                   count, test, out);
+    }
+    return cddpi_dataset_open_synthetic_images(config->data.image.values,
+                                               config->data.classes > 0 ? config->data.classes : 10,
+                                               count, test, out);
+}
+
+static cddp_status open_synthetic(const struct cddpi_config *config, cddp_group *group,
+                                  struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    cddp_status status;
+
+    status = check_synthetic(config);
+    if (status == CDDP_OK) {
+        status = check_synthetic_memory(config, group);
+    }
+    if (status == CDDP_OK) {
+        status = open_synthetic_part(config, false, train);
+    }
+    if (status == CDDP_OK) {
+        status = open_synthetic_part(config, true, test);
+    }
+    if (status == CDDP_OK && train->kind == CDDPI_DATASET_IMAGES) {
+        status = check_image_channels(config, train->channels);
+    }
+    return status == CDDP_OK ? status : blame(config, "data.samples", status);
+}
+
+cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_group *group,
+                                    struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    switch (config->data.type) {
+    case CDDPI_DATA_TOKENS:
+        return open_tokens(config, group, train, test);
+    case CDDPI_DATA_TEXT:
+        return open_texts(config, group, train, test);
+    case CDDPI_DATA_SYNTHETIC:
+        return open_synthetic(config, group, train, test);
+    case CDDPI_DATA_IMAGE_FOLDER:
+        return open_folders(config, group, train, test);
+    default:
+        return open_images(config, group, train, test);
+    }
+}
+
+/* The classes that @p counts has none of, as "3, 10-199", as many as there is room for. */
+static void print_empty_classes(const uint64_t counts[256], int classes, char *out, size_t bytes)
+{
+    size_t at = 0;
+
+    out[0] = '\0';
+    for (int first = 0, last; first < classes; first = last + 1) {
+        int length;
+
+        last = first;
+        if (counts[first] > 0) {
+            continue;
+        }
+        while (last + 1 < classes && counts[last + 1] == 0) {
+            last++;
+        }
+        length = snprintf(out + at, bytes - at, first < last ? "%s%d-%d" : "%s%d",
+                          at > 0 ? ", " : "", first, last);
+        if (length < 0 || at + (size_t)length + 8 > bytes) {
+            snprintf(out + at, bytes - at, ", ...");
+            return;
+        }
+        at += (size_t)length;
+    }
+}
+
+void cddpi_trainer_note_classes(const struct cddpi_config *config,
+                                const struct cddpi_dataset *train, char *out, size_t out_bytes)
+{
+    uint64_t counts[256] = {0};
+    uint64_t sample = 0;
+    int classes = train->classes;
+    int empty = 0;
+    char which[128];
+
+    out[0] = '\0';
+    if (train->labels == NULL || classes > 256) {
+        return;
+    }
+    for (uint64_t i = 0; i < train->count; i++) {
+        counts[train->labels[i]]++;
+    }
+    for (int i = 0; i < classes; i++) {
+        empty += counts[i] == 0;
+    }
+    if (empty == 0) {
+        return;
+    }
+    print_empty_classes(counts, classes, which, sizeof which);
+    if (config->data.classes > 0) {
+        snprintf(out, out_bytes,
+                 "%s: of the %d classes that data.classes says there are, %d have no sample: %s",
+                 config->data.train_labels, classes, empty, which);
+        return;
+    }
+    while (train->labels[sample] != classes - 1) {
+        sample++;
+    }
+    snprintf(out, out_bytes,
+             "%s: there are %d classes because sample %llu has label %d, and %d of them have no "
+             "sample: %s. If that label is wrong, set data.classes: then it is an error",
+             config->data.train_labels, classes, (unsigned long long)sample, classes - 1, empty,
+             which);
+}
+
+static void print_sequences(const struct cddpi_dataset *data, const char *use, FILE *file)
+{
+    fprintf(file,
+            "data to %s: %llu tokens in %llu sequences of %d, %llu left over; vocabulary %d\n", use,
+            (unsigned long long)data->token_count, (unsigned long long)data->count, data->context,
+            (unsigned long long)data->unused_count, data->classes);
+    for (size_t i = 0; i < data->shard_count; i++) {
+        const struct cddpi_token_shard *shard = &data->shards[i];
+        uint64_t behind = i + 1 < data->shard_count ? data->shards[i + 1].first_sequence
+                                                    : data->count;
+
+        fprintf(file, "  %s: %llu tokens, %llu sequences\n", shard->path,
+                (unsigned long long)shard->token_count,
+                (unsigned long long)(behind - shard->first_sequence));
+    }
+}
+
+void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
+                              FILE *file)
+{
+    if (train->kind == CDDPI_DATASET_TOKENS) {
+        print_sequences(train, "train on", file);
+        print_sequences(test, "evaluate on", file);
+    } else {
+        fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
+                (unsigned long long)train->count,
+                train->files != NULL ? "files, samples" : "samples", train->channels, train->height,
+                train->width, train->classes, (unsigned long long)test->count);
+    }
+}
+
+/* A thread that shares its only core with compute costs more than it hides. */
+static int loader_threads(int wanted, int ranks)
+{
+    struct cddpi_processors processors;
+
+    if (wanted >= 0) {
+        return wanted;
+    }
+    cddpi_processors(&processors);
+    return processors.allowed == 1 || (processors.quota > 0 && processors.count <= ranks) ? 0 : 1;
+}
+
+/* The shorter side before the middle is cut out. */
+static int resize_of(const struct cddpi_config *config)
+{
+    return config->data.resize > 0 ? config->data.resize
+                                   : config->data.size + (config->data.size + 7) / 8;
+}
+
+static cddp_status build_loader(const struct cddpi_trainer *trainer,
+                                const struct cddpi_dataset *data, int64_t most,
+                                struct cddpi_loader **out)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_loader_options options = {
+        .dataset = data,
+        .transform = {.crop_padding = config->data.crop_padding,
+                      .flip = config->data.flip,
+                      .crop_area = {config->data.crop_area.values[0],
+                                    config->data.crop_area.values[1]},
+                      .resize = resize_of(config)},
+        .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
+        .seed = (uint64_t)config->train.seed,
+        .max_count = (int)most,
+        .threads = loader_threads(
+            config->data.threads,
+            trainer->group != NULL ? cddp_group_local_world_size(trainer->group) : 1),
+        .prefetch = config->data.prefetch,
+        .device = trainer->device,
+    };
+
+    for (int c = 0; c < 4; c++) {
+        const struct cddpi_real_list *mean = &config->data.mean;
+        const struct cddpi_real_list *std = &config->data.std;
+
+        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
+        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
+    }
+    return cddpi_loader_create(&options, out);
+}
+
+/* Samples of a rank that are evaluated at a time. What a sequence of tokens takes in memory, with
+ * an output for each token of the vocabulary, is what training has been fitted to. */
+static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int64_t most = (config->train.eval_batch_size + trainer->replica_count - 1) /
+                   trainer->replica_count;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
+
+    return trainer->train_data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
+}
+
+cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
+{
+    static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
+    const struct cddpi_config *config = trainer->config;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
+    int64_t evaluated = evaluated_at_once(trainer);
+    /* a discriminator does not read the data's labels: they are not looked at */
+    struct cddpi_model *reader = trainer->generator != NULL ? trainer->generator->model
+                                                            : trainer->model;
+    cddp_status status;
+
+    status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
+                                 (uint64_t)config->train.seed, &trainer->sampler);
+    if (status == CDDP_OK) {
+        status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,
+                                     &trainer->test_sampler);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_prefetcher_create(trainer->loader, reader, trainer->device,
+                                         &trainer->train_data, (int)trained, &trainer->prefetcher);
+    }
+    if (status == CDDP_OK) {
+        status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_prefetcher_create(trainer->test_loader, reader, trainer->device,
+                                         &trainer->test_data, (int)evaluated,
+                                         &trainer->test_prefetcher);
+    }
+    return status;
+}

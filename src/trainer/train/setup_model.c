@@ -1,0 +1,267 @@
+/* setup_model.c - makes a trainer's model, and what trains it, from the configuration. */
+#include "train/setup_model.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ddp/copies.h"
+#include "nn/weights/weights.h"
+#include "train/config/config_write.h"
+#include "train/device/device_step.h"
+#include "train/device/step_graphs.h"
+#include "train/engines/gan/gan.h"
+#include "train/engines/placed/placed_engine.h"
+#include "train/engines/stages/stages.h"
+#include "train/models.h"
+
+#include <stdio.h>
+
+struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
+                                                 const struct cddpi_dataset *data)
+{
+    static const char *const presets[] = {"mlp", "cnn",     "resnet20", "resnet50", "gpt2",
+                                          NULL,  "alexnet", "vgg11",    "lstm_lm",  "dcgan"};
+    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
+
+    return (struct cddpi_model_spec){
+        .preset = presets[config->model.type],
+        .hidden = config->model.hidden.values,
+        .hidden_count = config->model.hidden.count,
+        .dropout = config->model.dropout,
+        .sync_batch_norm = config->model.sync_batch_norm,
+        .layers = config->model.layers.values,
+        .layer_count = (size_t)config->model.layers.count,
+        .loss = (enum cddpi_loss)config->model.loss,
+        .channels = data->channels,
+        .height = data->height,
+        .width = data->width,
+        .classes = data->classes,
+        .context = tokens ? data->context : 0,
+        .vocab = tokens ? data->classes : 0,
+        .precision = (enum cddpi_precision)config->train.precision,
+        .matmul = (enum cddpi_matmul_mode)config->train.products,
+        .size = config->model.size,
+        .blocks = config->model.blocks,
+        .heads = config->model.heads,
+        .embed = config->model.embed,
+        .recompute = config->model.recompute,
+        .tied = config->model.tied,
+        .any_order = !config->ddp.deterministic,
+        .latent = config->model.latent,
+        .generator_units = config->model.generator_units,
+        .discriminator_units = config->model.discriminator_units,
+        .towers = config->model.towers,
+    };
+}
+
+/* That the weights are of a model of that size, before each rank finds it out by a tensor's shape.
+ * What can be read was looked at before. */
+static cddp_status check_weights_size(const struct cddpi_config *config,
+                                      const struct cddpi_model_spec *spec)
+{
+    const char *path = config->model.weights;
+    const struct cddpi_gpt2_shape *shape;
+    struct cddpi_weights *weights = NULL;
+    cddp_status status = cddpi_weights_open(path, &weights);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    shape = cddpi_weights_shape(weights);
+    if (shape->blocks != spec->blocks || shape->embed != spec->embed ||
+        (shape->heads > 0 && shape->heads != spec->heads)) {
+        char heads[32] = "heads that it does not tell";
+
+        if (shape->heads > 0) {
+            snprintf(heads, sizeof heads, "%lld heads", (long long)shape->heads);
+        }
+        status = cddpi_config_fail(
+            config, "model.weights",
+            "%s has %lld blocks, %s and an embed size of %lld, but the model "
+            "%d, %d and %d: set model.blocks, model.heads and model.embed, "
+            "or model.size, to those of the file",
+            path, (long long)shape->blocks, heads, (long long)shape->embed, spec->blocks,
+            spec->heads, spec->embed);
+    }
+    cddpi_weights_close(weights);
+    return status;
+}
+
+cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
+{
+    struct cddpi_dataset data = {.kind = CDDPI_DATASET_TOKENS,
+                                 .context = config->model.context,
+                                 .classes = config->model.vocab > 0 ? config->model.vocab : 2};
+    struct cddpi_model_spec spec;
+    cddp_status status;
+
+    if (!cddpi_config_is_language_model(config)) { /* of images, their size decides */
+        return CDDP_OK;
+    }
+    spec = cddpi_trainer_model_spec(config, &data);
+    status = cddpi_model_check_layers(&spec);
+    if (status == CDDP_OK) {
+        status = cddpi_model_spec_complete(&spec);
+    }
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+    }
+    return config->model.type == CDDPI_MODEL_GPT2 && config->model.weights[0] != '\0'
+               ? check_weights_size(config, &spec)
+               : CDDP_OK;
+}
+
+static cddp_status build_whole_model(struct cddpi_trainer *trainer,
+                                     const struct cddpi_model_spec *spec)
+{
+    cddp_status status = cddpi_model_create(spec, (uint64_t)trainer->config->train.seed,
+                                            trainer->group, &trainer->model);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
+    trainer->model_count = 1;
+    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
+    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
+    cddp_status status = cddpi_model_spec_complete(&spec);
+
+    spec.device = trainer->device;
+    if (status == CDDP_OK && trainer->stages != NULL) {
+        status = cddpi_stages_build_model(trainer, &spec);
+    } else if (status == CDDP_OK && cddpi_trainer_has_devices(config)) {
+        status = cddpi_trainer_build_placed(trainer, &spec);
+    } else if (status == CDDP_OK && config->model.type == CDDPI_MODEL_DCGAN) {
+        status = cddpi_gan_build_models(trainer, &spec);
+    } else if (status == CDDP_OK) {
+        status = build_whole_model(trainer, &spec);
+    }
+    if (status != CDDP_OK && trainer->placed != NULL) { /* which names file and key itself */
+        return status;
+    }
+    if (status != CDDP_OK) {
+        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+    }
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
+        cddpi_trainer_warn(trainer, "train.precision: %s",
+                           cddpi_model_precision_note(trainer->model));
+    }
+    trainer->heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
+    /* replicas get those of the first by the reducer's broadcast */
+    return config->model.weights[0] != '\0' ? cddpi_trainer_load_weights(trainer) : CDDP_OK;
+}
+
+cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
+                                           const struct cddpi_model *model, const char *text)
+{
+    static const cddp_hook_fn hooks[] = {NULL, cddp_hook_bf16, cddp_hook_fp16};
+    cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
+
+    options.first_bucket_bytes = (size_t)config->ddp.first_bucket_bytes;
+    options.bucket_bytes = (size_t)config->ddp.bucket_bytes;
+    options.part_bytes = (size_t)config->ddp.part_bytes;
+    options.ready_order = cddpi_model_ready_order(model);
+    options.allow_unused = config->ddp.allow_unused;
+    options.hook = hooks[config->ddp.wire];
+    options.shard = config->ddp.shard_optimizer;
+    options.reduce_late = config->ddp.shard_optimizer && config->train.clip_norm == 0;
+    options.config = text;
+    return options;
+}
+
+static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
+{
+    cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
+    size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
+    uint32_t *order = cddpi_trainer_ready_order(trainer);
+    struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts,
+                                      .follows = trainer->stages == NULL &&
+                                                 trainer->placed == NULL};
+    cddp_status status;
+
+    if (counts == NULL || order == NULL) {
+        cddpi_free(counts);
+        cddpi_free(order);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    options.ready_order = order;
+    for (size_t i = 0; trainer->model_count == 1 && i < trainer->param_count; i++) {
+        counts[i] = cddpi_model_param_copy_count(trainer->model, i);
+    }
+    status = cddpi_ddp_create_with_copies(trainer->replicas, trainer->params, trainer->param_count,
+                                          trainer->buffers, trainer->buffer_count, &options,
+                                          &copies, &trainer->ddp);
+    cddpi_free(counts);
+    cddpi_free(order);
+    return status;
+}
+
+cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
+{
+    char *text = cddpi_config_text(trainer->config, true);
+    cddp_status status;
+
+    trainer->grads = cddpi_zalloc_array(trainer->param_count, sizeof *trainer->grads);
+    if (text == NULL || trainer->grads == NULL) {
+        cddpi_free(text);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    status = create_ddp(trainer, text);
+    cddpi_free(text);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    }
+    cddpi_trainer_bind_grads(trainer);
+    return trainer->config->ddp.shard_optimizer ? cddpi_trainer_bind_params(trainer) : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
+{
+    struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(trainer->config);
+    bool *decays = cddpi_zalloc_array(trainer->param_count, sizeof *decays);
+    cddp_status status;
+
+    if (decays == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        decays[i] = cddpi_trainer_param_decays(trainer, i);
+    }
+    status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
+                                        trainer->config->ddp.shard_optimizer ? trainer->replicas
+                                                                             : NULL,
+                                        trainer->ddp, &trainer->optim);
+    cddpi_free(decays);
+    return status == CDDP_OK ? cddpi_stages_optimizer_made(trainer) : status;
+}
+
+cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
+{
+    bool scales = trainer->config->train.precision == CDDPI_PRECISION_FP16;
+    cddp_status status;
+
+    cddpi_loss_scale_init(&trainer->loss_scale);
+    if (!cddpi_device_is_async(trainer->device)) {
+        return cddpi_step_graphs_create(trainer, &trainer->graphs);
+    }
+    status = cddpi_optim_to_device(trainer->optim, trainer->device,
+                                   cddp_group_timeout_ms(trainer->group));
+    if (status == CDDP_OK) {
+        status = cddpi_device_step_create(trainer, scales, &trainer->device_step);
+    }
+    if (status == CDDP_OK) {
+        cddpi_model_bind_loss_scale(trainer->model,
+                                    cddpi_device_step_loss_scale(trainer->device_step));
+    }
+    return status == CDDP_OK ? cddpi_step_graphs_create(trainer, &trainer->graphs) : status;
+}

@@ -1,0 +1,242 @@
+/* step.c - owns a step from its plan to its report: the micro-batches one after the other, the mean
+ * of their gradients over ranks during the last one, the update. Ranks agree meanwhile about what
+ * follows. */
+#include "train/step.h"
+
+#include "base/clock.h"
+#include "ddp/copies.h"
+#include "group/join/group_agree.h"
+#include "group/watch/group_trace.h"
+#include "group/watch/stop.h"
+#include "train/device/collect_results.h"
+#include "train/device/step_graphs.h"
+#include "train/engines/gan/gan.h"
+#include "train/engines/placed/placed_engine.h"
+#include "train/engines/stages/stages.h"
+#include "train/micro_batch.h"
+#include "train/models.h"
+#include "train/setup_model.h"
+#include "train/telemetry/trace_steps.h"
+#include "train/telemetry/train_report.h"
+#include "train/update.h"
+
+#include <assert.h>
+
+/* What is known of the step before it begins. Where the way of all later steps is chosen now, the
+ * times of all steps before are collected first. */
+static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
+{
+    uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
+    bool is_whole = end <= trainer->train_data.count;
+    cddp_status status = CDDP_OK;
+
+    *out = (struct cddpi_train_step){
+        .begun_ns = cddpi_now_ns(),
+        .lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->cursor.step),
+        .ends_epoch = end >= trainer->train_data.count,
+    };
+    if (cddpi_step_graphs_chooses(trainer->graphs, is_whole)) {
+        status = cddpi_trainer_collect_results(trainer, 0, NULL);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_step_graphs_decide(trainer->graphs, is_whole, &out->mode);
+    }
+    out->replayed = out->mode.replays;
+    return status;
+}
+
+/* Ask all ranks, while the step computes, what is to be done after it. */
+static cddp_status begin_agreement(struct cddpi_trainer *trainer)
+{
+    double pause = trainer->config->train.checkpoint_seconds;
+    const struct cddpi_run_folder *folder = &trainer->folder;
+    enum cddpi_request request = CDDPI_REQUEST_NONE;
+
+    if (cddpi_stop_requested()) {
+        request = CDDPI_REQUEST_STOP;
+    } else if (trainer->rank == 0 &&
+               (folder->lost ||
+                (pause > 0 && (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
+        request = CDDPI_REQUEST_SAVE;
+    }
+    return cddpi_agreement_begin(&trainer->agreement, trainer->group, request,
+                                 cddpi_step_graphs_are_stale(trainer->graphs));
+}
+
+static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_train_step *now)
+{
+    uint64_t step = trainer->cursor.step + 1;
+
+    return now->ends_epoch || now->request == CDDPI_REQUEST_STOP || step == 1 ||
+           step % (uint64_t)trainer->config->train.log_steps == 0 || step == trainer->last_step;
+}
+
+/* Wait for what all ranks ask for; nothing if that is known. */
+static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+{
+    struct cddpi_agreement *agreement = &trainer->agreement;
+    cddp_status status;
+
+    if (agreement->work == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_agreement_end(agreement);
+    if (status == CDDP_OK) {
+        step->request = (enum cddpi_request)agreement->agreed.request;
+        step->reported = is_reported(trainer, step);
+        if (agreement->agreed.stale != 0 && agreement->own.stale == 0) {
+            cddpi_step_graphs_drop(trainer->graphs);
+        }
+    }
+    return status;
+}
+
+/* The gradients' places are final after the first wait. If the parameters of a sharded optimizer
+ * have moved, too, it begins anew: it has updated nothing. */
+cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
+{
+    cddp_status status;
+
+    if (trainer->cursor.step > trainer->first_step) {
+        return CDDP_OK;
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    }
+    cddpi_trainer_bind_grads(trainer);
+    if (!cddpi_ddp_has_moved(trainer->ddp)) {
+        return CDDP_OK;
+    }
+    status = cddpi_trainer_bind_params(trainer);
+    cddpi_optim_destroy(trainer->optim);
+    trainer->optim = NULL;
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_build_optimizer(trainer);
+    }
+    return cddpi_agree(trainer->group, status);
+}
+
+/* What is captured of a step's last micro-batch goes on to the update, which must know whether the
+ * step is reported. */
+static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
+                                      const struct cddpi_micro_batch *batch, uint64_t done)
+{
+    enum cddpi_replay replay = CDDPI_REPLAYED;
+    cddp_status status = batch->last ? end_agreement(trainer, step) : CDDP_OK;
+
+    if (status == CDDP_OK) {
+        status = cddpi_step_graphs_micro_batch(trainer->graphs, step, batch, done, &replay);
+    }
+    step->replayed = step->replayed && replay != CDDPI_NOT_REPLAYED;
+    step->mode.timed = step->mode.timed && replay == CDDPI_REPLAYED;
+    return status;
+}
+
+static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
+{
+    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
+}
+
+static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
+                               const struct cddpi_micro_batch *batch, uint64_t done)
+{
+    if (trainer->gan != NULL) {
+        return cddpi_gan_discriminate(trainer, batch);
+    }
+    return step->mode.replays ? replay_micro_batch(trainer, step, batch, done)
+                              : cddpi_trainer_run_micro_batch(trainer, step, batch, done);
+}
+
+static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+{
+    struct cddpi_micro_batch batch = {.last = false};
+    cddp_status status = CDDP_OK;
+
+    for (uint64_t done = 0; status == CDDP_OK && !batch.last; done++) {
+        status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
+        if (status == CDDP_OK) {
+            assert(batch.label != NULL); /* as many batches as steps */
+            trainer->interval.data_ns += batch.waited_ns;
+            trace_batch(trainer, &batch);
+            cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
+            step->predictions += batch.count * trainer->predictions;
+            status = compute_one(trainer, step, &batch, done);
+        }
+        if (status == CDDP_OK) {
+            status = cddpi_prefetcher_release(trainer->prefetcher);
+        }
+    }
+    return status;
+}
+
+/* The step's gradients: the mean over all samples of its batch, on every rank. */
+static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+{
+    cddp_status status;
+
+    if (trainer->stages != NULL) {
+        status = cddpi_stages_compute(trainer, step);
+    } else if (trainer->placed != NULL && trainer->placed->pipelined) {
+        status = cddpi_trainer_placed_compute(trainer, step);
+    } else {
+        status = compute_whole(trainer, step);
+    }
+    return status == CDDP_OK ? cddpi_trainer_bind_again(trainer) : status;
+}
+
+/* The cursor behind one more step. */
+static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+{
+    trainer->cursor.step++;
+    trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
+    if (step->ends_epoch) {
+        trainer->cursor.position = 0;
+        trainer->cursor.epoch++;
+    }
+}
+
+/* Update, move the cursor, report. */
+static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+{
+    struct cddpi_interval *interval = &trainer->interval;
+    double norm = 0;
+    cddp_status status;
+
+    cddpi_sample_log_end_step(trainer->sample_log, trainer->cursor.step + 1, trainer->cursor.epoch);
+    advance(trainer, step);
+    status = cddpi_trainer_update(trainer, step, &norm);
+    if (status == CDDP_OK && trainer->gan != NULL) {
+        status = cddpi_gan_generate(trainer, step, &norm);
+    }
+    interval->steps++;
+    interval->whole += step->mode.replays;
+    interval->replayed += step->replayed;
+    interval->step_ns += cddpi_now_ns() - step->begun_ns;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
+}
+
+cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
+{
+    cddp_status status = cddpi_trainer_trace_step(trainer);
+
+    if (status == CDDP_OK) {
+        status = plan(trainer, out);
+    }
+    if (status == CDDP_OK) {
+        status = begin_agreement(trainer);
+    }
+    if (status == CDDP_OK) {
+        status = compute(trainer, out);
+    }
+    if (status == CDDP_OK) {
+        status = end_agreement(trainer, out);
+    }
+    return status == CDDP_OK ? finish(trainer, out) : status;
+}

@@ -1,0 +1,147 @@
+/* step_batches.c - owns the copies of a step's micro-batches. */
+#include "train/step_batches.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "group/watch/group_trace.h"
+#include "train/batch_sizes.h"
+
+#include <string.h>
+
+void cddpi_step_batches_fini(struct cddpi_step_batches *all)
+{
+    for (int m = 0; all->stored != NULL && m < all->room; m++) {
+        cddpi_free(all->stored[m].input);
+        cddpi_free(all->stored[m].tokens);
+        cddpi_free(all->stored[m].label);
+        cddpi_free(all->stored[m].ids);
+    }
+    cddpi_free(all->stored);
+    cddpi_free(all->batches);
+    cddpi_free(all->scales);
+    *all = (struct cddpi_step_batches){0};
+}
+
+/* What is kept of a sample. */
+struct step_batches_sizes {
+    size_t input, tokens, labels; /* elements */
+};
+
+static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
+                                          const struct cddpi_step_batches *all)
+{
+    const struct cddpi_dataset *data = &trainer->train_data;
+    bool is_text = cddpi_trainer_is_text(trainer);
+    struct step_batches_sizes sizes = {0, 0, 0};
+
+    if (!all->no_data) {
+        sizes.tokens = is_text ? (size_t)data->context : 0;
+        sizes.input = is_text ? 0
+                              : (size_t)data->channels * (size_t)data->height * (size_t)data->width;
+    }
+    if (!all->no_labels) {
+        sizes.labels = is_text ? (size_t)data->context : 1;
+    }
+    return sizes;
+}
+
+static bool allocate_one(struct cddpi_stored_batch *batch, const struct step_batches_sizes *sizes,
+                         size_t samples)
+{
+    batch->input = cddpi_alloc_aligned(samples * sizes->input * sizeof *batch->input + 1);
+    batch->tokens = cddpi_alloc_aligned(samples * sizes->tokens * sizeof *batch->tokens + 1);
+    batch->label = cddpi_alloc_aligned(samples * sizes->labels * sizeof *batch->label + 1);
+    batch->ids = cddpi_alloc_aligned(samples * sizeof *batch->ids + 1);
+    return batch->input != NULL && batch->tokens != NULL && batch->label != NULL &&
+           batch->ids != NULL;
+}
+
+static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
+                            struct cddpi_step_batches *all)
+{
+    struct step_batches_sizes sizes = sizes_of(trainer, all);
+    size_t samples = (size_t)cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
+    int count = (int)cddpi_trainer_micro_batches(trainer->config) + multiple;
+    bool done;
+
+    all->stored = cddpi_zalloc_array((size_t)count, sizeof *all->stored);
+    all->batches = cddpi_zalloc_array((size_t)count, sizeof *all->batches);
+    all->scales = cddpi_zalloc_array((size_t)count, sizeof *all->scales);
+    all->room = count;
+    done = all->stored != NULL && all->batches != NULL && all->scales != NULL;
+    for (int m = 0; done && m < count; m++) {
+        done = allocate_one(&all->stored[m], &sizes, samples);
+    }
+    if (!done) {
+        cddpi_step_batches_fini(all);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d micro-batches", count);
+    }
+    return CDDP_OK;
+}
+
+static struct cddpi_batch store(const struct step_batches_sizes *sizes,
+                                struct cddpi_stored_batch *to, const struct cddpi_micro_batch *from)
+{
+    struct cddpi_batch batch = cddpi_prefetcher_batch(from);
+    size_t count = (size_t)batch.count;
+
+    if (count > 0) {
+        memcpy(to->ids, batch.sample_ids, count * sizeof *to->ids);
+    }
+    if (count > 0 && sizes->labels > 0) {
+        memcpy(to->label, batch.label, count * sizes->labels * sizeof *to->label);
+    }
+    if (count > 0 && sizes->tokens > 0) {
+        memcpy(to->tokens, batch.tokens, count * sizes->tokens * sizeof *to->tokens);
+    }
+    if (count > 0 && sizes->input > 0) {
+        memcpy(to->input, batch.input, count * sizes->input * sizeof *to->input);
+    }
+    batch.input = sizes->input > 0 ? to->input : NULL;
+    batch.tokens = sizes->tokens > 0 ? to->tokens : NULL;
+    batch.label = sizes->labels > 0 ? to->label : NULL;
+    batch.sample_ids = to->ids;
+    return batch;
+}
+
+static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
+{
+    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
+}
+
+cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
+                                     int multiple, bool logs, struct cddpi_step_batches *all)
+{
+    struct cddpi_micro_batch batch = {.last = false};
+    struct step_batches_sizes sizes = sizes_of(trainer, all);
+    cddp_status status = all->stored == NULL ? allocate(trainer, multiple, all) : CDDP_OK;
+
+    all->count = 0;
+    while (status == CDDP_OK && !batch.last) {
+        status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
+        if (status == CDDP_OK) {
+            trainer->interval.data_ns += batch.waited_ns;
+            trace_batch(trainer, &batch);
+            if (logs) {
+                cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
+            }
+            step->predictions += batch.count * trainer->predictions;
+            all->batches[all->count] = store(&sizes, &all->stored[all->count], &batch);
+            all->count++;
+            status = cddpi_prefetcher_release(trainer->prefetcher);
+        }
+    }
+    while (status == CDDP_OK && all->count % multiple != 0) {
+        all->batches[all->count] = all->batches[0];
+        all->batches[all->count++].count = 0;
+    }
+    all->share = batch.share;
+    for (int m = 0; m < all->count; m++) {
+        all->scales[m] = all->share > 0 ? 1.0 / ((double)all->share * trainer->predictions) : 1.0;
+    }
+    return status;
+}

@@ -1,0 +1,16 @@
+/* device_memory.h - a line of metrics about what each device of each rank holds for training. */
+#ifndef CDDPI_TRAIN_REPORT_DEVICE_MEMORY_H
+#define CDDPI_TRAIN_REPORT_DEVICE_MEMORY_H
+
+#include "parallel/parallel_memory.h"
+#include "train/trainer.h"
+
+/** What each of this rank's devices holds now.
+ *  @param out        One a device; release with cddpi_free(). */
+CDDP_CHECKED cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
+                                                     struct cddpi_held_memory **out,
+                                                     int *out_count);
+/** Rank 0 writes the line {"kind": "memory", "devices": [...]} of all ranks. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer);
+
+#endif

@@ -1,0 +1,297 @@
+/* train_setup.c - puts a trainer together from its configuration, and takes it apart. */
+#include "train/train_setup.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/user_path.h"
+#include "ddp/copies.h"
+#include "group/device/group_device.h"
+#include "group/watch/dump.h"
+#include "train/batch_sizes.h"
+#include "train/device/device_step.h"
+#include "train/device/host_copy.h"
+#include "train/device/step_graphs.h"
+#include "train/engines/gan/gan.h"
+#include "train/engines/placed/placed_engine.h"
+#include "train/engines/stages/stages.h"
+#include "train/generate/during_run.h"
+#include "train/lone_norm.h"
+#include "train/resume.h"
+#include "train/setup_data.h"
+#include "train/setup_model.h"
+#include "train/telemetry/report_run.h"
+#include "train/telemetry/trace_steps.h"
+
+cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
+{
+    cddp_status status = cddpi_stages_check(config, world_size);
+
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_batch(config, world_size / config->parallel.pipeline);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_trace(config);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_files(config);
+    }
+    return status == CDDP_OK ? cddpi_trainer_check_model(config) : status;
+}
+
+cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
+{
+    static const char *const devices[] = {NULL, "cpu", "cuda"}; /* NULL: as $CDDP_DEVICE says */
+    cddp_status status;
+
+    options->device = devices[trainer->config->train.device];
+    if (cddpi_trainer_has_devices(trainer->config)) {
+        options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
+    }
+    options->deterministic = trainer->config->ddp.deterministic;
+    status = cddp_group_create(options, &trainer->group);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    trainer->device = cddpi_group_on_device(trainer->group);
+    trainer->rank = cddp_group_rank(trainer->group);
+    trainer->world_size = cddp_group_world_size(trainer->group);
+    trainer->replicas = trainer->group;
+    trainer->replica = trainer->rank;
+    trainer->replica_count = trainer->world_size;
+    return CDDP_OK;
+}
+
+/* Rank and size have one source. */
+static cddp_status check_init_method(const struct cddpi_config *config)
+{
+    int size = config->train.world_size;
+
+    if (size > 0 && config->train.init_method[0] == '\0') {
+        return cddpi_config_fail(config, "train.world_size",
+                                 "needs train.init_method, which says where the %d ranks meet",
+                                 size);
+    }
+    if (size > 0 && cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return cddpi_config_fail(config, "train.world_size",
+                                 "cddp-run has given this process its rank, %s: start cddp-train "
+                                 "itself, or leave train.world_size and train.rank out",
+                                 cddpi_env(CDDPI_ENV_RANK));
+    }
+    return config->train.rank < size || config->train.rank == 0
+               ? CDDP_OK
+               : cddpi_config_fail(config, "train.rank", "%d is not below train.world_size, %d",
+                                   config->train.rank, size);
+}
+
+static cddp_status join_group(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
+    cddp_status status;
+
+    options.timeout_ms = (uint32_t)(config->train.timeout * 1000.0);
+    if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
+        options.timeout_ms = 1;
+    }
+    status = check_init_method(config);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (config->train.init_method[0] != '\0') {
+        options.rendezvous = config->train.init_method;
+        options.rank = config->train.rank;
+        options.world_size = config->train.world_size;
+    }
+    status = cddpi_trainer_join(trainer, &options);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
+    cddpi_progress_init(&trainer->progress, trainer->rank != 0);
+    status = cddpi_stages_join(trainer);
+    if (status == CDDP_OK) {
+        status = cddpi_trainer_check_batch(config, trainer->replica_count);
+    }
+    return status == CDDP_OK ? cddpi_trainer_check_trace(config) : status;
+}
+
+static cddp_status open_data(struct cddpi_trainer *trainer)
+{
+    cddp_status status = cddpi_trainer_open_data(trainer->config, trainer->group,
+                                                 &trainer->train_data, &trainer->test_data);
+    char note[2048] = "";
+
+    if (status == CDDP_OK && trainer->rank == 0) {
+        cddpi_trainer_note_classes(trainer->config, &trainer->train_data, note, sizeof note);
+    }
+    if (note[0] != '\0') {
+        cddpi_trainer_warn(trainer, "%s", note);
+    }
+    return status;
+}
+
+static void plan_steps(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    uint64_t total = trainer->cursor.step +
+                     cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+    uint64_t most = (uint64_t)config->train.max_steps;
+    int64_t of_schedule = config->optimizer.schedule.total_steps;
+
+    trainer->schedule = (struct cddpi_lr_schedule){
+        .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
+        .lr = config->optimizer.lr,
+        .final_lr = config->optimizer.schedule.final_lr,
+        .warmup_steps = config->optimizer.schedule.warmup_steps,
+        .total_steps = of_schedule > 0 ? of_schedule : (int64_t)total,
+        .step_size = config->optimizer.schedule.step_size,
+        .gamma = config->optimizer.schedule.gamma,
+        .decay_steps = config->optimizer.schedule.decay_steps,
+        .decay = (enum cddpi_schedule_decay)config->optimizer.schedule.decay,
+    };
+    trainer->last_step = most > 0 && most < total ? most : total;
+    trainer->first_step = trainer->cursor.step;
+}
+
+static cddp_status open_sample_log(struct cddpi_trainer *trainer)
+{
+    const char *base = trainer->config->train.sample_log;
+    size_t most = (size_t)(trainer->config->train.batch_size / trainer->replica_count) + 1;
+
+    return base[0] != '\0' && cddpi_trainer_is_first_stage(trainer)
+               ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->sample_log)
+               : CDDP_OK;
+}
+
+static cddp_status open_arrivals(struct cddpi_trainer *trainer)
+{
+    const char *path = cddpi_env(CDDPI_ENV_ARRIVALS);
+    char *expanded = NULL;
+    cddp_status status;
+
+    if (path == NULL) {
+        return CDDP_OK;
+    }
+    if (cddpi_device_is_async(trainer->device)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
+                          "unset it, or train on the processor");
+    }
+    if (trainer->generator != NULL) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: a step of dcgan has several "
+                                                "backwards: unset it");
+    }
+    if (trainer->rank != 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_user_path(path, &expanded);
+    if (status == CDDP_OK) {
+        status = cddpi_arrivals_open(expanded, trainer->params, trainer->param_count,
+                                     &trainer->arrivals);
+    }
+    cddpi_free(expanded);
+    return status;
+}
+
+static cddp_status open_records(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_prometheus *prometheus = NULL;
+    cddp_status status;
+
+    cddpi_dump_set_folder(trainer->group, config->train.run_dir);
+    if (trainer->rank != 0) {
+        return CDDP_OK;
+    }
+    status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
+                                config->train.tensorboard, &trainer->metrics);
+    if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
+        status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
+                                       trainer->world_size, &prometheus);
+    }
+    if (status == CDDP_OK) {
+        cddpi_metrics_export(trainer->metrics, prometheus);
+    }
+    return status;
+}
+
+cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
+{
+    /* in this order: what is collective comes in the same order on every rank */
+    static cddp_status (*const parts[])(struct cddpi_trainer *) = {join_group,
+                                                                   open_data,
+                                                                   cddpi_trainer_build_model,
+                                                                   cddpi_trainer_prepare_text,
+                                                                   cddpi_trainer_build_ddp,
+                                                                   cddpi_trainer_build_optimizer,
+                                                                   cddpi_trainer_build_device,
+                                                                   cddpi_gan_build,
+                                                                   cddpi_trainer_find_peak_flops,
+                                                                   cddpi_trainer_build_data,
+                                                                   cddpi_trainer_resume,
+                                                                   open_sample_log,
+                                                                   open_arrivals,
+                                                                   open_records,
+                                                                   cddpi_trainer_open_trace};
+    struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
+    cddp_status status = CDDP_OK;
+
+    *out = trainer;
+    if (trainer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
+    }
+    trainer->config = config;
+    trainer->evaluation.step = ~(uint64_t)0;
+    trainer->began_ns = cddpi_now_ns();
+    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, trainer->began_ns);
+    for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
+        status = parts[i](trainer);
+    }
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (trainer->cursor.step > 0) { /* the optimizer has state already */
+        cddpi_ddp_keep_plan(trainer->ddp);
+    }
+    plan_steps(trainer);
+    cddpi_trainer_warn_lone_norm(trainer);
+    cddpi_gan_begin(trainer);
+    return CDDP_OK;
+}
+
+void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
+{
+    if (trainer == NULL) {
+        return;
+    }
+    cddpi_arrivals_close(trainer->arrivals);
+    cddpi_sample_log_close(trainer->sample_log);
+    cddpi_metrics_close(trainer->metrics);
+    cddpi_tokenizer_close(trainer->tokenizer);
+    cddpi_prefetcher_destroy(trainer->test_prefetcher);
+    cddpi_prefetcher_destroy(trainer->prefetcher);
+    cddpi_loader_destroy(trainer->test_loader);
+    cddpi_loader_destroy(trainer->loader);
+    cddp_sampler_destroy(trainer->test_sampler);
+    cddp_sampler_destroy(trainer->sampler);
+    cddpi_step_graphs_destroy(trainer->graphs);
+    cddpi_device_step_destroy(trainer->device_step);
+    cddpi_trainer_destroy_host_copy(trainer);
+    cddpi_optim_destroy(trainer->optim);
+    cddpi_agreement_fini(&trainer->agreement);
+    cddp_ddp_destroy(trainer->ddp);
+    cddpi_free(trainer->grads);
+    if (trainer->stages == NULL && trainer->placed == NULL) {
+        cddpi_model_destroy(trainer->model);
+    }
+    cddpi_gan_destroy(trainer);
+    cddpi_trainer_destroy_placed(trainer);
+    cddpi_stages_destroy(trainer);
+    cddpi_dataset_close(&trainer->test_data);
+    cddpi_dataset_close(&trainer->train_data);
+    cddp_group_destroy(trainer->group);
+    cddpi_run_folder_fini(&trainer->folder);
+    cddpi_free(trainer);
+}

@@ -1,0 +1,106 @@
+/* trainer.h - one rank of a training run: everything that train.conf describes, put together.
+ * train_setup.c fills it. What changes on the way is in structs of the files that change it; the
+ * step at hand is no part of it (step.h). */
+#ifndef CDDPI_TRAIN_TRAINER_H
+#define CDDPI_TRAIN_TRAINER_H
+
+#include "data/data_loader.h"
+#include "data/digest.h"
+#include "data/tokenizer/tokenizer.h"
+#include "device/device.h"
+#include "nn/model.h"
+#include "optim/loss_scale.h"
+#include "optim/optim.h"
+#include "report/arrivals.h"
+#include "report/interval.h"
+#include "report/metrics.h"
+#include "report/report_progress.h"
+#include "report/sample_log.h"
+#include "train/config/config.h"
+#include "train/cursor.h"
+#include "train/device/prefetcher.h"
+#include "train/evaluate.h"
+#include "train/keep_run_dir.h"
+#include "train/train_agree.h"
+
+struct cddpi_trainer;
+
+/* One of the models of a rank: the whole one, a chunk of its stage, or what is on a device. */
+struct cddpi_trainer_model {
+    struct cddpi_model *model;
+    size_t first; /* of its parameters among the rank's; not with `placed` */
+    struct cddpi_trainer *trainer;
+};
+
+struct cddpi_trainer {
+    /* --- fixed for the run --- */
+    const struct cddpi_config *config; /* borrowed */
+    cddp_group *group;
+    int rank;
+    int world_size;
+    struct cddpi_device *device; /* where the model is; the group's */
+    cddp_group *replicas;        /* the ranks with the same parameters: the group, or with stages
+                                    those of this rank's stage */
+    int replica, replica_count;  /* rank and world size there */
+    struct cddpi_stages *stages; /* NULL: the model is not divided among ranks */
+    struct cddpi_trainer_placed *placed; /* NULL: it is on one device */
+    struct cddpi_trainer
+        *generator;        /* dcgan: what it has beside this one, the discriminator's: model,
+                              reducer, optimizer; NULL: another model (gan/gan.h) */
+    struct cddpi_gan *gan; /* and what goes between them */
+
+    struct cddpi_dataset train_data, test_data;
+    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of train_data; 0: not known */
+    cddp_sampler *sampler, *test_sampler;
+    struct cddpi_loader *loader, *test_loader;
+    struct cddpi_prefetcher *prefetcher, *test_prefetcher; /* of these */
+
+    struct cddpi_trainer_model models[CDDPI_TRAINER_CHUNKS];
+    int model_count;
+    struct cddpi_model *model;          /* the first of them */
+    const cddp_param *params, *buffers; /* the models' */
+    size_t param_count, buffer_count;
+    int heads;       /* gpt2: of attention; 0: another model */
+    int predictions; /* of a sample: the tokens of a sequence; 1 for an image */
+    cddp_ddp *ddp;
+    void **grads; /* param_count, in the buckets: at their final places behind the first step */
+    struct cddpi_optim *optim;
+    struct cddpi_device_step *device_step; /* NULL: on the processor */
+    struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */
+
+    struct cddpi_lr_schedule schedule;
+    uint64_t first_step; /* cursor.step when this process began */
+    uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
+    int64_t began_ns;    /* when this process began */
+    double peak_flops;   /* of all ranks' devices together; 0: not known */
+    struct cddpi_tokenizer *tokenizer;   /* rank 0: of generated text; NULL: it is of numbers */
+    struct cddpi_sample_log *sample_log; /* NULL: not wanted */
+    struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not wanted */
+
+    /* --- where the run is --- */
+    struct cddpi_cursor cursor;         /* moved by step.c */
+    bool stopped;                       /* by a signal, as all ranks know */
+    struct cddpi_agreement agreement;   /* of the step or evaluation at hand */
+    struct cddpi_interval interval;     /* what was measured since the last line of metrics */
+    struct cddpi_loss_scale loss_scale; /* fp16: moved by device_step.c */
+    struct cddpi_evaluation evaluation; /* the last one */
+    struct cddpi_run_folder folder;     /* and what was saved there */
+    struct cddpi_metrics *metrics;      /* rank 0 */
+    struct cddpi_progress progress;     /* shows on rank 0 only */
+    bool told_memory;                   /* of the devices: once a process */
+    int64_t told_broken;                /* samples whose replacement was told (broken_files.h) */
+    void **
+        host_copy; /* on a device: copies of parameters and buffers (host_copy.h); NULL: not held */
+};
+
+/** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
+bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
+
+/** What the configuration says about the optimizer. */
+struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
+
+/** A line on stderr that is shown in every mode. */
+void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,13 @@
+/* update.h - from gradients to new parameters. */
+#ifndef CDDPI_TRAIN_UPDATE_H
+#define CDDPI_TRAIN_UPDATE_H
+
+#include "train/step.h"
+
+/** Clip and update; the cursor is behind @p step already.
+ *  @param out_norm  Of the gradients; set only if they are clipped or the step is reported. */
+CDDP_CHECKED cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer,
+                                              const struct cddpi_train_step *step,
+                                              double *out_norm);
+
+#endif

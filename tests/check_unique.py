@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""One name, one thing: a file's name, and the tag of a struct, a union or an enum, occurs once in the sources. So a reader who
+searches for a name, a debugger and ctags find one place. Usage: check_unique.py SOURCE_ROOT"""
+import collections
+import os
+import re
+import sys
+
+TOPS = ("src", "launcher", "kernels", "samplers", "include")
+OFTEN = {"meson.build", "README.md", "module.map"}  # of a folder, by their purpose
+TAG = re.compile(r"\b(?:struct|union|enum)\s+(?:__attribute__\s*\(\(\w+\)\)\s*)?(\w+)\s*\{")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+# Each of the implementations of an interface defines these for itself. To be given names of their own.
+SHARED = {"cddpi_backend", "cddpi_carrier", "cddpi_device_transport", "cddpi_event"}
+
+
+def main():
+    os.chdir(sys.argv[1])
+    places = collections.defaultdict(set)
+    for top in TOPS:
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                # cddp/ddp.h is public, ddp/ddp.h what lies behind it
+                if name not in OFTEN and top != "include":
+                    places["the file name " + name].add(path)
+                if name.endswith((".c", ".h", ".cu", ".cuh")):
+                    with open(path, encoding="utf-8") as file:
+                        for tag in TAG.findall(COMMENT.sub(" ", file.read())):
+                            places["the tag " + tag].add(path)
+    twice = {what: paths for what, paths in places.items() if len(paths) > 1 and what.split()[-1] not in SHARED}
+    for what, paths in sorted(twice.items()):
+        print(f"{what} stands for {len(paths)} things: {' '.join(sorted(paths))}")
+    for tag in SHARED:
+        if len(places["the tag " + tag]) < 2:
+            print(f"tests/check_unique.py: {tag} is one thing now")
+            return 1
+    return 1 if twice else 0
+
+
+sys.exit(main())
