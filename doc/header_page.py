@@ -83,7 +83,7 @@ def described(comment):
         elif rows:
             rows[-1][1] += "\n"
         else:
-            text.append(line.strip())
+            text.append(line.rstrip() if line.startswith("     ") else line.strip())
     out = paragraphs(text)
     for kind, said in rows:
         said = re.sub(r"[ \n]+", " ", said).strip()
@@ -123,7 +123,7 @@ with open(header, encoding="utf-8") as file:
     source = file.read()
 opening = lines_of(re.match(r"/\*.*?\*/", source, re.S).group())
 first_blank = opening.index("") if "" in opening else len(opening)
-title = re.sub(r"^\S+ - ", "", " ".join(opening[:first_blank])).split(". ")
+title = re.sub(r"^(@file\s+)?\S+ - ", "", " ".join(opening[:first_blank])).split(". ")
 rest_of_title = ". ".join(title[1:])
 title = re.split(r"[:;] ", title[0].rstrip("."))[0] if len(title[0]) > 100 else title[0].rstrip(".")
 
@@ -163,7 +163,7 @@ if types or lists:
 for comment, text, initialisers in types:
     out += described(comment)
     if "_MAP(" not in text:
-        out += [".PP", ".nf", *(roff(line) for line in re.sub(r"@p\s+", "", text).replace("/**", "/*").split("\n")), ".fi"]
+        out += [".PP", ".nf", *(roff(line) for line in re.sub(r"@p\s+", "", text).replace("/**<", "/*").replace("/**", "/*").split("\n")), ".fi"]
     if initialisers:
         out += [".PP", "Begin with \\fB" + "\\fR or \\fB".join(initialisers) + "\\fR."]
 for prefix, rows in lists:

@@ -1,6 +1,7 @@
 /** @file
- *  cddp.h - process groups and gradient synchronisation for C, C++ and CUDA trainers: all of the
- * runtime's headers. See examples/embed/ for a small trainer that uses them. */
+ *  cddp.h - process groups and gradient synchronisation for C, C++ and CUDA trainers. Includes
+ *  every header of the runtime but mpi.h and parallel.h. See examples/embed/ for a small trainer
+ *  that uses them. */
 #ifndef CDDP_CDDP_H
 #define CDDP_CDDP_H
 

@@ -1,10 +1,11 @@
 /** @file
- *  cddp.hpp - the same calls for C++17: handles that are moved and release themselves, and
- * exceptions. Header only; link what C programs link. Nothing of cddp.h is hidden: get() gives the
- * handle of C, and check() turns any status into an exception.
+ *  cddp.hpp - cddp for C++17: move-only handles that release themselves, and exceptions. Header
+ *  only; link the same libraries as a C program. All of cddp.h stays available: get() returns the C
+ *  handle, and check() turns any status into an exception.
  *
- * What waits, which thread may call, and what a buffer's shape is, the headers of C say; here a
- * buffer is anything with data() and size() (vectors, arrays, std::span), or one number. */
+ *  The C headers say which calls wait, which thread may call them, and which shape a buffer has.
+ *  Here a buffer is a single number, or anything with data() and size() (vectors, arrays,
+ *  std::span). */
 #ifndef CDDP_CDDP_HPP
 #define CDDP_CDDP_HPP
 

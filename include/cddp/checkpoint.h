@@ -1,7 +1,9 @@
 /** @file
- *  checkpoint.h - safetensors files, and directories of them that appear whole or not at all. Any
- * thread; a cddp_safetensors may be read by several at a time. All calls may give
- * CDDP_ERR_NO_MEMORY and, for NULL where something must be, CDDP_ERR_ARGUMENT. */
+ *  checkpoint.h - safetensors files, and snapshots: directories of them, written atomically.
+ *
+ *  Any thread may call these functions, and several threads may read one cddp_safetensors at once.
+ *  All calls may return CDDP_ERR_NO_MEMORY, and CDDP_ERR_ARGUMENT if a required argument is NULL.
+ */
 #ifndef CDDP_CHECKPOINT_H
 #define CDDP_CHECKPOINT_H
 
@@ -26,97 +28,106 @@ typedef struct cddp_tensor {
 
 } cddp_tensor;
 
-/** Write @p tensors to @p path in the safetensors format (data 64-byte aligned, sorted as given),
- * through a temporary file beside it that is flushed and then renamed.
- *  @param metadata  Pairs key, value, key, value ..., ended by NULL; NULL for none.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (two of a name, a name that is no UTF-8 ...), CDDP_ERR_IO
- *          (names the file): then an older file of that name is as it was. */
+/** Write @p tensors to @p path in the safetensors format, atomically: into a temporary file in the
+ *  same directory, which is flushed and then renamed. The data are 64-byte aligned and in the order
+ *  of @p tensors.
+ *  @param metadata  Key, value, key, value ..., ended by NULL; NULL: no metadata.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (a name occurs twice, a name is not UTF-8 ...); CDDP_ERR_IO
+ *          (the text names the file). On an error, an older file at @p path is unchanged. */
 CDDP_CHECKED cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
                                                 size_t count, const char *const *metadata);
 
 /** An open file, memory-mapped. */
 typedef struct cddp_safetensors cddp_safetensors;
 
-/** Map @p path and check all of it: header length, JSON, every offset, no holes, no overlaps. Type
- *  BOOL is bool, whose bytes are 0 or 1.
+/** Map @p path and check its whole structure: header length, JSON, every offset, no holes, no
+ *  overlaps. The type BOOL becomes CDDP_BOOL; its bytes must be 0 or 1.
  *  @param out  Release with cddp_safetensors_close(), which accepts NULL.
- *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (says what is wrong), CDDP_ERR_NOT_FOUND. */
+ *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (the text says what is wrong), CDDP_ERR_NOT_FOUND.
+ */
 CDDP_CHECKED cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out);
-/** Release the file and all tensors of it; NULL is accepted. */
+/** Close the file; its tensors become invalid. NULL is accepted. */
 CDDP_API void cddp_safetensors_close(cddp_safetensors *file);
-/** How many tensors it holds. */
+/** How many tensors the file holds. */
 CDDP_API size_t cddp_safetensors_count(const cddp_safetensors *file);
-/** Tensor @p index in file order; data is read-only and valid until the file is closed. The format
- * allows no holes, so only the first tensor is sure to be aligned. NULL beyond the last. */
+/** Tensor @p index in file order; NULL if @p index is not below the count. Its data is read-only
+ *  and valid until the file is closed. Only the first tensor is sure to be aligned, since the
+ *  format allows no holes. */
 CDDP_API const cddp_tensor *cddp_safetensors_at(const cddp_safetensors *file, size_t index);
 /** The tensor called @p name; NULL if there is none. */
 CDDP_API const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const char *name);
-/** Value of @p key in the metadata, or NULL. */
+/** The value of @p key in the metadata; NULL if there is none. */
 CDDP_API const char *cddp_safetensors_metadata(const cddp_safetensors *file, const char *key);
-/** Copy the tensors of @p path into @p tensors' memory: same names, types and shapes, none missing
- * and none more. Nothing is written unless all fits; the error says which tensor does not.
+/** Copy the tensors of @p path into the memory of @p tensors. Names, types and shapes must match,
+ *  and neither side may have a tensor that the other lacks. If one does not match, nothing is
+ *  copied, and the error names it.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors,
                                                size_t count);
 
-/** A snapshot: DIR/step-00000500/{model.safetensors,optimizer.safetensors,state.json}, written as
- * DIR/.step-00000500.tmp-PID, flushed, renamed; then DIR/latest (a text file with its name) is
- * replaced. */
+/** A snapshot is a directory DIR/step-00000500 with the files model.safetensors,
+ *  optimizer.safetensors and state.json. It is written as DIR/.step-00000500.tmp-PID, flushed and
+ *  renamed. Then DIR/latest, a text file with the snapshot's name, is replaced. */
 typedef struct cddp_snapshot {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** How many steps were made. */
+    /** How many steps have been done. */
     uint64_t step;
-    /** What model.safetensors holds. */
+    /** The tensors of model.safetensors. */
     const cddp_tensor *model;
-    /** How many tensors that are. */
+    /** How many tensors model has. */
     size_t model_count;
-    /** What optimizer.safetensors holds. */
+    /** The tensors of optimizer.safetensors. */
     const cddp_tensor *optimizer;
-    /** How many tensors that are. */
+    /** How many tensors optimizer has. */
     size_t optimizer_count;
-    /** A JSON object: the position in the data, and whatever else the trainer needs. */
+    /** A JSON object: the position in the data, and whatever else the trainer needs to resume. */
     const char *state_json;
 
 } cddp_snapshot;
-/** A cddp_snapshot of defaults. */
+/** The defaults of cddp_snapshot. */
 #define CDDP_SNAPSHOT_INIT                                                                         \
     {                                                                                              \
         sizeof(cddp_snapshot), 0, NULL, 0, NULL, 0, NULL                                           \
     }
 
-/** Write @p snapshot below @p dir (made if missing), then delete all but the newest @p keep (0:
- * keep all) and left-overs of crashed writers. One process writes at a time: rank 0. Where the disk
- * is full, the oldest of those are deleted before it is written, but never the newest whole one. On
- * an error everything else is as it was before.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the state is no JSON object ...), CDDP_ERR_IO,
- *          CDDP_ERR_UNAVAILABLE (libsodium, for checksums, does not start). */
+/** Write @p snapshot below @p dir, which is created if it does not exist. Then delete all snapshots
+ *  but the newest @p keep (0: keep all), and files of crashed writers. If the disk is full,
+ *  snapshots that would be deleted anyway are deleted before the write, oldest first, but never the
+ *  newest complete one. Only one process may write at a time, for example rank 0. On an error,
+ *  everything else is unchanged.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (state_json is not a JSON object ...), CDDP_ERR_IO,
+ *          CDDP_ERR_UNAVAILABLE (libsodium, which makes checksums, does not start). */
 CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                              unsigned keep);
 
-/** Find the newest snapshot below @p dir that is whole: every file opens and matches the checksums
- * in its state.json. Broken ones are passed over.
- *  @param out_path     Its path; release with cddp_free().
- *  @param out_skipped  Text, one line for each newer snapshot that was passed over and why, or
- *                      NULL; release with cddp_free(). May itself be NULL.
- *  @return CDDP_ERR_NOT_FOUND if there is none that is whole (the text says which are broken). */
+/** Find the newest complete snapshot below @p dir: all its files open and match the checksums in
+ *  state.json. Broken snapshots are skipped.
+ *  @param out_path     Path of the snapshot; release with cddp_free().
+ *  @param out_skipped  A text with one line for each newer snapshot that was skipped, and the
+ *                      reason; NULL if none was. Release with cddp_free(). The parameter may be
+ *                      NULL.
+ *  @return CDDP_ERR_NOT_FOUND if no snapshot is complete (the text says which are broken). */
 CDDP_CHECKED cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped);
 
-/** As cddp_snapshot_find(), for the process that will write there, while nobody else does: also
- *  remove what crashed writers left behind, finish what they had begun, and let DIR/latest name
- *  what was found. If some of that cannot be done, the log has a warning. */
+/** Like cddp_snapshot_find(), for the process that will write below @p dir, while no other process
+ *  writes there. It also removes files of crashed writers, completes renames that they had begun,
+ *  and makes DIR/latest name the snapshot that was found. If some of that fails, the log has a
+ *  warning. */
 CDDP_CHECKED cddp_status cddp_snapshot_recover(const char *dir, char **out_path,
                                                char **out_skipped);
 
-/** The state that was given to write for the snapshot at @p path (the same JSON object, in compact
- * form), and its step; each may be NULL. Release the text with cddp_free().
+/** Read the state and the step of the snapshot at @p path.
+ *  @param out_json  The JSON object that was written as state_json, in compact form; release with
+ *                   cddp_free(). May be NULL.
+ *  @param out_step  May be NULL.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_snapshot_read_state(const char *path, char **out_json,
                                                   uint64_t *out_step);
 
-/** Load model and optimizer tensors of the snapshot at @p path, each as cddp_safetensors_load(),
- *  after their checksums were checked. Nothing is written unless both fit.
- *  @param into  Only its tensors are used.
+/** Check the checksums of the snapshot at @p path, then load its model and optimizer tensors, each
+ *  as cddp_safetensors_load() does. If either does not match, nothing is copied.
+ *  @param into  Where to copy to; only its tensors are used.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
 CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into);
 

@@ -1,28 +1,29 @@
 /** @file
  *  ddp.h - one model's gradients, kept equal across a group.
  *
- *     create            manifests are compared, rank 0's parameters and buffers are broadcast
- *     each step:
- *       begin           (optional) this rank's sample count, or "do not synchronise"
- *       grad_ready(i)   as backward completes each gradient; never waits
- *       progress        (optional) in long stretches of compute without any other call
- *       wait            all gradients are the mean over ranks
- *     at the end:
- *       join            (optional) until all are through, where ranks have unequal numbers of steps
+ *      create            compare the ranks' models, broadcast rank 0's parameters and buffers
+ *      each step:
+ *        begin           (optional) this rank's number of samples, or "do not synchronise"
+ *        grad_ready(i)   when backward has completed gradient i; never waits
+ *        progress        (optional) during long compute without another call
+ *        wait            until all gradients are the mean over ranks
+ *      at the end:
+ *        join            (optional) if ranks have unequal numbers of steps: until all are finished
  *
- * Gradients are gathered in buckets; a bucket's all-reduce is started as soon as it and all before
- * it are complete, strictly in index order on every rank. A handle belongs to the thread that
- * drives compute; what never changes after cddp_ddp_create() (cddp_ddp_param(), cddp_ddp_spans())
- * any thread may ask.
+ *  Gradients are collected in buckets. The all-reduce of a bucket starts as soon as this bucket and
+ *  all buckets before it are complete, so every rank starts them in the same order.
  *
- * In a group on a device gradients lie in its memory, and no call waits for it. Calls then speak of
- * the compute stream: grad_ready(i) says that the work which completes gradient i has been put into
- * it, and what is put there behind wait (or param_wait) sees the mean (or the parameter). The
- * ranks' threads wait for each other in wait, so that a gradient that is missing on some rank is an
- * error of that very step; what fails on a device is an error of the next call. Everything else is
- * the same, to the bit if the group is deterministic. The caller's own memory (`grad`,
- * `flat_grads`) may come from any allocator of the device's; all backends but nccl copy it once
- * more than memory of cddp_group_alloc(). */
+ *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param() and
+ *  cddp_ddp_spans(), since their results never change after cddp_ddp_create().
+ *
+ *  In a group on a device, gradients are in device memory, and no call waits for the device. The
+ *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
+ *  i is in the stream, and work that is put into the stream after wait (or param_wait) sees the
+ *  mean (or the parameter). The ranks' threads do wait for each other in wait, so a gradient that
+ *  is missing on some rank is an error of that step. A failure on the device is an error of the
+ *  next call. Everything else is the same, to the bit if the group is deterministic. The caller's
+ *  gradient memory (`grad`, `flat_grads`) may come from any allocator of the device. With every
+ *  backend but nccl, memory from cddp_group_alloc() saves a copy. */
 #ifndef CDDP_DDP_H
 #define CDDP_DDP_H
 
@@ -37,8 +38,8 @@ enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
 
-/** One tensor of the model. All memory stays the caller's, outlives the handle and does not move.
- *  Arrays of it cross the border, so it has no struct_size, and will not change. */
+/** One tensor of the model. The caller owns all memory, which outlives the handle and does not
+ *  move. Callers pass arrays of this struct, so it has no struct_size and will never change. */
 typedef struct cddp_param {
     /** Unique among parameters and buffers; copied. */
     const char *name;
@@ -48,280 +49,309 @@ typedef struct cddp_param {
     int dims;
     /** Row-major. */
     int64_t shape[CDDP_MAX_DIMS];
-    /** As many elements as the product of the shape; in a group on a device in either memory,
-     *  but in the device's if the optimizer is sharded. */
+    /** The tensor's values: as many as the product of shape. In a group on a device, they may be in
+     *  CPU memory or in device memory; with a sharded optimizer, in device memory only. */
     void *data;
-    /** Where backward writes a parameter's gradient, of the same shape and type; NULL: in memory
-     *  of cddp's (then no copies are made), see cddp_ddp_grad(). Not used for buffers. */
+    /** Where backward writes the gradient, which has the parameter's shape and type. NULL: in
+     *  memory that cddp allocates, which saves copies; see cddp_ddp_grad(). Not used for buffers.
+     */
     void *grad;
-    /** Has no gradient: broadcast and compared, never reduced. */
+    /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
     bool frozen;
 
 } cddp_param;
 
-/** Gradients that are reduced together; valid while a hook is called with it. */
+/** Gradients that are reduced together. Valid only during the call of a hook. */
 typedef struct cddp_bucket cddp_bucket;
 
-/** Replaces a bucket's reduction. Called with @p stage 0 when the bucket is complete, in bucket
- * order; it starts at most one collective on the group and gives its handle in @p out_work (owned
- * by cddp from then on), or NULL when the bucket is finished. After each work that it gives it is
- * called with the next stage once that work is done, from cddp_ddp_wait() and again in bucket
- * order. When the bucket is finished its data must be the mean over ranks. The hook runs on the
- * compute thread; on a device it puts all work on the data into the compute stream. */
+/** A communication hook: replaces the reduction of a bucket. Hooks are called in bucket order, in
+ *  the thread that drives compute.
+ *
+ *  When the bucket is complete, cddp calls the hook with @p stage 0. The hook starts at most one
+ *  collective on the group, and stores its handle in @p out_work; cddp owns the handle from then
+ *  on. When that collective is done, cddp_ddp_wait() calls the hook with the next stage, and so on,
+ *  until the hook stores NULL: then the bucket is finished, and its data must be the mean over
+ *  ranks. On a device, the hook puts all work on the data into the compute stream. */
 typedef cddp_status (*cddp_hook_fn)(void *state, cddp_bucket *bucket, int stage,
                                     cddp_work **out_work);
 
-/* What a hook may ask of a bucket, while it is called. */
-/** The group of the handle, for the hook's collectives. */
+/* What a hook may ask about its bucket. */
+/** The handle's group, for the hook's collectives. */
 CDDP_API cddp_group *cddp_bucket_group(cddp_bucket *bucket);
-/** Counted from 0, in the order in which buckets are started. */
+/** The bucket's index: 0, 1, ... in the order in which buckets start. */
 CDDP_API size_t cddp_bucket_index(const cddp_bucket *bucket);
-/** Whether no other bucket follows in this step. */
+/** Whether this is the last bucket of the step. */
 CDDP_API bool cddp_bucket_is_last(const cddp_bucket *bucket);
 /** The gradients: cddp_bucket_count() elements of cddp_bucket_type(), 64-byte aligned unless they
- *  lie in the caller's `flat_grads`. */
+ *  are in the caller's `flat_grads`. */
 CDDP_API void *cddp_bucket_data(cddp_bucket *bucket);
-/** How many elements the bucket has, padding between parameters included. */
+/** How many elements the bucket has, including the padding between parameters. */
 CDDP_API size_t cddp_bucket_count(const cddp_bucket *bucket);
-/** The type of its elements. */
+/** The type of the bucket's elements. */
 CDDP_API cddp_type cddp_bucket_type(const cddp_bucket *bucket);
-/** This rank's weight as cddp_step has it; < 0: the mean is the plain one over ranks. */
+/** This rank's weight in the step (see cddp_step); < 0: the mean is the plain mean over ranks. */
 CDDP_API double cddp_bucket_weight(const cddp_bucket *bucket);
-/** Whether the step's gradients are to be added up, as cddp_step has it. */
+/** Whether the step's gradients are added up, without a mean (see cddp_step). */
 CDDP_API bool cddp_bucket_is_sum(const cddp_bucket *bucket);
-/** Memory of the bucket's own, @p bytes long (the same on all ranks), from cddp_group_alloc() at
- *  the first call, which is a collective; the same pointer at later calls.
- *  @param out  Owned by the bucket; gone when the buckets are rebuilt.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (not as many bytes as at first), CDDP_ERR_NO_MEMORY, or an
- *          error of the group. */
+/** Scratch memory for a hook. The first call allocates it with cddp_group_alloc() and is
+ *  collective; later calls for this bucket return the same pointer.
+ *  @param bytes  The size, the same on all ranks and in all calls for this bucket.
+ *  @param out    The bucket owns the memory, until the buckets are rebuilt.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (another size than at first), CDDP_ERR_NO_MEMORY, or an error
+ *          of the group. */
 CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out);
 
-/** The built-in hook that does what is done without a hook. Its state is NULL. */
+/** The built-in hook that reduces a bucket as it is, which is the default. Its state is NULL. */
 CDDP_API cddp_status cddp_hook_identity(void *, cddp_bucket *, int, cddp_work **);
-/** The built-in hook that sends f32 buckets as bf16 (accumulated in f32, rounded once) and leaves
- *  buckets of other types alone. Its state is NULL. A sharded optimizer's gradients go to the rank
- *  that updates them in 16 bits, too, but the updated parameters are sent in their own type: they
- *  are what the next update starts from, and without rounding ranks stay equal. A step then sends
- *  3/4 of the bytes of f32; without shards it sends half. */
+/** The built-in hook that sends f32 buckets as bf16, accumulated in f32 and rounded once. It does
+ *  not change buckets of other types. Its state is NULL. A step sends half the bytes of f32.
+ *
+ *  With a sharded optimizer, gradients are sent in 16 bits, too, but updated parameters are sent in
+ *  their own type: the next update starts from them, and without rounding they stay equal on all
+ *  ranks. Then a step sends 3/4 of the bytes of f32. */
 CDDP_API cddp_status cddp_hook_bf16(void *, cddp_bucket *, int, cddp_work **);
-/** The same with fp16. */
+/** Like cddp_hook_bf16(), but with f16. */
 CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
 
 /** How gradients are reduced; zero means default. */
 typedef struct cddp_ddp_options {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** The first bucket is complete once it holds at least this much, less than others so that
-     *  sending begins early; 0: see bucket_bytes, else 1 MiB, or bucket_bytes if that is less. */
+    /** The first bucket is complete when it holds at least this many bytes. It is smaller than the
+     *  others, so that communication starts early. 0: see bucket_bytes, else 1 MiB, or bucket_bytes
+     *  if that is less. */
     size_t first_bucket_bytes;
-    /** Each other bucket is complete once it holds at least this much. 0: in a group over several
-     *  hosts rank 0 chooses this size, the first bucket's and part_bytes for all ranks, from the
-     *  link's latency and bandwidth, which were measured when the group formed, so that as little
-     *  as possible is left to send when backward ends: when the handle is created, and without
-     *  `shard` once more inside the first cddp_ddp_wait(), from when gradients were ready in its
-     *  backward. $CDDP_LOG=info tells what it chose. On one host, on a device, or if any of the
-     *  three is given: 25 MiB. Sums are the same to the bit. */
+    /** Every other bucket is complete when it holds at least this many bytes. 0: chosen by cddp.
+     *
+     *  In a group over several hosts, rank 0 then chooses bucket_bytes, first_bucket_bytes and
+     *  part_bytes for all ranks, so that little is left to send when backward ends. It computes
+     *  them from the latency and bandwidth of the network, measured when the group was formed. It
+     *  chooses when the handle is created and, without `shard`, again in the first cddp_ddp_wait(),
+     *  when it knows at what times gradients become ready. $CDDP_LOG=info shows the sizes. On one
+     *  host, on a device, or if one of the three is given, 0 means 25 MiB. Results are the same to
+     *  the bit with all sizes. */
     size_t bucket_bytes;
-    /** The order in which backward completes gradients: as many indices as there are parameters
-     *  that are not frozen, borrowed for the call; NULL: reverse registration order, and after the
-     *  first backward the buckets are rebuilt once in rank 0's order of arrival. Where sizes are
-     *  chosen, without `shard`, they are rebuilt also if an order is given. */
+    /** The order in which backward completes gradients: the indices of all parameters that are not
+     *  frozen, borrowed for the call. NULL: reverse registration order; after the first backward,
+     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived. If cddp
+     *  chooses the sizes and `shard` is not set, buckets are rebuilt even if an order is given. */
     const uint32_t *ready_order;
-    /** Parameters may get no gradient in a step: they contribute zero, and one that got none on any
-     *  rank keeps its gradient as it was. */
+    /** Parameters may get no gradient in a step (find_unused_parameters in PyTorch): they
+     *  contribute zero. A parameter without a gradient on all ranks keeps its old gradient. */
     bool allow_unused;
-    /** The caller's own gradient block holding all `grad` pointers (unfrozen parameters in
-     *  registration order, back to back, one type): reduced where it lies, never rearranged; NULL:
-     *  none. Memory of cddp_group_alloc() is reduced in place. So is private memory (malloc) on the
-     *  processor, where all ranks are on one machine: until the handle is destroyed they share its
-     *  whole pages, at the same address, so a fork must not write there, nor may another device or
-     *  library have the pages registered ($CDDP_SHARE_GRADS=0: not shared). Any other memory is
-     *  copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms for 62 MB); the
-     * log says so. Buckets are ranges of the block: one starts when its last gradient is ready.
-     * Ranges are also cut (64 times at most) where gradients that lie side by side become ready far
-     * apart in backward, as far as the order is known (`ready_order`, or the first backward); where
-     * the first bucket still waits for more than half of the others, the log says so once. */
+    /** The caller's gradient block, which holds all `grad` pointers: parameters that are not
+     *  frozen, in registration order, back to back, of one type. It is never rearranged. NULL: no
+     *  such block.
+     *
+     *  Memory from cddp_group_alloc() is reduced in place. Private CPU memory (malloc) is, too, if
+     *  all ranks are on one machine: the ranks then share its whole pages, at the same address,
+     *  until the handle is destroyed. So a forked child must not write there, and no other device
+     *  or library may have registered the pages. $CDDP_SHARE_GRADS=0 turns the sharing off. Any
+     *  other memory is copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms
+     *  for 62 MB); the log says so.
+     *
+     *  Buckets are ranges of the block. A bucket starts when its last gradient is ready. If
+     *  neighbouring gradients become ready at very different times, the block is also cut between
+     *  them, at most 64 times; cddp knows the times from `ready_order` or the first backward. If
+     *  the first bucket still waits for more than half of all other gradients, the log says so
+     *  once. */
     void *flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
-    /** Given to the hook. */
+    /** Passed to the hook. */
     void *hook_state;
-    /** Any text that must be the same on all ranks (part of the manifest), borrowed for the call;
-     *  NULL: none. */
+    /** Any text that has to be the same on all ranks; it is compared with the models. Borrowed for
+     *  the call; NULL: no text. */
     const char *config;
-    /** Each rank updates a shard of the parameters: see below. Buckets are never rebuilt then, and
-     *  `flat_grads` is not possible. */
+    /** Use a sharded optimizer: each rank updates a shard of the parameters (see cddp_span). Then
+     *  buckets are never rebuilt, and `flat_grads` is not possible. */
     bool shard;
-    /** With `shard`: the caller gets gradients by cddp_ddp_mean(), which then reduces them itself
-     *  where that is faster (never on a device). */
+    /** With `shard`: the caller reads gradients with cddp_ddp_mean(), which then reduces them
+     *  itself if that is faster (never on a device). */
     bool reduce_late;
-    /** 1: buckets are never rebuilt, so what cddp_ddp_grad() gives never changes; without
-     *  `ready_order` they stay in reverse registration order. 64 bits wide, as cddp_step.sum is. */
+    /** 1: never rebuild buckets, so that the results of cddp_ddp_grad() never change. Without
+     *  `ready_order`, buckets stay in reverse registration order. (64 bits, like cddp_step.sum.) */
     uint64_t keep_buckets;
-    /** A gradient of more bytes than this is cut in parts of about so many (at most 64), each a
-     *  bucket of its own: while one is sent, the next is copied or made narrow. 0: not, or chosen
-     *  with bucket_bytes. Never cut with `shard`, where a rank has one span of a gradient at most
-     * and the memory of a bucket is divided among ranks, nor for a hook of the caller's, which may
-     * see a matrix in it. */
+    /** A larger gradient is cut into parts of about this many bytes, at most 64, each in a bucket
+     *  of its own: while one part is sent, the next one is copied or cast. 0: gradients are not
+     *  cut, unless cddp chooses the sizes (see bucket_bytes). Never used with `shard`, because a
+     *  rank has at most one span of each gradient, nor with a custom hook, which may treat a
+     *  gradient as a matrix. */
     size_t part_bytes;
 
 } cddp_ddp_options;
-/** A cddp_ddp_options of defaults. */
+/** The defaults of cddp_ddp_options. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
         sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
     }
 
-/** Compare manifests, broadcast rank 0's @p params and @p buffers, plan the buckets. Collective:
- *  every rank succeeds or every rank fails, with the same text.
- *  @param group    May be destroyed before the handle, which keeps it.
- *  @param params   At least one is not frozen.
- *  @param buffers  State that is broadcast here but has no gradient (running means ...); may be
- *                  NULL.
+/** Check that all ranks have the same model and options, broadcast rank 0's @p params and
+ *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
+ *  same text.
+ *  @param group    May be destroyed before the handle, which keeps it alive.
+ *  @param params   At least one of them is not frozen.
+ *  @param buffers  State without a gradient (running means ...), which is only broadcast here; may
+ *                  be NULL.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff),
- *          or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff of
+ *          the models or options), or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
                                          cddp_ddp **out);
-/** Not collective. Waits for what it has started. cddp's gradient memory goes with the handle. */
+/** Release the handle, and the gradient memory that cddp allocated for it. Not collective. Waits
+ *  for operations that the handle has started. */
 CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 
-/** Where the gradient of parameter @p index lives: the caller's `grad`, or cddp's 64-byte aligned
- * memory in a bucket (zeroed at first); NULL for a frozen parameter. cddp's memory moves once, when
- * buckets are rebuilt inside the first cddp_ddp_wait(), contents included: ask again after it. NULL
- * with a text in cddp_last_error() also while another thread is in a call on the handle. */
+/** Where the gradient of parameter @p index is: the caller's `grad`, or cddp's memory in a bucket,
+ *  which is 64-byte aligned and zero at first. NULL for a frozen parameter.
+ *
+ *  cddp's memory may move once, with its contents, when buckets are rebuilt in the first
+ *  cddp_ddp_wait(). So call this function again after it. While another thread is in a call on the
+ *  handle, the result is NULL, and cddp_last_error() says why. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** How the coming backward is synchronised. */
 typedef struct cddp_step {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** How many samples this rank's gradients are the mean of; the result is the mean over all
-     *  samples. < 0: plain mean over ranks. 0: this rank contributes nothing; on every rank:
-     *  CDDP_ERR_STATE of wait. */
+    /** The number of samples over which this rank's gradients are a mean. The result is the mean
+     *  over the samples of all ranks. < 0: plain mean over ranks. 0: this rank contributes nothing;
+     *  if every rank has 0, wait returns CDDP_ERR_STATE. */
     double weight;
-    /** Gradients only accumulate: nothing is sent, wait returns at once. */
+    /** Gradients only accumulate: nothing is sent, and wait returns at once. */
     bool no_sync;
-    /** 1: this rank's gradients are its part of the mean already, because its loss was divided by
-     *  the samples of all ranks: they are added up, and weight is ignored. That is fastest where
-     *  the network adds (NCCL with NVLink switches). 64 bits wide, so that struct_size differs in
-     *  programs that were built before this field existed. */
+    /** 1: gradients are added up and weight is ignored, because this rank's loss was already
+     *  divided by the number of samples of all ranks. This is fastest if the network does the sums
+     *  (NCCL with NVLink switches). 64 bits, so that struct_size differs from that of programs
+     *  built before the field existed. */
     uint64_t sum;
 
 } cddp_step;
-/** A cddp_step of the plain mean. */
+/** The default cddp_step: a plain mean. */
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
         sizeof(cddp_step), -1.0, false, 0                                                          \
     }
 
-/** Say how the coming backward is synchronised; before its first grad_ready. Without it (or with
- * NULL): plain mean. The values hold for one backward. All ranks must agree on no_sync and sum.
+/** Set how the coming backward is synchronised. Call it before the first grad_ready of that
+ *  backward. Without it, or with NULL, the result is the plain mean. @p step applies to one
+ *  backward. All ranks must have the same no_sync and sum.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_STATE (in the middle of a
  *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
-/** Begin a backward whose gradients are the mean of @p samples samples of this rank's, so that the
- *  result is the mean over the samples of all ranks, however unequal their shares: cddp_ddp_begin()
- *  with a step of that weight. 0: this rank had none. All ranks call it, or none.
+/** Begin a backward whose gradients are a mean over @p samples samples of this rank. The result is
+ *  the mean over the samples of all ranks, even if ranks have unequal numbers of samples. 0: this
+ *  rank has no samples. Either all ranks call it or no rank does. This is cddp_ddp_begin() with
+ *  @p samples as the weight.
  *  @return as cddp_ddp_begin(). */
 CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples);
 
-/** Say that backward has finished gradient @p index, so its bucket may start. Does not wait.
- *  Where the rank has a core to spare, or TCP brings the data from other machines, a thread of the
- *  group's moves them meanwhile ($CDDP_COMM_THREAD, 0 or 1, decides instead); else they only move
- *  inside calls of cddp, of which this is one: see cddp_ddp_progress().
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (a second time in
- *          one backward), CDDP_ERR_CLOSED, or an error of the group or the hook. */
+/** Say that backward has finished gradient @p index, so that its bucket may start. Does not wait.
+ *
+ *  If the rank has a core to spare, or if data comes from other machines by TCP, a background
+ *  thread of the group moves the data. Otherwise data moves only inside calls of cddp such as this
+ *  one: see cddp_ddp_progress(). $CDDP_COMM_THREAD (0 or 1) overrides the choice.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (the second call
+ *          for this gradient in one backward), CDDP_ERR_CLOSED, or an error of the group or the
+ *          hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
 
-/** Say the same of the gradients of parameters @p first to @p first + @p count - 1 at once; those
- * of them that are frozen are passed over.
- *  @return as cddp_ddp_grad_ready(); after CDDP_ERR_ARGUMENT none of them is ready. */
+/** Like cddp_ddp_grad_ready() for all parameters from @p first to @p first + @p count - 1, except
+ *  frozen ones.
+ *  @return as cddp_ddp_grad_ready(). After CDDP_ERR_ARGUMENT, none of these gradients is ready. */
 CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count);
 
-/** Let the buckets that were started move on, and do not wait. For stretches of compute that last
- *  long without another call of cddp, on ranks without a core to spare (see cddp_ddp_grad_ready()):
- *  once a millisecond is often enough, and costs about as much as reading the clock. Where a thread
- *  of the group's or a device moves the data it only looks for failures. May be called at any time,
- *  also in a forward.
+/** Advance the buckets that have started, without waiting. Call it during long compute without
+ *  another call of cddp, on ranks without a core to spare (see cddp_ddp_grad_ready()). Once per
+ *  millisecond is enough, and costs about as much as reading the clock. If a background thread or a
+ *  device moves the data, this call only checks for failures. It may be called at any time, even in
+ *  a forward.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_progress(cddp_ddp *ddp);
 
-/** Wait until every gradient is the mean over ranks. A parameter that got no gradient gives,
- * without allow_unused, CDDP_ERR_STATE with its name, in this very step and on every rank. On any
- * error the gradients are undefined and all later calls on the handle give CDDP_ERR_CLOSED.
- *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_MISMATCH (ranks disagree about no_sync),
- *          CDDP_ERR_NO_MEMORY, CDDP_ERR_CLOSED, or an error of the group or the hook. */
+/** Wait until every gradient is the mean over ranks. After an error, the gradients are undefined,
+ *  and all later calls on the handle return CDDP_ERR_CLOSED.
+ *  @return CDDP_OK, CDDP_ERR_STATE (a parameter got no gradient on some rank and allow_unused is
+ *          not set: every rank gets this error in this step, with the parameter's name; or no rank
+ *          has samples), CDDP_ERR_MISMATCH (ranks disagree about no_sync), CDDP_ERR_NO_MEMORY,
+ *          CDDP_ERR_CLOSED, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 
-/** For ranks that are through before others are: take part in one step of theirs, with nothing to
- *  contribute. Afterwards the gradients are the same mean as theirs, so the caller updates its
- *  parameters as they do and all replicas stay equal:
+/** For a rank that has no more batches while other ranks still train (PyTorch's Join): take part in
+ *  one step of the other ranks without contributing to it. Afterwards this rank has the same mean
+ *  gradients as the others, so it updates its parameters as they do, and all replicas stay equal:
  *
  *      while (next_batch()) { forward(); backward(); cddp_ddp_wait(ddp); update(); }
  *      while (cddp_ddp_join(ddp, &all) == CDDP_OK && !all) { update(); }
  *
- *  Every rank calls it until @p out_all is true, which it is on all ranks at once, when none of
- * them has trained any more: then there is nothing to update, and another epoch may begin. In steps
- *  with a weight this rank has weight 0; in the plain mean and in sums it adds zeros, so the plain
- *  mean is still over all ranks of the group. What it has accumulated with no_sync is left out.
+ *  Every rank calls it until @p out_all is true. It becomes true on all ranks in the same call,
+ *  when no rank has trained in that step. Then there is nothing to update, and another epoch may
+ *  begin.
  *
- *  The steps of the others are of the kind of this rank's last one (a weight, a sum or a plain
- *  mean); a rank that had none says by cddp_ddp_begin_samples(ddp, 0) that they have weights. Only
- *  the collectives of steps are taken part in (with a sharded optimizer the caller calls
- *  cddp_ddp_updated() as ever): collectives that the trainer itself adds to a step are its own.
+ *  In a weighted step, this rank has weight 0. In a plain mean or a sum it contributes zeros, so a
+ *  plain mean is still over all ranks of the group. Gradients that it has accumulated with no_sync
+ *  are dropped. The call assumes that the other ranks' steps are of the same kind as this rank's
+ *  last step: weighted, a sum or a plain mean. A rank that had no step calls
+ *  cddp_ddp_begin_samples(ddp, 0) first if the steps are weighted.
+ *
+ *  The call takes part only in the collectives of cddp_ddp. With a sharded optimizer, the caller
+ *  still calls cddp_ddp_updated(). If the trainer has collectives of its own in each step, this
+ *  rank has to call those as well.
  *  @return as cddp_ddp_wait(); CDDP_ERR_STATE also in the middle of a backward. */
 CDDP_CHECKED cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all);
 
-/** Let every rank have @p root's parameters (frozen ones, too), or buffers, or both: after @p root
- *  has loaded a checkpoint, or buffers before each forward. Where the optimizer is sharded,
- *  parameters are those that cddp_ddp_param() gives. Collective, between backward passes; on a
- *  device in the order of the compute stream.
+/** Broadcast the parameters (including frozen ones), the buffers, or both from rank @p root: after
+ *  @p root has loaded a checkpoint, or for buffers before each forward. With a sharded optimizer,
+ *  the parameters are those of cddp_ddp_param(). Collective, between backward passes. On a device,
+ *  it runs in the order of the compute stream.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank), CDDP_ERR_STATE (in the middle of a
  *          backward), CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers);
 
-/** A sharded optimizer (ZeRO stage 1): with options.shard the gradients of a step are reduced only
- * to the rank that updates them, so that its optimizer works on, and keeps state for, 1/world_size
- * of the parameters:
+/** A range of a parameter that one rank updates, with a sharded optimizer (ZeRO stage 1).
  *
- *     wait              gradients are the mean over ranks inside this rank's spans; elsewhere they
- *                       are undefined
- *     (the optimizer updates the parameters inside this rank's spans)
- *     updated           every rank's updates are sent to all ranks
- *     param_wait(i)     before the next forward uses parameter i: it is whole
+ *  With options.shard, each gradient is reduced only to the rank that updates it. Each rank's
+ *  optimizer updates 1/world_size of the parameters, and keeps state for these only:
  *
- * cddp_ddp_create() moves the parameters that are not frozen to memory of cddp's, which is released
- * with the handle: ask cddp_ddp_param(). An update that works element by element gives the same
- * bits as without shards. */
+ *      wait              gradients are the mean over ranks inside this rank's spans, and undefined
+ *                        elsewhere
+ *      (the optimizer updates the parameters inside this rank's spans)
+ *      updated           starts to send this rank's updates to all ranks
+ *      param_wait(i)     before the next forward reads parameter i: it has all ranks' updates
+ *
+ *  cddp_ddp_create() moves the parameters that are not frozen to memory that cddp allocates, and
+ *  releases with the handle: see cddp_ddp_param(). An element-wise update gives the same bits as
+ *  without shards. */
 typedef struct cddp_span {
     /** Index of the parameter. */
     size_t param;
     /** Its first element, counted as if the parameter had one dimension. */
     size_t first;
-    /** How many elements. */
+    /** How many elements the span has. */
     size_t count;
 
 } cddp_span;
 
-/** Where parameter @p index lives: in the caller's `data`, or with shards in cddp's memory, 64-byte
- *  aligned. NULL: there is no such parameter. */
+/** Where parameter @p index is: in the caller's `data`, or with shards in cddp's memory, 64-byte
+ *  aligned. NULL if there is no such parameter. */
 CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
 
-/** What rank @p rank updates, in the order of parameters; together the spans of all ranks hold each
- *  element once. @p out_count may be 0. NULL and 0 without shards. Owned by the handle. */
+/** The spans that rank @p rank updates, in the order of parameters. The spans of all ranks together
+ *  contain each element once. The handle owns the array.
+ *  @param out_count  How many spans there are; may be 0.
+ *  @return The spans; NULL without shards. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
-/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index,
- *  which lie in a span of this rank's; between wait and updated. Reads other ranks' memory where
- * the reduction was left to this call (options.reduce_late), so ask for pieces that stay in the
- * cache.
- *  @param scratch  @p count elements, 64-byte aligned, that may be used.
- *  @return The gradient itself, or @p scratch; NULL: there is no such gradient. */
+/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index.
+ *  They have to be inside one of this rank's spans. Call it between wait and updated. With
+ *  options.reduce_late this call may do the reduction, reading other ranks' memory; so ask for
+ *  pieces that fit into the cache.
+ *  @param scratch  Room for @p count elements, 64-byte aligned, which the call may use.
+ *  @return The mean, in the gradient itself or in @p scratch; NULL if there is no such gradient. */
 CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
                                    void *scratch);
 
@@ -330,70 +360,75 @@ CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, si
  *          CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_updated(cddp_ddp *ddp);
 
-/** Wait until parameter @p index has all ranks' updates; call it before the parameter is read.
- *  cddp_ddp_begin() does the same for all.
+/** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
+ *  cddp_ddp_begin() waits for all parameters.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
-/** The same for all parameters. */
+/** Like cddp_ddp_param_wait(), for all parameters. */
 CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 
-/** Write all parameters, with all ranks' updates, to the caller's memory that cddp_ddp_create() got
- *  as `data`, so that what saves or evaluates from there is right again. The optimizer stays
- * sharded: the next update needs another call. Collective; without shards the parameters are there
- * already.
+/** Copy all parameters, with all ranks' updates, to the caller's memory (`data` in
+ *  cddp_ddp_create()), so that the caller can save or evaluate them from there. The optimizer stays
+ *  sharded, so after the next update the copy is out of date. Collective. Without shards there is
+ *  nothing to copy.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (in the middle of a backward),
  *          CDDP_ERR_CLOSED, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
 
-/** Gather state of a sharded optimizer (momentum ...) that each rank keeps for its spans alone, so
- *  that it can be saved. Collective. The way back needs no call: a rank takes its span out of the
- *  whole.
+/** Gather the state that a sharded optimizer keeps for one parameter (momentum ...) from all ranks,
+ *  so that it can be saved. Collective. Loading needs no call: each rank copies its span from the
+ *  whole state.
  *  @param index  A parameter that is not frozen.
- *  @param own    This rank's elements: as many as its span of the parameter has (see
- *                cddp_ddp_spans()); NULL if it has none. May be where they belong in @p out.
- *  @param type   Of the state, which may be another than the parameter's.
- *  @param out    As many elements as the parameter has; of the same kind of memory as @p own.
+ *  @param own    This rank's elements, as many as its span of the parameter has (see
+ *                cddp_ddp_spans()); NULL if it has no span. It may be the span's place in @p out.
+ *  @param type   The type of the state, which may differ from the parameter's.
+ *  @param out    Room for as many elements as the parameter has, in the same kind of memory as
+ *                @p own.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (also without shards), CDDP_ERR_CLOSED, CDDP_ERR_NO_MEMORY,
- * or an error of the group. */
+ *          or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own,
                                                cddp_type type, void *out);
 
-/** What the last synchronised step cost. Times in nanoseconds. On a device they are the streams',
- * of the last step that was over when cddp_ddp_wait() was called (all but `steps`): exposed is how
- * long the compute stream waited. A step that begins while more than three are unfinished is not
- * measured. */
+/** The cost of the last synchronised step. Times are in nanoseconds.
+ *
+ *  On a device, times are measured in the streams, and everything but `steps` is about the last
+ *  step that was finished when cddp_ddp_wait() was called. Exposed communication is then the time
+ *  for which the compute stream waited. A step that begins while more than three steps are
+ *  unfinished is not measured. */
 typedef struct cddp_ddp_stats {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** Synchronised steps so far. */
+    /** How many synchronised steps there were so far. */
     uint64_t steps;
-    /** Exposed communication of the last step: time inside wait that compute did not hide, and, of
-     *  a sharded optimizer on the processor, inside param_wait, params_wait, begin and updated
-     *  since the step before: there the parts of an update are waited for. */
+    /** Exposed communication of the last step: the time in wait, which compute did not hide. With a
+     *  sharded optimizer on the CPU, it includes the time in param_wait, params_wait, begin and
+     *  updated since the step before, where this rank waits for updated parameters. */
     uint64_t exposed_ns;
-    /** From the first bucket's start to the last one's end. */
+    /** The time from the start of the first bucket to the end of the last one. */
     uint64_t comm_ns;
     /** Exposed communication of all steps. */
     uint64_t total_exposed_ns;
     /** How many buckets there are. */
     size_t buckets;
-    /** Bytes of gradients that are reduced in a step, padding between them not counted. */
+    /** Bytes of gradients that a step reduces, without padding. */
     size_t bytes;
-    /** The rank for which the others waited most in the last step; -1: unknown. */
+    /** The rank for which the others waited longest in the last step; -1: unknown. */
     int slowest_rank;
-    /** That part of exposed_ns which passed before the last rank had come to its wait: it is the
-     *  other ranks' compute, and no faster network shortens it. Between hosts it is exact to about
-     *  the latency of the network. On a device: how much longer this rank's compute stream waited
-     *  than that of the rank which waited least, in the newest step of which all ranks knew that at
-     *  their last wait, so in an older one than exposed_ns is of. */
+    /** The part of exposed_ns before the last rank called wait. In this time other ranks still
+     *  computed, so a faster network does not shorten it. Between hosts, its error is about the
+     *  latency of the network.
+     *
+     *  On a device: how much longer the compute stream waited on this rank than on the rank where
+     *  it waited least. This is about the newest step for which all ranks had measured that at
+     *  their last wait, so about an older step than exposed_ns. */
     uint64_t peer_wait_ns;
-    /** The rest of it: what is left when all ranks wait, so moving and adding data (with a sharded
-     *  optimizer also the waits for updated parameters). */
+    /** The rest of exposed_ns, while all ranks waited: the time to move and add data, and with a
+     *  sharded optimizer to wait for updated parameters. */
     uint64_t transfer_ns;
-    /** Both of all steps (on a device, of those of which they were known); together they are
-     *  total_exposed_ns on the processor. */
+    /** peer_wait_ns of all steps (on a device, of all steps for which it was measured). On the CPU,
+     *  total_peer_wait_ns and total_transfer_ns add up to total_exposed_ns. */
     uint64_t total_peer_wait_ns;
-    /** See total_peer_wait_ns. */
+    /** transfer_ns of all steps, likewise. */
     uint64_t total_transfer_ns;
 
 } cddp_ddp_stats;
@@ -402,33 +437,38 @@ typedef struct cddp_ddp_stats {
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
-/** Fills the fields that @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set,
- *  CDDP_ERR_STATE while another thread is in a call on the handle. */
+/** Get the cost of the last synchronised step.
+ *  @param out  Initialised with CDDP_DDP_STATS_INIT. Only fields within out->struct_size are
+ *              written.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set); CDDP_ERR_STATE (another thread is
+ *          in a call on the handle). */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
-/** When one bucket of the last synchronised step was reduced. Times in nanoseconds since the first
- *  grad_ready of the backward. */
+/** When one bucket of the last synchronised step was reduced. Times are in nanoseconds since the
+ *  first grad_ready of the backward. */
 typedef struct cddp_bucket_stats {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** Bytes of its gradients, without padding. */
+    /** Bytes of the bucket's gradients, without padding. */
     size_t bytes;
-    /** How many parameters it holds. */
+    /** How many parameters the bucket holds. */
     size_t params;
-    /** When its reduction was started. */
+    /** When its reduction started. */
     uint64_t start_ns;
-    /** When its result was there. */
+    /** When its reduction was done. */
     uint64_t end_ns;
 
 } cddp_bucket_stats;
-/** A cddp_bucket_stats of defaults. */
+/** The defaults of cddp_bucket_stats. */
 #define CDDP_BUCKET_STATS_INIT                                                                     \
     {                                                                                              \
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
     }
-/** The times of bucket @p bucket of the last synchronised step. Fills the fields that
- *  @p out->struct_size knows; CDDP_ERR_ARGUMENT if that is not set, or there was no such bucket,
- *  CDDP_ERR_STATE while another thread is in a call on the handle. */
+/** Get the times of bucket @p bucket of the last synchronised step.
+ *  @param out  Initialised with CDDP_BUCKET_STATS_INIT. Only fields within out->struct_size are
+ *              written.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or there was no such bucket);
+ *          CDDP_ERR_STATE (another thread is in a call on the handle). */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

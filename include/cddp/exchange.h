@@ -1,9 +1,9 @@
 /** @file
- *  exchange.h - what ranks tell each other beside tensors of equal size: blocks of different
- *  lengths, objects (any bytes), several messages at once, a store of keys of the caller's own, and
+ *  exchange.h - exchanges between ranks other than tensors of equal size: blocks of different
+ *  lengths, objects (any bytes), several messages at once, a key-value store for the caller, and
  *  whether to stop.
  *
- *  Everything here is of a group's thread (see group.h), and fails as the collectives there do. */
+ *  For threads and errors, the rules of the collectives in group.h apply to all of these calls. */
 #ifndef CDDP_EXCHANGE_H
 #define CDDP_EXCHANGE_H
 
@@ -13,66 +13,72 @@
 extern "C" {
 #endif
 
-/** Gather blocks of different lengths: @p out holds the sum of all @p counts elements, every rank's
- *  in rank order. Collective; in either memory of a group on a device.
- *  @param in      counts[rank] elements. In place: where they belong in @p out.
- *  @param counts  By rank: how many elements it gives; the same on all ranks, borrowed for the
- *                 call. 0 is allowed.
- *  @param work    As of the collectives in group.h.
- *  @return as a collective; CDDP_ERR_MISMATCH where ranks differ in the counts. */
+/** Gather blocks of different lengths from all ranks (MPI_Allgatherv). Collective; the buffers may
+ *  be in CPU memory or in device memory.
+ *  @param in      counts[rank] elements. In place: this rank's block in @p out.
+ *  @param out     Every rank's block, in rank order: as many elements as all @p counts together.
+ *  @param counts  How many elements each rank contributes, by rank; may be 0. The same on all
+ *                 ranks, borrowed for the call.
+ *  @param work    As for the collectives in group.h.
+ *  @return as a collective; CDDP_ERR_MISMATCH if the ranks' counts differ. */
 CDDP_CHECKED cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out,
                                           const size_t *counts, cddp_type type, cddp_work **work);
 
-/** Give every rank everybody's bytes, of any length. Collective; only of the processor's memory.
- *  @param data       @p bytes bytes of this rank's; NULL if there are none.
- *  @param out        New memory with every rank's bytes, in rank order and without gaps, and a NUL
- *                    byte (not counted) behind the last. Release with cddp_free().
- *  @param out_bytes  The caller's array of world_size numbers: how many bytes each rank gave.
- *  @return as a collective. A rank without memory ends the group. */
+/** Gather bytes from all ranks; each rank may contribute a different number (PyTorch's
+ *  all_gather_object). Collective; in CPU memory only.
+ *  @param data       @p bytes bytes of this rank; NULL if there are none.
+ *  @param out        New memory with every rank's bytes, in rank order and without gaps, then a NUL
+ *                    byte, which does not count. Release with cddp_free().
+ *  @param out_bytes  The caller's array of world_size numbers: how many bytes each rank
+ *                    contributed.
+ *  @return as a collective. If a rank has no memory for the result, the group breaks. */
 CDDP_CHECKED cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t bytes,
                                                void **out, size_t *out_bytes);
 
-/** Give every rank the bytes of @p root, whose length only that rank knows. Collective; only of the
- *  processor's memory.
- *  @param data       @p bytes bytes on @p root; not read elsewhere, and may be NULL there.
- *  @param out        New memory, on @p root a copy, with a NUL byte (not counted) behind the bytes.
- *                    Release with cddp_free().
+/** Broadcast bytes whose length only rank @p root knows (PyTorch's broadcast_object_list).
+ *  Collective; in CPU memory only.
+ *  @param data       @p bytes bytes on @p root; ignored on other ranks, where it may be NULL.
+ *  @param out        New memory with the bytes (on @p root, too), then a NUL byte, which does not
+ *                    count. Release with cddp_free().
  *  @param out_bytes  How many bytes there are; may be NULL.
- *  @return as a collective. A rank without memory ends the group. */
+ *  @return as a collective. If a rank has no memory for the result, the group breaks. */
 CDDP_CHECKED cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t bytes,
                                               int root, void **out, size_t *out_bytes);
 
-/** One message of cddp_messages_start(). Arrays of it cross the border, so it has no struct_size,
- * and will not change. */
+/** One message of cddp_messages_start(). Callers pass arrays of it, so it has no struct_size and
+ *  will never change. */
 typedef struct cddp_message {
-    bool receives;  /**< data comes from the peer; false: it goes there */
+    bool receives;  /**< true: receive from the peer; false: send to it */
     int peer;       /**< another rank of the group */
-    void *data;     /**< count elements; only read if they go to the peer */
+    void *data;     /**< count elements; a send only reads them */
     size_t count;   /**< elements */
-    cddp_type type; /**< of an element */
+    cddp_type type; /**< type of an element */
 
 } cddp_message;
 
-/** Begin several messages at once, so that no order of sends and recvs, here or at the peers, makes
- *  ranks wait for each other for ever. Messages of a pair of ranks go in the order of the array.
- *  Nothing is begun if one of them has a bad argument. For all else see cddp_send().
- *  @param messages  @p count of them, borrowed for the call; their data stay in use until done.
- *  @param works     An array that gets @p count handles; NULL: wait until all are done. */
+/** Start several messages at once. Ranks cannot deadlock, whatever the order of sends and recvs
+ *  here and at the peers. Messages between the same two ranks are sent in the order of the array.
+ *  If one message has a bad argument, none starts. See cddp_send() for everything else.
+ *  @param messages  @p count messages, borrowed for the call; their data stay in use until the
+ *                   messages are done.
+ *  @param works     An array that receives @p count handles; NULL: the call waits until all are
+ *                   done. */
 CDDP_CHECKED cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages,
                                              size_t count, cddp_work **works);
 
-/** A store (see store.h) of the caller's own keys, for the ranks of this group alone, whatever has
- *  launched them. The first call is collective: rank 0 then serves the store, at its loopback
- *  address if all are on one machine. Later calls give the same handle and talk to nobody.
- *  @param out  The group's: not to be closed, and gone with the group. Once rank 0 has destroyed
- *              its group, calls on the handle give CDDP_ERR_IO.
- *  @return as a collective; CDDP_ERR_IO or CDDP_ERR_UNAVAILABLE: a rank does not reach rank 0. */
+/** A key-value store (see store.h) for the caller, which only the ranks of this group share. It
+ *  works with every launcher. The first call is collective: rank 0 starts to serve the store, on
+ *  loopback if all ranks are on one machine. Later calls return the same handle without
+ *  communication.
+ *  @param out  The group owns the handle: do not close it. It is valid as long as the group. After
+ *              rank 0 has destroyed its group, calls on the handle return CDDP_ERR_IO.
+ *  @return as a collective; CDDP_ERR_IO or CDDP_ERR_UNAVAILABLE if a rank does not reach rank 0. */
 CDDP_CHECKED cddp_status cddp_group_store(cddp_group *group, cddp_store **out);
 
-/** Whether any rank was asked to end by a signal (see cddp_stop_on_signals() in process.h): the
- * same answer on all ranks, so that all leave after the same step. Collective, of one byte; cheap
- * enough for each step.
- *  @param group  NULL: ask only about this process, and talk to nobody. */
+/** Check whether a signal has asked any rank to stop (see cddp_stop_on_signals() in process.h). The
+ *  answer is the same on all ranks, so all can stop after the same step. Collective, of one byte:
+ *  cheap enough for every step.
+ *  @param group  NULL: ask about this process only, without communication. */
 CDDP_CHECKED cddp_status cddp_should_stop(cddp_group *group, bool *out_stop);
 
 #ifdef __cplusplus

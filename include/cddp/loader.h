@@ -1,14 +1,14 @@
 /** @file
- *  loader.h - batches of a data set of the caller's, made ahead of the training by threads.
+ *  loader.h - loads batches of the caller's data set ahead of time, in threads.
  *
- *     cddp_loader_create()     how many samples there are, and the function that makes one
- *     each epoch:
- *       cddp_loader_begin()    its order, and where in it to begin
- *       cddp_loader_next()     this rank's share of the next global batch, until `end`
+ *      cddp_loader_create()     the number of samples, and the function that loads one
+ *      each epoch:
+ *        cddp_loader_begin()    the epoch, and the batch to start from
+ *        cddp_loader_next()     this rank's share of the next global batch, until `end`
  *
- *  Which samples are in a batch, and in which order, depends on the seed, the epoch and the batch
- *  alone: not on how many threads or ranks there are, nor on which is faster. So a run goes on
- * where it was with another number of ranks. A handle belongs to one thread at a time. */
+ *  The samples of a batch and their order depend only on the seed, the epoch and the number of the
+ *  batch, not on the number of threads or ranks or on their speed. So a run can continue with
+ *  another number of ranks where it stopped. One thread at a time uses a handle. */
 #ifndef CDDP_LOADER_H
 #define CDDP_LOADER_H
 
@@ -22,65 +22,70 @@ extern "C" {
 /** Batches of one data set, on one rank. */
 typedef struct cddp_loader cddp_loader;
 
-/** Makes a sample: writes sample_bytes bytes to @p out, where whatever an earlier sample left may
- *  be. Called by the loader's threads, by several at once.
- *  @param index  Of the sample, below `samples`: the data set's own number, not the position.
- *  @return CDDP_OK; anything else ends the epoch: cddp_loader_next() gives it when this batch is
- *          due, with the text of the thread's last failed call of cddp if there was one. */
+/** Loads a sample: writes sample_bytes bytes to @p out, which may still hold an earlier sample. The
+ *  loader's threads call it, several at once.
+ *  @param state  As in the options.
+ *  @param index  The sample's index in the data set (not its position in the epoch), in
+ *                [0, samples).
+ *  @return CDDP_OK. Any other status ends the epoch: cddp_loader_next() returns it when this batch
+ *          is due, with the text of the last failed call of cddp in this thread, if there is one.
+ */
 typedef cddp_status (*cddp_sample_fn)(void *state, uint64_t index, void *out);
 
-/** A data set, and how it is cut in batches; zero means default. */
+/** A data set, and how it is divided into batches; zero means default. */
 typedef struct cddp_loader_options {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** The ranks that share each batch; if it is on a GPU, batches lie in pinned memory, which is
-     *  copied there at full speed. NULL: this process has all of it. */
+    /** The ranks that share each batch. If the group is on a GPU, batches are in pinned memory,
+     *  from which copies to the GPU are fastest. NULL: this process gets the whole batch. */
     cddp_group *group;
     /** How many samples the data set has, > 0. */
     uint64_t samples;
-    /** Bytes of each, > 0. */
+    /** Bytes of each sample, > 0. */
     size_t sample_bytes;
-    /** How many samples the batches of all ranks together have, > 0; the shares of two ranks differ
-     *  by at most one sample. */
+    /** Samples of a global batch, that is of all ranks together, > 0. The shares of two ranks
+     *  differ by at most one sample. */
     uint64_t batch_size;
-    /** Makes a sample. */
+    /** Loads a sample. */
     cddp_sample_fn load;
-    /** Given to it. */
+    /** Passed to load. */
     void *state;
     /** The order of an epoch. */
     cddp_order order;
-    /** Of the order. */
+    /** Seed of the order. */
     uint64_t seed;
-    /** 1: leave out the samples at the end that do not fill a batch; else the last one is smaller
-     *  (see cddp_ddp_begin_samples() for its gradients). */
+    /** 1: drop the samples at the end of the epoch that do not fill a batch. 0: the last batch is
+     *  smaller; cddp_ddp_begin_samples() weights its gradients. */
     uint64_t drop_last;
-    /** How many threads make samples; 0: 2. */
+    /** How many threads load samples; 0: 2. */
     int threads;
-    /** How many batches are made ahead; 0: 2. */
+    /** How many batches are loaded ahead; 0: 2. */
     int ahead;
 
 } cddp_loader_options;
-/** A cddp_loader_options of defaults. */
+/** The defaults of cddp_loader_options. */
 #define CDDP_LOADER_OPTIONS_INIT                                                                   \
     {                                                                                              \
         sizeof(cddp_loader_options), NULL, 0, 0, 0, NULL, NULL, CDDP_ORDER_SEQUENTIAL, 0, 0, 0, 0  \
     }
 
-/** This rank's share of a global batch. All memory is the loader's, until the next call on it. */
+/** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
+ *  on the loader. */
 typedef struct cddp_batch {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** `count` samples one after another, 64-byte aligned. */
+    /** `count` samples, one after another, 64-byte aligned. */
     const void *data;
-    /** Which samples they are. */
+    /** The samples' indices in the data set. */
     const uint64_t *indices;
-    /** How many; 0 where there are fewer samples left than ranks: then the step has none here. */
+    /** How many samples; 0 if the batch has fewer samples than there are ranks and this rank gets
+     *  none. */
     uint64_t count;
-    /** How many all ranks have together. */
+    /** How many samples all ranks have together. */
     uint64_t total;
-    /** Counted from 0 in each epoch. */
+    /** The number of the batch, from 0 in each epoch. */
     uint64_t number;
-    /** There is no further batch in the epoch, and this is none. */
+    /** The epoch has no further batch: `data` holds no samples. */
     bool end;
 
 } cddp_batch;
@@ -90,26 +95,28 @@ typedef struct cddp_batch {
         sizeof(cddp_batch), NULL, NULL, 0, 0, 0, false                                             \
     }
 
-/** Make a loader and start its threads, which wait for cddp_loader_begin(). Not collective.
+/** Create a loader and start its threads, which wait for cddp_loader_begin(). Not collective.
  *  @param out  Release with cddp_loader_destroy(), which accepts NULL.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY (also for threads), CDDP_ERR_DEVICE. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY (also if a thread does not start),
+ *          CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader **out);
 
-/** Waits for the samples that are being made. */
+/** Release the loader; waits for samples that are being loaded. */
 CDDP_API void cddp_loader_destroy(cddp_loader *loader);
 
-/** Begin epoch @p epoch at batch @p batch (0: its first), and make samples from now on; what was
- *  left of another epoch is dropped.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (a fork of the process that made it). */
+/** Begin epoch @p epoch at batch @p batch (0: the first), and start loading. The rest of an earlier
+ *  epoch is dropped.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (this process is a fork of the one that
+ *          created @p loader). */
 CDDP_CHECKED cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch);
 
-/** Wait until this rank's share of the next batch is there. The one before may be overwritten.
- *  @param out  From CDDP_BATCH_INIT.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), or what the function
- *          that makes samples gave. */
+/** Wait until this rank's share of the next batch is loaded. The batch before may be overwritten.
+ *  @param out  Initialised with CDDP_BATCH_INIT.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), or the status that load
+ *          returned. */
 CDDP_CHECKED cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out);
 
-/** How many batches an epoch has; 0: @p loader is NULL. */
+/** How many batches an epoch has; 0 if @p loader is NULL. */
 CDDP_API uint64_t cddp_loader_batches(const cddp_loader *loader);
 
 #ifdef __cplusplus

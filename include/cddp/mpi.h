@@ -1,9 +1,9 @@
 /** @file
- *  mpi.h - a process group for a program of MPI, on a communicator of its own.
+ *  mpi.h - a process group for an MPI program, made from a communicator.
  *
- * This header stands alone: it is the only one that needs mpi.h, and cddp.h does not include it.
- * What it defines is compiled into the program, with the program's own MPI, whichever that is (the
- * types of MPI differ from one to the other): there is no library to link but cddp's. */
+ *  This is the only header that needs MPI's mpi.h, so cddp.h does not include it. Its functions are
+ *  inline: they are compiled into the program with the program's own MPI, since types differ from
+ *  one MPI to another. The program links no library but cddp's. */
 #ifndef CDDP_MPI_H
 #define CDDP_MPI_H
 
@@ -17,14 +17,14 @@
 extern "C" {
 #endif
 
-/** For cddp_group_create_from_mpi(): @p context points to the communicator. */
+/** cddp_bootstrap.broadcast by MPI. @p context points to the MPI_Comm. */
 static inline int cddp_mpi_broadcast(void *context, void *data, size_t bytes)
 {
     return bytes > INT_MAX ? MPI_ERR_COUNT
                            : MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, *(MPI_Comm *)context);
 }
 
-/** For cddp_group_create_from_mpi(): @p context points to the communicator. */
+/** cddp_bootstrap.all_gather by MPI. @p context points to the MPI_Comm. */
 static inline int cddp_mpi_all_gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     return bytes > INT_MAX ? MPI_ERR_COUNT
@@ -32,23 +32,25 @@ static inline int cddp_mpi_all_gather(void *context, const void *own, size_t byt
                                            *(MPI_Comm *)context);
 }
 
-/** Join a group of the processes of @p comm, with its ranks: MPI_COMM_WORLD, or a part of it, of
- *  which each becomes a group of its own. MPI must have been started, by MPI_Init() or
- *  MPI_Init_thread(). @p comm is used during this call only, for a few small broadcasts and
- *  gathers. It stays the caller's, who may go on calling MPI, and destroys the group before
- *  MPI_Finalize().
+/** Join a group of the processes in @p comm, with the same ranks. @p comm may be MPI_COMM_WORLD, or
+ *  a communicator of MPI_Comm_split(): then each part becomes a group of its own. Call MPI_Init()
+ *  or MPI_Init_thread() first, and destroy the group before MPI_Finalize(). Only this call uses
+ *  @p comm, for a few small broadcasts and gathers; it stays the caller's. The caller may go on
+ *  calling MPI.
  *
- *  On one machine the group's data goes through shared memory. Between machines it goes by MPI if
- *  cddp has its MPI module, built for this MPI, and MPI was started with MPI_THREAD_MULTIPLE (the
- *  group calls it in a thread of its own), else by TCP ($CDDP_CARRIER). MPI_THREAD_SERIALIZED does
- *  for groups on the processor with CDDP_COMM_THREAD=0 in the environment: they have no such
- *  thread then, and every call of cddp for the group, or for a handle over it, counts as a call of
- *  MPI, beside which no other thread of the program calls MPI.
+ *  On one machine, the group's data goes through shared memory. Between machines it goes by MPI if
+ *  cddp has its MPI module for this MPI, and MPI was started with MPI_THREAD_MULTIPLE, because a
+ *  background thread of the group calls MPI. Otherwise it goes by TCP. $CDDP_CARRIER chooses one of
+ *  the two.
+ *
+ *  MPI_THREAD_SERIALIZED is enough for groups on the CPU with CDDP_COMM_THREAD=0 in the
+ *  environment, which have no such thread. Then every call of cddp that uses the group, or a handle
+ *  over it, counts as a call of MPI: no other thread may call MPI at the same time.
  *  @param comm     An intra-communicator.
  *  @param options  As for cddp_group_create_by(): NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
  *  @return as cddp_group_create_by(). An error of MPI ends the program, unless @p comm has another
- *          error handler (MPI_ERRORS_RETURN): then CDDP_ERR_PEER with MPI's number. */
+ *          error handler, such as MPI_ERRORS_RETURN: then CDDP_ERR_PEER with MPI's error code. */
 __attribute__((warn_unused_result)) static inline cddp_status
 cddp_group_create_from_mpi(MPI_Comm comm, const cddp_group_options *options, cddp_group **out)
 {

@@ -1,6 +1,6 @@
 /** @file
- *  process.h - what concerns the whole process that embeds cddp: where its messages go, where its
- *  memory comes from, and the signals that ask it to stop. */
+ *  process.h - settings of the whole process: where cddp's messages go, where its memory comes
+ *  from, and the signals that ask the process to stop. */
 #ifndef CDDP_PROCESS_H
 #define CDDP_PROCESS_H
 
@@ -10,38 +10,39 @@
 extern "C" {
 #endif
 
-/** How much a line of the log matters. $CDDP_LOG says up to which level there are lines. */
+/** The level of a log line. $CDDP_LOG sets the highest level that is logged. */
 typedef enum cddp_log_level {
     CDDP_LOG_ERROR = 1, /**< something has failed */
-    CDDP_LOG_WARN = 2,  /**< something is not as it should be, and goes on */
+    CDDP_LOG_WARN = 2,  /**< something is wrong, but work continues */
     CDDP_LOG_INFO = 3,  /**< what was chosen, and why */
-    CDDP_LOG_DEBUG = 4  /**< for those who look inside */
+    CDDP_LOG_DEBUG = 4  /**< details for debugging cddp */
 
 } cddp_log_level;
 
-/** Gets a line of the log, without newline and without the rank; valid for the call. Called by any
- *  thread of cddp's, also by several at once. Calls no function of cddp's. */
+/** Receives a log line, without newline and without the rank. @p line is valid during the call.
+ *  Threads of cddp call it, several at once if need be. It must not call cddp. */
 typedef void (*cddp_log_fn)(void *state, cddp_log_level level, const char *line);
 
-/** Let @p sink have the lines that would go to stderr. Before other calls of cddp, or while no
- * other thread is in one.
- *  @param sink   NULL: to stderr again.
- *  @param state  Given to it. */
+/** Send log lines to @p sink instead of stderr. Call it before any other function of cddp, or while
+ *  no other thread is in a call of cddp.
+ *  @param sink   NULL: stderr again.
+ *  @param state  Passed to @p sink. */
 CDDP_API void cddp_log_set_sink(cddp_log_fn sink, void *state);
 
-/** Where the memory of cddp's objects comes from. All functions may be called by any thread. What
- *  ranks share, and what libraries below cddp allocate, does not come from here. */
+/** Where the memory of cddp's objects comes from. Any thread may call these functions. Memory that
+ *  ranks share, and memory that libraries used by cddp allocate, does not come from here. */
 typedef struct cddp_allocator {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** Given to the functions. */
+    /** Passed to the functions. */
     void *state;
-    /** @p bytes > 0 bytes of memory aligned to @p alignment, a power of two of at least 16; NULL:
-     *  there is none. */
+    /** Allocate @p bytes > 0 bytes, aligned to @p alignment: a power of two, at least 16. NULL: no
+     *  memory. */
     void *(*alloc)(void *state, size_t bytes, size_t alignment);
-    /** As realloc(), of memory with alignment 16: @p memory may be NULL, and stays on failure. */
+    /** Like realloc(), for memory with alignment 16. @p memory may be NULL. On failure it stays
+     *  allocated. */
     void *(*resize)(void *state, void *memory, size_t bytes);
-    /** Release memory of either function; never NULL. */
+    /** Release memory that alloc or resize returned; never called with NULL. */
     void (*release)(void *state, void *memory);
 
 } cddp_allocator;
@@ -51,17 +52,16 @@ typedef struct cddp_allocator {
         sizeof(cddp_allocator), NULL, NULL, NULL, NULL                                             \
     }
 
-/** Use @p allocator, which is copied, from now on until the process ends. Before any other call of
- *  cddp.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT (no initialiser, or a function is missing); CDDP_ERR_STATE
- *          (cddp has allocated already). */
+/** Use a copy of @p allocator until the process ends. Call this before any other function of cddp.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or a function is missing);
+ *          CDDP_ERR_STATE (cddp has already allocated memory). */
 CDDP_CHECKED cddp_status cddp_allocator_set(const cddp_allocator *allocator);
 
-/** Let the signals SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGUSR1 ask this process to stop, which
- *  cddp_should_stop() in exchange.h then tells all ranks. The first only asks; a second SIGTERM,
- *  SIGINT or SIGQUIT later than 200 ms after it ends the process as usual. Ignored SIGHUP and
- *  SIGQUIT stay so. Handlers run on a stack of their own; system calls go on. Once, by the main
- *  thread. */
+/** Treat SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGUSR1 as requests to stop: cddp_should_stop() in
+ *  exchange.h reports the request to all ranks. The first signal is only a request. A second
+ *  SIGTERM, SIGINT or SIGQUIT, more than 200 ms later, ends the process as usual. SIGHUP and
+ *  SIGQUIT stay ignored if they are ignored now. The handlers run on their own stack, and
+ *  interrupted system calls are restarted. Call it once, in the main thread. */
 CDDP_API void cddp_stop_on_signals(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /** @file
- *  spawn.h - ranks as forks of one program, as torch.multiprocessing.spawn has them: no launcher.
+ *  spawn.h - ranks as forks of one program, without a launcher, like torch.multiprocessing.spawn.
  */
 #ifndef CDDP_SPAWN_H
 #define CDDP_SPAWN_H
@@ -10,22 +10,24 @@
 extern "C" {
 #endif
 
-/** What a rank does: in a process of its own, with its rank and what cddp_spawn() got as @p arg.
- *  @return 0 for success. Otherwise the rank has failed, and this thread's last failed call of cddp
- *          (cddp_last_error()) is the reason that cddp_spawn() reports. */
+/** The body of a rank. Runs in a process of its own.
+ *  @param rank  In [0, nprocs).
+ *  @param arg   The one that cddp_spawn() was called with.
+ *  @return 0 for success. Any other value means that the rank failed; cddp_spawn() then reports the
+ *          last failed call of cddp in this thread (cddp_last_error()) as the reason. */
 typedef int (*cddp_spawn_fn)(int rank, void *arg);
 
-/** Zero means default. */
+/** Time limits of cddp_spawn(); zero means default. */
 typedef struct cddp_spawn_options {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** Ranks that run longer are ended, and named; 0: they may run as long as they like. */
+    /** Ranks that run longer are ended, and the error names them; 0: no limit. */
     uint32_t timeout_ms;
-    /** Between asking ranks to end (SIGTERM) and killing them; 0: 10000. */
+    /** Time between SIGTERM and SIGKILL when ranks have to end; 0: 10000. */
     uint32_t grace_ms;
 
 } cddp_spawn_options;
-/** A cddp_spawn_options of defaults. */
+/** The defaults of cddp_spawn_options. */
 #define CDDP_SPAWN_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_spawn_options), 0, 0                                                           \
@@ -33,28 +35,29 @@ typedef struct cddp_spawn_options {
 
 enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
 
-/** Run @p fn in @p nprocs forks of this process, ranks 0 to nprocs - 1, and wait until all have
- * ended. Each finds the environment that cddp-run gives (CDDP_RANK ..., RANK, WORLD_SIZE,
- * LOCAL_RANK, MASTER_ADDR, a free MASTER_PORT) and a store that this call serves on loopback, so
- * that cddp_group_create(NULL, &group) joins them.
+/** Run @p fn in @p nprocs forks of this process, as ranks 0 to nprocs - 1, and wait until all have
+ *  ended. In each of them, cddp_group_create(NULL, &group) joins all ranks: this call sets the
+ *  environment that cddp-run sets (CDDP_RANK ..., RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, a free
+ *  MASTER_PORT), and serves the store on loopback.
  *
- * Forks have copies of the caller's memory and of its open files, but only the calling thread: call
- * it before threads, groups and CUDA. A rank that returns ends without the exit handlers (atexit())
- * of the caller, after its streams were flushed.
+ *  A fork has a copy of the caller's memory and of its open files, but only the calling thread. So
+ *  call this function before you create threads or groups, or use CUDA. When @p fn returns, the
+ *  rank flushes its streams and ends; it does not run the caller's exit handlers (atexit()).
  *
- * When a rank fails, the others' pending joins fail, and they are asked to end (SIGTERM), and
- * killed after the grace period. When this process or the calling thread dies, the kernel kills the
- * ranks. The call waits for each rank itself (waitpid()): the caller's handlers of SIGCHLD may not
- * take them.
- *  @param fn       In the rank's process.
+ *  When a rank fails, ranks that are joining a group fail, too. All other ranks get SIGTERM, and
+ *  SIGKILL after the grace period. If this process or the calling thread dies, the kernel kills the
+ *  ranks. This call reaps the ranks itself (waitpid()); the caller's SIGCHLD handler must not reap
+ *  them.
+ *  @param fn       Runs in each rank's process.
  *  @param nprocs   In [1, CDDP_SPAWN_RANKS].
- *  @param arg      Given to @p fn; what ranks write there the caller does not see.
+ *  @param arg      Passed to @p fn. The caller does not see what a rank writes there.
  *  @param options  NULL for all defaults.
- *  @return CDDP_OK if every rank returned 0. Else what the first rank to fail failed with, the text
- *          beginning with "rank R: "; CDDP_ERR_PEER if that rank was ended by a signal (named),
- *          without an error of cddp, or before @p fn returned (exit(), pthread_exit(), also with
- *          status 0); CDDP_ERR_TIMEOUT: ranks (named) were ended at the deadline;
- *          CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_IO (a fork, a port): none has run fn. */
+ *  @return CDDP_OK if every rank returned 0. Otherwise the status of the rank that caused the
+ *          failure, with a text that begins with "rank R: ". CDDP_ERR_PEER if that rank was ended
+ *          by a signal (the text names it), failed without an error of cddp, or ended before @p fn
+ *          returned (exit() or pthread_exit(), even with status 0). CDDP_ERR_TIMEOUT if ranks were
+ *          ended at the deadline (the text names them). CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY or
+ *          CDDP_ERR_IO (a fork, a port): no rank has run @p fn. */
 CDDP_CHECKED cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg,
                                     const cddp_spawn_options *options);
 

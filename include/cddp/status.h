@@ -1,5 +1,5 @@
 /** @file
- *  status.h - how every call of cddp reports success or failure. */
+ *  status.h - how calls of cddp report success or failure. */
 #ifndef CDDP_STATUS_H
 #define CDDP_STATUS_H
 
@@ -10,12 +10,12 @@
 extern "C" {
 #endif
 
-/** What the library offers to others. */
+/** A symbol that the library exports. */
 #define CDDP_API __attribute__((visibility("default")))
-/** A function whose result must be looked at: compilers warn where it is not. */
+/** The same, for functions whose result has to be checked: compilers warn if it is ignored. */
 #define CDDP_CHECKED CDDP_API __attribute__((warn_unused_result))
 
-/** All statuses: X(name, value, sentence). In one place, so that none can lack its text. */
+/** All statuses: X(name, value, text). One table, so that no status can lack its text. */
 #define CDDP_STATUS_MAP(X)                                                                         \
     X(OK, 0, "success")                                                                            \
     X(ERR_ARGUMENT, -1, "an argument is outside its range")                                        \
@@ -32,17 +32,18 @@ extern "C" {
     X(ERR_UNAVAILABLE, -12, "this build or machine cannot do it")                                  \
     X(ERR_CLOSED, -13, "the object was closed or its group is broken")                             \
     X(ERR_DEVICE, -14, "a GPU or its libraries failed")
-/** One line of cddp_status. */
+/** Makes one enumerator of cddp_status. */
 #define CDDP_STATUS_VALUE(name, value, text) CDDP_##name = value,
-/** What a call gives: CDDP_OK, or CDDP_ERR_ARGUMENT and so on, one for each line of
- *  CDDP_STATUS_MAP. */
+/** What a call returns: CDDP_OK, CDDP_ERR_ARGUMENT and so on, one for each row of CDDP_STATUS_MAP.
+ */
 typedef enum cddp_status { CDDP_STATUS_MAP(CDDP_STATUS_VALUE) } cddp_status;
 
-/** The sentence of @p status; a static string, also for a number that is none. Any thread. */
+/** The text of @p status, a static string. A number that is not a status has a text, too. Any
+ *  thread. */
 CDDP_API const char *cddp_status_text(cddp_status status);
 
-/** What failed in this thread's last failed call: rank, operation, peer and cause.
- *  Owned by cddp and valid until this thread's next cddp call; "" when nothing has failed yet. */
+/** What failed in this thread's last failed call: rank, operation, peer and cause; "" if no call
+ *  has failed yet. Owned by cddp and valid until this thread's next call of cddp. */
 CDDP_API const char *cddp_last_error(void);
 
 /** The library's version, "major.minor.patch"; a static string. Any thread. */

@@ -1,24 +1,24 @@
 /** @file
- *  store.h - the key-value store in which ranks meet. Two forms behind one set of calls: a TCP
- * server ("tcp://host:port": inside cddp-run, or in rank 0 when there is no launcher) and a file on
- * a file system that all ranks share ("file:///path").
+ *  store.h - the key-value store in which ranks meet. It is either a TCP server ("tcp://host:port",
+ *  inside cddp-run, or in rank 0 if there is no launcher) or a file on a file system that all ranks
+ *  share ("file:///path"). Both have the same calls.
  *
- * Keys are text of 1 to CDDP_STORE_KEY_BYTES bytes without NUL; values are any bytes, at most
- * CDDP_STORE_VALUE_BYTES. All keys of a handle live under its prefix (job id and generation), so
- * that nothing of an earlier job or generation is ever read.
+ *  A key is a text of 1 to CDDP_STORE_KEY_BYTES bytes without NUL. A value is any bytes, at most
+ *  CDDP_STORE_VALUE_BYTES. All keys of a handle are under its prefix. cddp's own prefix contains
+ *  the job id and the generation, so ranks never read keys of an earlier job or generation.
  *
- * A file lives as long as somebody has it open: the first to open it begins it anew, whatever an
- * earlier or crashed run left there, and the last to close it removes it. So every rank keeps its
- * handle until all have read what they need.
+ *  A file exists as long as a process has it open. The process that opens it first discards
+ *  whatever an earlier or crashed run left there, and the last one to close it removes it. So every
+ *  rank keeps its handle open until all ranks have read what they need.
  *
- * A handle belongs to one thread at a time, and to the process that opened it: a forked one gets
- * CDDP_ERR_STATE and opens its own. Every call that waits has a deadline; after CDDP_ERR_TIMEOUT
- * the handle is as usable as before, and a change that was asked for may or may not have been made.
- * After CDDP_ERR_IO a TCP handle can only be closed.
+ *  One thread at a time uses a handle. It belongs to the process that opened it: a forked child
+ *  gets CDDP_ERR_STATE, and opens a handle of its own. Every call that waits has a deadline. After
+ *  CDDP_ERR_TIMEOUT the handle is as usable as before, and a requested change may or may not have
+ *  been made. After CDDP_ERR_IO, a TCP handle can only be closed.
  *
- * Besides the errors named below, every call on a handle may give CDDP_ERR_ARGUMENT (a key or value
- * out of its bounds), CDDP_ERR_STATE (a forked process), CDDP_ERR_TIMEOUT, CDDP_ERR_IO and
- * CDDP_ERR_NO_MEMORY (here, or where the store is). */
+ *  Besides the errors named below, every call on a handle may return CDDP_ERR_ARGUMENT (the key or
+ *  the value is too long, or the key is empty), CDDP_ERR_STATE (a forked child), CDDP_ERR_TIMEOUT,
+ *  CDDP_ERR_IO or CDDP_ERR_NO_MEMORY (in this process, or in the server). */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 
@@ -35,89 +35,95 @@ enum { CDDP_STORE_KEY_BYTES = 512, CDDP_STORE_VALUE_BYTES = 16 << 20 };
 /** A connection to the store, or the open file. */
 typedef struct cddp_store cddp_store;
 
-/** Which store, and how to prove that one belongs to the job. */
+/** Which store to open, and the secret that proves that this process belongs to the job. */
 typedef struct cddp_store_options {
-    /** Set by the initialiser: which fields the caller knows. */
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
     /** "tcp://host:port" or "file:///path"; borrowed for the call. */
     const char *url;
     /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN, else "". */
     const char *token;
-    /** Put before every key, borrowed for the call; NULL: none. */
+    /** Prepended to every key, borrowed for the call; NULL: no prefix. */
     const char *prefix;
-    /** Of opening, and of each call that does not say; 0: 300000. */
+    /** Time limit for opening the store, and for each call that gets no time limit of its own; 0:
+     *  300000. */
     uint32_t timeout_ms;
 
 } cddp_store_options;
-/** A cddp_store_options of defaults. */
+/** The defaults of cddp_store_options. */
 #define CDDP_STORE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(cddp_store_options), NULL, NULL, NULL, 0                                            \
     }
 
-/** Connect, and prove the token. A TCP server that does not listen yet is tried again until the
- *  deadline.
+/** Connect, and prove knowledge of the token. If the TCP server does not listen yet, the call tries
+ *  again until the deadline.
  *  @param out  Release with cddp_store_close(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_AUTH, CDDP_ERR_IO, CDDP_ERR_TIMEOUT,
- *          CDDP_ERR_FORMAT (the file is no store, and is left as it is), CDDP_ERR_NO_MEMORY,
+ *          CDDP_ERR_FORMAT (the file is not a store, and stays as it is), CDDP_ERR_NO_MEMORY,
  *          CDDP_ERR_UNAVAILABLE (the system has no random numbers). */
 CDDP_CHECKED cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out);
-/** Release the handle; NULL is accepted. A forked process releases only its copy. */
+/** Release the handle; NULL is accepted. A forked child releases only its copy. */
 CDDP_API void cddp_store_close(cddp_store *store);
 
-/** Let @p key hold @p bytes bytes of @p value, whether or not it held something before. */
+/** Set @p key to the @p bytes bytes of @p value, whether or not it exists. */
 CDDP_CHECKED cddp_status cddp_store_set(cddp_store *store, const char *key, const void *value,
                                         size_t bytes);
 
 /** Wait until @p key exists and copy its value.
- *  @param timeout_ms  0: as the store was opened with.
- *  @param out         New memory with a NUL byte (not counted) behind the value, so that text can
- *                    be used as it is. Release with cddp_free().
- *  @param out_bytes   Length of the value; may be NULL. CDDP_ERR_TIMEOUT names the key. */
+ *  @param timeout_ms  0: the store's.
+ *  @param out         New memory with the value, then a NUL byte, which does not count, so that
+ *                     text can be used as it is. Release with cddp_free().
+ *  @param out_bytes   Length of the value; may be NULL.
+ *  @return CDDP_ERR_TIMEOUT if @p key does not exist in time; the text names it. */
 CDDP_CHECKED cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_ms,
                                         void **out, size_t *out_bytes);
 
-/** The same without waiting: CDDP_ERR_NOT_FOUND if @p key does not exist. */
+/** Like cddp_store_get(), but without waiting: CDDP_ERR_NOT_FOUND if @p key does not exist. */
 CDDP_CHECKED cddp_status cddp_store_try_get(cddp_store *store, const char *key, void **out,
                                             size_t *out_bytes);
 
-/** Add @p amount to the decimal number that @p key holds (0 if it does not exist), atomically.
+/** Add @p amount to the decimal number in @p key, atomically. A key that does not exist counts as
+ *  0.
  *  @param out  The new number; may be NULL.
- *  @return CDDP_ERR_FORMAT if the key holds no number; CDDP_ERR_ARGUMENT if the sum does not fit
- *          into 64 bits: then the key is as it was. */
+ *  @return CDDP_ERR_FORMAT if the value is not a number; CDDP_ERR_ARGUMENT if the sum does not fit
+ *          into 64 bits. Both leave the key unchanged. */
 CDDP_CHECKED cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount,
                                         int64_t *out);
 
-/** If @p key holds exactly @p expected, let it hold @p desired, atomically. A key that does not
- * exist matches @p expected_bytes of 0.
- *  @param out_swapped  Whether it was changed; may be NULL.
- *  @param out          The value afterwards, with its length in @p out_bytes, as cddp_store_get()
- * gives them; may be NULL. A key that still does not exist gives an empty value. */
+/** Set @p key to @p desired if its value is exactly @p expected, atomically. A key that does not
+ *  exist matches if @p expected_bytes is 0.
+ *  @param out_swapped  Whether the key was set; may be NULL.
+ *  @param out          The value afterwards, as from cddp_store_get(); may be NULL. If the key
+ *                      still does not exist, the value is empty.
+ *  @param out_bytes    Length of that value; may be NULL. */
 CDDP_CHECKED cddp_status cddp_store_compare_set(cddp_store *store, const char *key,
                                                 const void *expected, size_t expected_bytes,
                                                 const void *desired, size_t desired_bytes,
                                                 bool *out_swapped, void **out, size_t *out_bytes);
 
-/** Wait until all @p count keys exist. CDDP_ERR_TIMEOUT names those that are missing (the first
- *  few, and how many).
- *  @param timeout_ms  0: as the store was opened with. */
+/** Wait until all @p count keys exist.
+ *  @param timeout_ms  0: the store's.
+ *  @return CDDP_ERR_TIMEOUT if keys are still missing; the text says how many, and names the first
+ *          few. */
 CDDP_CHECKED cddp_status cddp_store_wait(cddp_store *store, const char *const *keys, size_t count,
                                          uint32_t timeout_ms);
 
-/** Forget @p key.
- *  @param out_existed  Whether there was such a key; may be NULL. */
+/** Delete @p key.
+ *  @param out_existed  Whether @p key existed; may be NULL. */
 CDDP_CHECKED cddp_status cddp_store_delete(cddp_store *store, const char *key, bool *out_existed);
 
-/** The keys that begin with @p start (below the handle's prefix, which they are given without),
- * sorted by bytes.
- *  @param start  "" for all.
- *  @param out    @p out_count texts in one block of memory: one cddp_free() releases all. NULL for
- *                none.
- *  @return CDDP_ERR_UNAVAILABLE if they are more than 64 MiB in all. */
+/** List the keys that begin with @p start, sorted by bytes. The handle's prefix is not part of
+ *  @p start, nor of the keys.
+ *  @param start      "" for all keys.
+ *  @param out        @p out_count texts in one block of memory: one cddp_free() releases all. NULL
+ *                    if there are no keys.
+ *  @param out_count  How many keys there are.
+ *  @return CDDP_ERR_UNAVAILABLE if the keys have more than 64 MiB in all. */
 CDDP_CHECKED cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out,
                                          size_t *out_count);
 
-/** Release memory that cddp gave to the caller; NULL is accepted. Any thread. */
+/** Free memory that a call of cddp returned; NULL is accepted. Any thread. */
 CDDP_API void cddp_free(void *memory);
 
 #ifdef __cplusplus

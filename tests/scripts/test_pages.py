@@ -38,7 +38,11 @@ for page, header in sorted(headers.items()):
         continue
     text = shown(path, "-rLL=300n", "-rHY=0")
     with open(header, encoding="utf-8") as file:
-        source = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+        source = file.read()
+    for line in re.findall(r"^ \* {6,9}(\S.*)", source, re.M):  # what is indented stays as it stands
+        if not re.search(rf"^ +{re.escape(line)}$", text, re.M):
+            refuse(f"{page}(3) does not show the line: {line}")
+    source = re.sub(r"/\*.*?\*/", " ", source, flags=re.S)
     source = re.sub(r"^#define.*(\\\n.*)*", " ", source, flags=re.M)
     for function in re.findall(r"(?<!return )\b(cddp_\w+)\s*\([^;{)]*\)\s*[;{]", source):
         if f"\n   {function}\n" not in text:
@@ -46,7 +50,7 @@ for page, header in sorted(headers.items()):
     for kind in re.findall(r"typedef (?:struct|enum) (cddp_\w+)", source):
         if kind not in text:
             refuse(f"{page}(3) says nothing of {kind}")
-    for word in ("@p ", "@param", "@return", "/**\n"):
+    for word in ("@p ", "@param", "@return", "@file", "/**\n", "/*<"):
         if word in text:
             refuse(f"{page}(3) shows {word}")
 seventh = place("cddp.7")

@@ -14,19 +14,19 @@
 #include <type_traits>
 #include <utility>
 
-/** All of it. */
+/** The C++ interface of cddp. */
 namespace cddp
 {
 
-/** What a failed call throws: its status, and what() is cddp_last_error(). */
+/** The exception of a failed call, with its status; what() is the text of cddp_last_error(). */
 class error : public std::runtime_error
 {
   public:
-    /** As a call has failed, or as the caller words it. */
+    /** An error with the given status and text. */
     error(cddp_status status, const std::string &text) : std::runtime_error(text), status_(status)
     {
     }
-    /** Which kind of failure. */
+    /** The kind of failure. */
     cddp_status status() const noexcept
     {
         return status_;
@@ -36,7 +36,7 @@ class error : public std::runtime_error
     cddp_status status_;
 };
 
-/** Throw error unless @p status, of this thread's last call, is CDDP_OK. */
+/** Throw error unless @p status is CDDP_OK. @p status is that of this thread's last call. */
 inline void check(cddp_status status)
 {
     if (status != CDDP_OK) {
@@ -44,7 +44,7 @@ inline void check(cddp_status status)
     }
 }
 
-/** A 16-bit floating number of IEEE's format, as bits. */
+/** A 16-bit floating-point number in IEEE format, as bits. */
 struct f16 {
     /** Sign, 5 bits of exponent, 10 of fraction. */
     std::uint16_t bits;
@@ -56,7 +56,7 @@ struct bf16 {
     std::uint16_t bits;
 };
 
-/** The cddp_type of T's numbers, known when it is compiled. A char counts as u8 everywhere. */
+/** The cddp_type of T, at compile time. char is always u8. */
 template <class T> constexpr cddp_type type_of()
 {
     using plain = std::remove_cv_t<T>;
@@ -84,17 +84,17 @@ template <class T> constexpr cddp_type type_of()
     }
 }
 
-/** Numbers that lie side by side in somebody else's memory; std::span, for C++17. */
+/** A view of contiguous numbers that somebody else owns, like std::span of C++20. */
 template <class T> class span
 {
   public:
-    /** Of no numbers. */
+    /** An empty span. */
     constexpr span() = default;
     /** @p size numbers at @p data. */
     constexpr span(T *data, std::size_t size) : data_(data), size_(size)
     {
     }
-    /** What a vector, an array or another span holds. */
+    /** The numbers of a vector, an array or another span. */
     template <class C, class = std::enable_if_t<
                            std::is_convertible_v<decltype(std::data(std::declval<C &>())), T *>>>
     constexpr span(C &&from) : data_(std::data(from)), size_(std::size(from))
@@ -105,7 +105,7 @@ template <class T> class span
     {
         return data_;
     }
-    /** How many. */
+    /** How many numbers. */
     constexpr std::size_t size() const
     {
         return size_;
@@ -115,12 +115,12 @@ template <class T> class span
     {
         return data_[index];
     }
-    /** For loops. */
+    /** For range-based for. */
     constexpr T *begin() const
     {
         return data_;
     }
-    /** For loops. */
+    /** For range-based for. */
     constexpr T *end() const
     {
         return data_ + size_;
@@ -131,7 +131,7 @@ template <class T> class span
     std::size_t size_ = 0;
 };
 
-/** @p from as a span: a number is a span of one. */
+/** @p from as a span. A single number is a span of size 1. */
 template <class C> constexpr auto view(C &&from)
 {
     using plain = std::remove_reference_t<C>;
@@ -144,22 +144,23 @@ template <class C> constexpr auto view(C &&from)
     }
 }
 
-/** What is released when its owner goes; moved, not copied. */
+/** The deleter of owner. */
 template <class T, void (*Destroy)(T *)> struct release {
-    /** What std::unique_ptr calls. */
+    /** Release @p handle; std::unique_ptr calls it. */
     void operator()(T *handle) const noexcept
     {
         Destroy(handle);
     }
 };
-/** An owner of a handle of C. */
+/** Owns a C handle: can be moved, but not copied. */
 template <class T, void (*Destroy)(T *)> using owner = std::unique_ptr<T, release<T, Destroy>>;
 
-/** A collective that was started. Its destructor waits, and drops the error: call wait(). */
+/** The handle of an operation that was started. The destructor waits, but drops errors: call wait()
+ *  first. */
 class work
 {
   public:
-    /** Whether it is done, without waiting. */
+    /** Whether the operation is done, without waiting. */
     bool test()
     {
         bool done = false;
@@ -167,17 +168,17 @@ class work
         check(cddp_work_test(started(), &done));
         return done;
     }
-    /** Wait until it is done; 0: the group's deadline. */
+    /** Wait until the operation is done. @p timeout_ms 0: the group's time limit. */
     void wait(std::uint32_t timeout_ms = 0)
     {
         check(cddp_work_wait(started(), timeout_ms));
     }
-    /** The handle of C; NULL: nothing was started. */
+    /** The C handle; NULL if no operation was started. */
     cddp_work *get() const noexcept
     {
         return handle_.get();
     }
-    /** Take over a handle of C. */
+    /** Take ownership of a C handle. */
     void reset(cddp_work *handle) noexcept
     {
         handle_.reset(handle);

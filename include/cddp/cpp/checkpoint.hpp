@@ -16,7 +16,7 @@ namespace cddp
 class tensors
 {
   public:
-    /** One more. */
+    /** Add a tensor; its memory is not copied. */
     template <class D> tensors &add(const std::string &name, const shape &sizes, D &&data)
     {
         auto numbers = view(data);
@@ -33,12 +33,12 @@ class tensors
         writable_ = writable_ && !std::is_const_v<number>;
         return *this;
     }
-    /** As C has them. */
+    /** The tensors, for the C functions. */
     const std::vector<cddp_tensor> &list() const
     {
         return list_;
     }
-    /** The same to load into: refused if one of them is const. */
+    /** Like list(), for functions that write to the tensors. Throws if one of them is const. */
     const std::vector<cddp_tensor> &writable() const
     {
         if (!writable_) {
@@ -48,16 +48,16 @@ class tensors
     }
 
   private:
-    std::deque<std::string> names_; /* which do not move */
+    std::deque<std::string> names_; /* a deque, since its elements do not move */
     std::vector<cddp_tensor> list_;
     bool writable_ = true;
 };
 
-/** An open safetensors file, which holds its tensors' memory. */
+/** An open safetensors file, which owns the memory of its tensors. */
 class safetensors
 {
   public:
-    /** Map @p path, and check all of it. */
+    /** Map @p path, and check its whole structure. */
     explicit safetensors(const std::string &path)
     {
         cddp_safetensors *made = nullptr;
@@ -65,7 +65,7 @@ class safetensors
         check(cddp_safetensors_open(path.c_str(), &made));
         handle_.reset(made);
     }
-    /** The handle of C, which stays this file's. */
+    /** The C handle; this object still owns it. */
     cddp_safetensors *get() const noexcept
     {
         return handle_.get();
@@ -90,14 +90,14 @@ class safetensors
     {
         return cddp_safetensors_find(get(), name.c_str());
     }
-    /** Value of @p key. */
+    /** The value of @p key in the metadata, if it exists. */
     std::optional<std::string> metadata(const std::string &key) const
     {
         const char *value = cddp_safetensors_metadata(get(), key.c_str());
 
         return value == nullptr ? std::nullopt : std::optional<std::string>(value);
     }
-    /** Write @p what to @p path, whole or not at all. */
+    /** Write @p what to @p path, atomically. */
     static void write(const std::string &path, const tensors &what,
                       const std::map<std::string, std::string> &metadata = {})
     {
@@ -111,7 +111,7 @@ class safetensors
         check(cddp_safetensors_write(path.c_str(), what.list().data(), what.list().size(),
                                      pairs.data()));
     }
-    /** Copy the tensors of @p path into @p into's memory, all or none. */
+    /** Copy the tensors of @p path into the memory of @p into, all or none. */
     static void load(const std::string &path, const tensors &into)
     {
         check(cddp_safetensors_load(path.c_str(), into.writable().data(), into.list().size()));
@@ -121,11 +121,11 @@ class safetensors
     owner<cddp_safetensors, cddp_safetensors_close> handle_;
 };
 
-/** Directories that hold a training's state at one step. */
+/** Snapshots: directories that hold the state of a training run at one step. */
 namespace snapshot
 {
 
-/** Write one below @p dir; keep the newest @p keep, 0: all. */
+/** Write a snapshot below @p dir, and keep only the newest @p keep snapshots; 0: keep all. */
 inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
                   const tensors &optimizer, const std::string &state_json, unsigned keep = 0)
 {
@@ -140,15 +140,15 @@ inline void write(const std::string &dir, std::uint64_t step, const tensors &mod
     check(cddp_snapshot_write(dir.c_str(), &what, keep));
 }
 
-/** What find() and recover() give. */
+/** The result of find() and recover(). */
 struct found {
-    /** The newest whole one. */
+    /** Path of the newest complete snapshot. */
     std::string path;
-    /** Newer ones and why they were passed over, a line each. */
+    /** A line for each newer snapshot that was skipped, with the reason. */
     std::string skipped;
 };
 
-/** cddp_snapshot_find() or cddp_snapshot_recover(); nothing if there is none that is whole. */
+/** Call cddp_snapshot_find() or cddp_snapshot_recover(). Empty if no snapshot is complete. */
 inline std::optional<found> look(cddp_status (*how)(const char *, char **, char **),
                                  const std::string &dir)
 {
@@ -163,19 +163,20 @@ inline std::optional<found> look(cddp_status (*how)(const char *, char **, char 
     return found{path.get(), skipped.get() == nullptr ? "" : skipped.get()};
 }
 
-/** The newest whole one below @p dir. */
+/** Find the newest complete snapshot below @p dir. */
 inline std::optional<found> find(const std::string &dir)
 {
     return look(cddp_snapshot_find, dir);
 }
 
-/** The same for the process that will write there: left-overs are removed. */
+/** Like find(), for the process that will write below @p dir: also removes files of crashed
+ *  writers. */
 inline std::optional<found> recover(const std::string &dir)
 {
     return look(cddp_snapshot_recover, dir);
 }
 
-/** The state and the step of the one at @p path. */
+/** The state and the step of the snapshot at @p path. */
 inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
 {
     given<char> json;
@@ -185,7 +186,7 @@ inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
     return {json.get(), step};
 }
 
-/** Load both, or neither. */
+/** Load the tensors of @p model and @p optimizer: both or neither. */
 inline void load(const std::string &path, const tensors &model, const tensors &optimizer)
 {
     cddp_snapshot into = CDDP_SNAPSHOT_INIT;

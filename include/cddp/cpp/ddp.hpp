@@ -13,10 +13,11 @@
 namespace cddp
 {
 
-/** A tensor's sizes, row-major; empty: a scalar. */
+/** The sizes of a tensor's dimensions, row-major; empty for a scalar. */
 using shape = std::vector<std::int64_t>;
 
-/** How many numbers @p sizes stand for, if they can be copied to @p out of CDDP_MAX_DIMS. */
+/** Copy @p sizes to @p out, which has room for CDDP_MAX_DIMS, and return the number of elements.
+ *  Throws if there are more dimensions, or if a size makes no sense. */
 inline std::size_t copy_shape(const std::string &name, const shape &sizes, std::int64_t *out)
 {
     std::size_t count = 1;
@@ -37,7 +38,7 @@ inline std::size_t copy_shape(const std::string &name, const shape &sizes, std::
     return count;
 }
 
-/** Refuse a tensor whose memory has another size than its shape. */
+/** Throw if a tensor's memory has another number of elements than its shape. */
 inline void check_count(const std::string &name, std::size_t shaped, std::size_t held)
 {
     if (shaped != held) {
@@ -48,18 +49,18 @@ inline void check_count(const std::string &name, std::size_t shaped, std::size_t
     }
 }
 
-/** What is to be trained: parameters in the order of their indices, and buffers. Data and gradients
- *  stay the caller's and outlive the ddp that is made of it. */
+/** The model to train: its parameters, in the order of their indices, and its buffers. The caller
+ *  owns data and gradients, which outlive the ddp object that is made from the model. */
 class model
 {
   public:
-    /** A parameter whose gradient lies in cddp's memory: ddp::grad(). */
+    /** Add a parameter whose gradient is in memory that cddp allocates: see ddp::grad(). */
     template <class D> model &param(const std::string &name, const shape &sizes, D &&data)
     {
         add(params_, name, sizes, view(data));
         return *this;
     }
-    /** A parameter and where backward writes its gradient. */
+    /** Add a parameter, and the memory where backward writes its gradient. */
     template <class D, class G>
     model &param(const std::string &name, const shape &sizes, D &&data, G &&grad)
     {
@@ -72,29 +73,29 @@ class model
         add(params_, name, sizes, numbers).grad = slopes.data();
         return *this;
     }
-    /** A parameter that is not trained. */
+    /** Add a parameter that is not trained. */
     template <class D> model &frozen(const std::string &name, const shape &sizes, D &&data)
     {
         add(params_, name, sizes, view(data)).frozen = true;
         return *this;
     }
-    /** State without a gradient. */
+    /** Add a buffer: state without a gradient. */
     template <class D> model &buffer(const std::string &name, const shape &sizes, D &&data)
     {
         add(buffers_, name, sizes, view(data));
         return *this;
     }
-    /** As C has them. */
+    /** The parameters, for the C functions. */
     const std::vector<cddp_param> &params() const
     {
         return params_;
     }
-    /** As C has them. */
+    /** The buffers, for the C functions. */
     const std::vector<cddp_param> &buffers() const
     {
         return buffers_;
     }
-    /** How many numbers parameter @p index has. */
+    /** How many elements parameter @p index has. */
     std::size_t count(std::size_t index) const
     {
         std::size_t count = 1;
@@ -122,23 +123,24 @@ class model
         return to.back();
     }
 
-    std::deque<std::string> names_; /* which do not move */
+    std::deque<std::string> names_; /* a deque, since its elements do not move */
     std::vector<cddp_param> params_;
     std::vector<cddp_param> buffers_;
 };
 
-/** A model's gradients, kept equal across a group, which it keeps. */
+/** A model's gradients, kept equal across a group. The object keeps the group alive. */
 class ddp
 {
   public:
-    /** As they are without a word. */
+    /** The default options. */
     static cddp_ddp_options options()
     {
         cddp_ddp_options how = CDDP_DDP_OPTIONS_INIT;
 
         return how;
     }
-    /** Compare manifests, broadcast rank 0's parameters and buffers, plan the buckets. */
+    /** Check that all ranks have the same model, broadcast rank 0's parameters and buffers, and
+     *  plan the buckets. Collective. */
     ddp(const group &ranks, const model &what, const cddp_ddp_options &how = options())
         : group_(ranks.share())
     {
@@ -152,22 +154,23 @@ class ddp
             counts_.push_back(what.count(i));
         }
     }
-    /** The handle of C, which stays this object's. */
+    /** The C handle; this object still owns it. */
     cddp_ddp *get() const noexcept
     {
         return handle_.get();
     }
-    /** Where the gradient of parameter @p index lies; ask again after the first wait(). */
+    /** The gradient of parameter @p index. Its memory may move in the first wait(): call this again
+     *  after it. */
     template <class T> span<T> grad(std::size_t index)
     {
         return as<T>(index, index < counts_.size() ? cddp_ddp_grad(get(), index) : nullptr);
     }
-    /** Where parameter @p index lies. */
+    /** The values of parameter @p index. */
     template <class T> span<T> param(std::size_t index)
     {
         return as<T>(index, index < counts_.size() ? cddp_ddp_param(get(), index) : nullptr);
     }
-    /** The coming backward is the mean over @p samples samples. */
+    /** The gradients of the coming backward are a mean over @p samples samples. */
     void begin(double samples)
     {
         cddp_step how = CDDP_STEP_INIT;
@@ -175,22 +178,22 @@ class ddp
         how.weight = samples;
         begin(how);
     }
-    /** The same of a whole number, as share.count is. */
+    /** The same for an integer, such as cddp_share.count. */
     template <class T, class = std::enable_if_t<std::is_integral_v<T>>> void begin(T samples)
     {
         begin(static_cast<double>(samples));
     }
-    /** The same, as cddp_ddp_begin_samples(). */
+    /** The same with the name of the C function, cddp_ddp_begin_samples(). */
     void begin_samples(std::uint64_t samples)
     {
         check(cddp_ddp_begin_samples(get(), samples));
     }
-    /** As @p how says. */
+    /** Set how the coming backward is synchronised. */
     void begin(const cddp_step &how)
     {
         check(cddp_ddp_begin(get(), &how));
     }
-    /** The coming backward only accumulates. */
+    /** The coming backward only accumulates gradients. */
     void begin_no_sync()
     {
         cddp_step how = CDDP_STEP_INIT;
@@ -203,17 +206,18 @@ class ddp
     {
         check(cddp_ddp_grad_ready(get(), index));
     }
-    /** Backward has finished the @p count gradients from @p first on. */
+    /** Backward has finished the gradients of @p count parameters, from @p first on. */
     void grads_ready(std::size_t first, std::size_t count)
     {
         check(cddp_ddp_grads_ready(get(), first, count));
     }
-    /** Let what was started move on; does not wait. */
+    /** Advance the buckets that have started; does not wait. */
     void progress()
     {
         check(cddp_ddp_progress(get()));
     }
-    /** This rank has no more batches: take part in a step of the others. True: all are through. */
+    /** For a rank without further batches: take part in one step of the other ranks. True when no
+     *  rank has batches any more. */
     bool join()
     {
         bool all = false;
@@ -221,12 +225,12 @@ class ddp
         check(cddp_ddp_join(get(), &all));
         return all;
     }
-    /** Make every rank's parameters, buffers, or both those of @p root. */
+    /** Broadcast the parameters, the buffers, or both from rank @p root. */
     void broadcast(int root, bool params, bool buffers)
     {
         check(cddp_ddp_broadcast(get(), root, params, buffers));
     }
-    /** Write the parameters, whole, to the memory that was registered. */
+    /** With shards: copy all parameters, with all ranks' updates, to the memory in the model. */
     void unshard()
     {
         check(cddp_ddp_unshard(get()));
@@ -236,7 +240,7 @@ class ddp
     {
         check(cddp_ddp_wait(get()));
     }
-    /** What @p rank updates, with shards. */
+    /** With shards: the spans that @p rank updates. */
     span<const cddp_span> spans(int rank) const
     {
         std::size_t count = 0;
@@ -244,28 +248,28 @@ class ddp
 
         return {first, count};
     }
-    /** The mean of a piece of a gradient, in the gradient or in @p scratch, with shards. */
+    /** With shards: the mean of a part of a gradient, in the gradient itself or in @p scratch. */
     template <class T>
     const T *mean(std::size_t index, std::size_t first, std::size_t count, T *scratch)
     {
         return static_cast<const T *>(cddp_ddp_mean(get(), index, first, count, scratch));
     }
-    /** This rank has updated its spans. */
+    /** With shards: this rank has updated its spans. */
     void updated()
     {
         check(cddp_ddp_updated(get()));
     }
-    /** Wait until parameter @p index has all ranks' updates. */
+    /** With shards: wait until parameter @p index has all ranks' updates. */
     void param_wait(std::size_t index)
     {
         check(cddp_ddp_param_wait(get(), index));
     }
-    /** The same for all. */
+    /** With shards: wait until all parameters have all ranks' updates. */
     void params_wait()
     {
         check(cddp_ddp_params_wait(get()));
     }
-    /** What the last synchronised step cost. */
+    /** The cost of the last synchronised step. */
     cddp_ddp_stats stats() const
     {
         cddp_ddp_stats out = CDDP_DDP_STATS_INIT;
@@ -273,7 +277,7 @@ class ddp
         check(cddp_ddp_get_stats(get(), &out));
         return out;
     }
-    /** When bucket @p index of that step was reduced. */
+    /** When bucket @p index of the last synchronised step was reduced. */
     cddp_bucket_stats bucket_stats(std::size_t index) const
     {
         cddp_bucket_stats out = {};
@@ -293,7 +297,7 @@ class ddp
         return {static_cast<T *>(data), counts_[index]};
     }
 
-    std::shared_ptr<cddp_group> group_; /* declared first, so it goes last */
+    std::shared_ptr<cddp_group> group_; /* declared first, so it is destroyed last */
     owner<cddp_ddp, cddp_ddp_destroy> handle_;
     std::vector<cddp_type> types_;
     std::vector<std::size_t> counts_;

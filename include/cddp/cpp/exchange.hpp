@@ -1,5 +1,5 @@
 /** @file
- *  exchange.hpp - what ranks tell each other beside tensors of equal size (exchange.h) for C++. */
+ *  exchange.hpp - exchanges between ranks other than tensors of equal size (exchange.h) for C++. */
 #ifndef CDDP_CPP_EXCHANGE_HPP
 #define CDDP_CPP_EXCHANGE_HPP
 
@@ -13,10 +13,10 @@
 namespace cddp
 {
 
-/** Gather blocks of different lengths, every rank's in rank order. Collective.
+/** Gather blocks of different lengths from all ranks, in rank order. Collective.
  *  @param in      counts[rank] numbers.
- *  @param out     As many as all @p counts together.
- *  @param counts  By rank; the same on all ranks. */
+ *  @param out     As many numbers as all @p counts together.
+ *  @param counts  How many numbers each rank contributes; the same on all ranks. */
 template <class I, class O>
 void all_gatherv(group &among, const I &in, O &&out, const std::vector<std::size_t> &counts,
                  work *started = nullptr)
@@ -52,7 +52,7 @@ void all_gatherv(group &among, const I &in, O &&out, const std::vector<std::size
     }
 }
 
-/** Every rank's bytes, by rank. Collective. */
+/** Gather bytes from all ranks: one string for each rank. Collective. */
 inline std::vector<std::string> all_gather_bytes(group &among, std::string_view own)
 {
     std::vector<std::size_t> lengths(static_cast<std::size_t>(among.world_size()));
@@ -69,7 +69,7 @@ inline std::vector<std::string> all_gather_bytes(group &among, std::string_view 
     return out;
 }
 
-/** The bytes of @p root; those of other ranks are not looked at. Collective. */
+/** Broadcast the bytes of rank @p root; @p own is ignored on other ranks. Collective. */
 inline std::string broadcast_bytes(group &among, std::string_view own, int root)
 {
     given<void> bytes;
@@ -79,21 +79,21 @@ inline std::string broadcast_bytes(group &among, std::string_view own, int root)
     return std::string(static_cast<const char *>(bytes.get()), length);
 }
 
-/** Messages that begin together, so that no order of them makes ranks wait for ever. */
+/** Messages that start together, so that ranks cannot deadlock whatever their order. */
 class messages
 {
   public:
-    /** One more, to rank @p to. @p data is not copied. */
+    /** Add a message to rank @p to. @p data is not copied. */
     template <class D> messages &send(const D &data, int to)
     {
         return add(view(data), to, false);
     }
-    /** One more, from rank @p from. */
+    /** Add a message from rank @p from. */
     template <class D> messages &recv(D &&data, int from)
     {
         return add(view(data), from, true);
     }
-    /** Begin all; a handle for each, in the order of the calls above. */
+    /** Start all messages. Returns a handle for each, in the order in which they were added. */
     std::vector<work> start(group &among) const
     {
         std::vector<cddp_work *> handles(list_.size(), nullptr);
@@ -105,7 +105,7 @@ class messages
         }
         return out;
     }
-    /** Begin all, and wait until all are done. */
+    /** Start all messages, and wait until all are done. */
     void run(group &among) const
     {
         check(cddp_messages_start(among.get(), list_.data(), list_.size(), nullptr));
@@ -128,8 +128,8 @@ class messages
     std::vector<cddp_message> list_;
 };
 
-/** The store of the caller's own keys among these ranks; it keeps the group's handle of C. The
- *  first call is collective. */
+/** The group's key-value store for the caller (cddp_group_store()). It keeps the C handle of the
+ *  group alive. The first call is collective. */
 inline store store_of(group &among)
 {
     cddp_store *found = nullptr;
@@ -138,7 +138,7 @@ inline store store_of(group &among)
     return store(found, among.share());
 }
 
-/** Whether any rank was asked to end by a signal: the same on all ranks. Collective. */
+/** Whether a signal has asked any rank to stop: the same answer on all ranks. Collective. */
 inline bool should_stop(group &among)
 {
     bool stop = false;

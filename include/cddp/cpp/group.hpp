@@ -11,12 +11,13 @@
 namespace cddp
 {
 
-/** Memory of cddp_group_alloc(), which keeps its group. Every rank releases its blocks in the same
- *  order. */
+/** Memory from cddp_group_alloc(), which keeps its group alive. Every rank releases its blocks in
+ *  the same order. */
 template <class T> class memory
 {
   public:
-    /** @p count numbers, in the processor's memory wherever the group is, or else the group's. */
+    /** Allocate @p count numbers: in CPU memory with @p in_host, else in the group's kind of
+     *  memory. */
     memory(std::shared_ptr<cddp_group> group, std::size_t count, bool in_host)
         : group_(std::move(group)), count_(count)
     {
@@ -29,13 +30,13 @@ template <class T> class memory
                                                                    &made));
         data_ = static_cast<T *>(made);
     }
-    /** @p other holds nothing from then on. */
+    /** Afterwards, @p other is empty. */
     memory(memory &&other) noexcept
         : group_(std::move(other.group_)), data_(std::exchange(other.data_, nullptr)),
           count_(std::exchange(other.count_, 0))
     {
     }
-    /** What this held is released. */
+    /** Releases the block that this object owned before. */
     memory &operator=(memory other) noexcept
     {
         std::swap(group_, other.group_);
@@ -54,7 +55,7 @@ template <class T> class memory
     {
         return data_;
     }
-    /** How many. */
+    /** How many numbers. */
     std::size_t size() const noexcept
     {
         return count_;
@@ -66,21 +67,22 @@ template <class T> class memory
     std::size_t count_ = 0;
 };
 
-/** The ranks that train together. What is made of a group (ddp, memory) keeps the handle of C, so
- *  that all may go in any order. The last parameter of a collective is as in C: without it the call
- *  waits, with it the work handle tells when the operation is done. */
+/** The ranks that train together. Objects made from a group (ddp, memory) keep its C handle alive,
+ *  so objects may be destroyed in any order. The last parameter of a collective is as in C: without
+ *  it, the call waits; with it, the call returns at once, and the work handle tells when the
+ *  operation is done. */
 class group
 {
   public:
-    /** Join as the launcher says. */
+    /** Join the group that the launcher describes. */
     group() : group(options())
     {
     }
-    /** Join as @p how says, which begins as options(). */
+    /** Join with the options @p how, which start out as options(). */
     explicit group(const cddp_group_options &how) : group(create(&how))
     {
     }
-    /** Join the processes that @p how connects. */
+    /** Join the processes that @p by connects. */
     group(const cddp_bootstrap &by, const cddp_group_options &how)
     {
         cddp_group *made = nullptr;
@@ -88,32 +90,32 @@ class group
         check(cddp_group_create_by(&by, &how, &made));
         own(made);
     }
-    /** Take over a handle of C, as of cddp_group_create_from_mpi(). */
+    /** Take ownership of a C handle, such as one from cddp_group_create_from_mpi(). */
     explicit group(cddp_group *handle)
     {
         own(handle);
     }
-    /** As they are without a word. */
+    /** The default options. */
     static cddp_group_options options()
     {
         cddp_group_options how = CDDP_GROUP_OPTIONS_INIT;
 
         return how;
     }
-    /** @p other may only be destroyed or assigned to from then on. */
+    /** Afterwards, @p other may only be destroyed or assigned to. */
     group(group &&other) noexcept = default;
-    /** This one leaves, once nothing else keeps it. */
+    /** The group that this object had is left, once no other object keeps it alive. */
     group &operator=(group &&other) noexcept = default;
     group(const group &) = delete;
     group &operator=(const group &) = delete;
     ~group() = default;
 
-    /** The handle of C, which stays this group's. */
+    /** The C handle; this object still owns it. */
     cddp_group *get() const noexcept
     {
         return handle_.get();
     }
-    /** The same for what must not outlive it. */
+    /** The C handle, shared with objects that must not outlive it. */
     const std::shared_ptr<cddp_group> &share() const noexcept
     {
         return handle_;
@@ -133,27 +135,27 @@ class group
     {
         return cddp_group_local_rank(get());
     }
-    /** How many ranks this machine has. */
+    /** How many ranks of the group are on this machine. */
     int local_world_size() const
     {
         return cddp_group_local_world_size(get());
     }
-    /** The job's generation in which it was made. */
+    /** The generation of the job in which the group was created. */
     std::uint32_t generation() const
     {
         return cddp_group_generation(get());
     }
-    /** The deadline of each collective. */
+    /** The time limit of each collective. */
     std::uint32_t timeout_ms() const
     {
         return cddp_group_timeout_ms(get());
     }
-    /** What carries its data. */
+    /** The name of the backend. */
     std::string backend() const
     {
         return cddp_group_backend(get());
     }
-    /** The device's number; -1: the processor. */
+    /** The number of the device; -1: the CPU. */
     int device() const
     {
         return cddp_group_device(get());
@@ -163,12 +165,13 @@ class group
     {
         return cddp_group_stream(get());
     }
-    /** Let @p stream be the compute stream. */
+    /** Make @p stream the compute stream. */
     void set_stream(void *stream)
     {
         check(cddp_group_set_stream(get(), stream));
     }
-    /** The ranks of this rank's color; nothing for a negative one. */
+    /** A new group of the ranks with the same @p color; empty if @p color is negative. Collective.
+     */
     std::optional<group> split(int color, int key)
     {
         cddp_group *part = nullptr;
@@ -181,18 +184,19 @@ class group
     {
         cddp_group_abort(get(), reason.c_str());
     }
-    /** Numbers, zeroed, where the backend reduces fastest. Collective. */
+    /** Allocate @p count numbers, zeroed, in memory that the backend reduces fastest. Collective.
+     */
     template <class T> memory<T> alloc(std::size_t count)
     {
         return memory<T>(handle_, count, false);
     }
-    /** The same in the processor's memory. */
+    /** Like alloc(), but always in CPU memory. */
     template <class T> memory<T> alloc_host(std::size_t count)
     {
         return memory<T>(handle_, count, true);
     }
 
-    /** Reduce @p data where it lies. */
+    /** Reduce @p data in place. */
     template <class D> void all_reduce(D &&data, cddp_op op = CDDP_OP_SUM, work *started = nullptr)
     {
         all_reduce(view(data), view(data), op, started);
@@ -205,7 +209,7 @@ class group
 
         call(started, cddp_all_reduce, from.data(), to.data(), from.size(), type(to), op);
     }
-    /** The mean of @p data, weighted by each rank's @p weight. */
+    /** Replace @p data by its mean over ranks, weighted by each rank's @p weight. */
     template <class D> void all_reduce_weighted(D &&data, double weight, work *started = nullptr)
     {
         auto all = view(data);
@@ -213,7 +217,8 @@ class group
         call(started, cddp_all_reduce_weighted, all.data(), all.data(), all.size(), type(all),
              weight);
     }
-    /** As all_reduce, but only @p root's @p out is written; those of others may be empty. */
+    /** Like all_reduce(), but only rank @p root gets the result. On other ranks, @p out may be
+     *  empty. */
     template <class I, class O>
     void reduce(const I &in, O &&out, cddp_op op, int root, work *started = nullptr)
     {
@@ -221,21 +226,21 @@ class group
 
         call(started, cddp_reduce, from.data(), to.data(), from.size(), type(to), op, root);
     }
-    /** Every rank's @p data becomes root's. */
+    /** Copy the @p data of rank @p root to every rank's @p data. */
     template <class D> void broadcast(D &&data, int root, work *started = nullptr)
     {
         auto all = view(data);
 
         call(started, cddp_broadcast, all.data(), all.size(), type(all), root);
     }
-    /** @p out is world_size times as long as @p in. */
+    /** Gather every rank's @p in, in rank order: @p out is world_size times as long as @p in. */
     template <class I, class O> void all_gather(const I &in, O &&out, work *started = nullptr)
     {
         auto [from, to] = pair("all_gather", in, out, 1, world_size());
 
         call(started, cddp_all_gather, from.data(), to.data(), from.size(), type(to));
     }
-    /** @p in is world_size times as long as @p out. */
+    /** Reduce @p in, and give each rank its block: @p in is world_size times as long as @p out. */
     template <class I, class O>
     void reduce_scatter(const I &in, O &&out, cddp_op op, work *started = nullptr)
     {
@@ -243,7 +248,7 @@ class group
 
         call(started, cddp_reduce_scatter, from.data(), to.data(), to.size(), type(to), op);
     }
-    /** The weighted mean, cut like that. */
+    /** Like reduce_scatter(), with the weighted mean of all_reduce_weighted(). */
     template <class I, class O>
     void reduce_scatter_weighted(const I &in, O &&out, double weight, work *started = nullptr)
     {
@@ -252,14 +257,16 @@ class group
         call(started, cddp_reduce_scatter_weighted, from.data(), to.data(), to.size(), type(to),
              weight);
     }
-    /** Root's @p out is world_size times as long as @p in; those of others may be empty. */
+    /** Gather every rank's @p in on rank @p root, where @p out is world_size times as long. On
+     *  other ranks, @p out may be empty. */
     template <class I, class O> void gather(const I &in, O &&out, int root, work *started = nullptr)
     {
         auto [from, to] = pair("gather", in, out, 1, rank() == root ? world_size() : 0);
 
         call(started, cddp_gather, from.data(), to.data(), from.size(), type(to), root);
     }
-    /** Root's @p in is world_size times as long as @p out; those of others may be empty. */
+    /** Give each rank its block of the @p in of rank @p root, where it is world_size times as long
+     *  as @p out. On other ranks, @p in may be empty. */
     template <class I, class O>
     void scatter(const I &in, O &&out, int root, work *started = nullptr)
     {
@@ -292,7 +299,7 @@ class group
 
         call(started, cddp_recv, all.data(), all.size(), type(all), from);
     }
-    /** Wait until every rank has come here. */
+    /** Wait until every rank has called this function. */
     void barrier(work *started = nullptr)
     {
         call(started, cddp_barrier);
@@ -314,8 +321,8 @@ class group
     {
         return type_of<T>();
     }
-    /* Both as spans, if their lengths are as in_parts to out_parts; with parts of 0 a side may
-     * have any length, but is not used. */
+    /* Both as spans. Their lengths must be in the ratio in_parts : out_parts. A side with 0 parts
+     * may have any length and is not used. */
     template <class I, class O>
     static auto pair(const char *what, const I &in, O &&out, int in_parts, int out_parts)
     {

@@ -1,5 +1,5 @@
 /** @file
- *  loader.hpp - batches made by threads (loader.h) for C++. */
+ *  loader.hpp - batches that threads load ahead of time (loader.h) for C++. */
 #ifndef CDDP_CPP_LOADER_HPP
 #define CDDP_CPP_LOADER_HPP
 
@@ -14,15 +14,17 @@
 namespace cddp
 {
 
-/** This rank's share of a global batch. Its memory is the loader's until the next call on it. */
+/** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
+ *  on the loader. */
 class batch
 {
   public:
-    /** Of @p bytes bytes a sample. */
+    /** A batch whose samples have @p bytes bytes each. */
     batch(const cddp_batch &of, std::size_t bytes) : of_(of), bytes_(bytes)
     {
     }
-    /** The samples one after another, as numbers of T, of which a sample is a whole number. */
+    /** The samples, one after another, as numbers of type T. Throws if sizeof(T) does not divide a
+     *  sample's size. */
     template <class T> span<const T> data() const
     {
         if (bytes_ % sizeof(T) != 0) {
@@ -32,22 +34,22 @@ class batch
         }
         return {static_cast<const T *>(of_.data), of_.count * (bytes_ / sizeof(T))};
     }
-    /** Which samples they are. */
+    /** The samples' indices in the data set. */
     span<const std::uint64_t> indices() const
     {
         return {of_.indices, of_.count};
     }
-    /** How many; 0: this rank has none in this step. */
+    /** How many samples; 0 if this rank has none in this step. */
     std::uint64_t size() const
     {
         return of_.count;
     }
-    /** How many all ranks have together. */
+    /** How many samples all ranks have together. */
     std::uint64_t total() const
     {
         return of_.total;
     }
-    /** Counted from 0 in each epoch. */
+    /** The number of the batch, from 0 in each epoch. */
     std::uint64_t number() const
     {
         return of_.number;
@@ -65,23 +67,23 @@ class loader
     /** Writes sample @p index to @p out. Called by several threads at once; may throw. */
     using make_sample = std::function<void(std::uint64_t index, void *out)>;
 
-    /** As they are without a word. */
+    /** The default options. */
     static cddp_loader_options options()
     {
         cddp_loader_options how = CDDP_LOADER_OPTIONS_INIT;
 
         return how;
     }
-    /** This process has all of each batch. `load`, `state` and `group` of @p how are not used. */
+    /** This process gets each batch whole. `load`, `state` and `group` of @p how are not used. */
     loader(const cddp_loader_options &how, make_sample make) : loader(nullptr, how, std::move(make))
     {
     }
-    /** The ranks of @p among share each batch. The loader keeps the group's handle of C. */
+    /** The ranks of @p among share each batch. The loader keeps the group's C handle alive. */
     loader(const group &among, const cddp_loader_options &how, make_sample make)
         : loader(among.share(), how, std::move(make))
     {
     }
-    /** The handle of C, which stays this loader's. */
+    /** The C handle; this object still owns it. */
     cddp_loader *get() const noexcept
     {
         return handle_.get();
@@ -91,14 +93,14 @@ class loader
     {
         return cddp_loader_batches(get());
     }
-    /** Begin @p epoch at batch @p first. */
+    /** Begin epoch @p epoch at batch @p first. */
     void begin(std::uint64_t epoch, std::uint64_t first = 0)
     {
         maker_->forget();
         check(cddp_loader_begin(get(), epoch, first));
     }
-    /** Wait for this rank's share of the next batch; nothing at the end of the epoch. If making a
-     *  sample has thrown, throws the first such exception of the epoch. */
+    /** Wait for this rank's share of the next batch; empty at the end of the epoch. If make_sample
+     *  has thrown, throws the first such exception of the epoch. */
     std::optional<batch> next()
     {
         cddp_batch out = CDDP_BATCH_INIT;
@@ -114,7 +116,7 @@ class loader
     }
 
   private:
-    /* What the loader's threads call, and what they caught. */
+    /* The function that the loader's threads call, and the first exception that they caught. */
     class maker
     {
       public:
@@ -179,7 +181,7 @@ class loader
         handle_.reset(made);
     }
 
-    std::shared_ptr<cddp_group> group_; /* declared first, so they go after the handle */
+    std::shared_ptr<cddp_group> group_; /* declared first, so destroyed after the handle */
     std::unique_ptr<maker> maker_;
     std::size_t bytes_;
     owner<cddp_loader, cddp_loader_destroy> handle_;

@@ -1,5 +1,5 @@
 /** @file
- *  process.hpp - what concerns the whole process (process.h) for C++. */
+ *  process.hpp - settings of the whole process (process.h) for C++. */
 #ifndef CDDP_CPP_PROCESS_HPP
 #define CDDP_CPP_PROCESS_HPP
 
@@ -12,14 +12,15 @@
 namespace cddp
 {
 
-/** Gets a line of the log; by any thread, also by several at once. What it throws is dropped. */
+/** Receives a log line. Any thread may call it, several at once if need be. Its exceptions are
+ *  dropped. */
 using log_sink = std::function<void(cddp_log_level level, const char *line)>;
 
-/** Let @p sink have the lines that would go to stderr; empty: to stderr again. Before other calls
- *  of cddp, or while no other thread is in one. */
+/** Send log lines to @p sink instead of stderr; empty: stderr again. Call it before any other
+ *  function of cddp, or while no other thread is in a call of cddp. */
 inline void set_log_sink(log_sink sink)
 {
-    /* Not destroyed when the process ends: a thread of cddp's may still have something to say. */
+    /* Not destroyed when the process ends: a thread of cddp may still log a line. */
     static log_sink *kept = nullptr;
     std::unique_ptr<log_sink> fresh(sink ? new log_sink(std::move(sink)) : nullptr);
     cddp_log_fn call = [](void *state, cddp_log_level level, const char *line) {
@@ -34,19 +35,19 @@ inline void set_log_sink(log_sink sink)
     kept = fresh.release();
 }
 
-/** Where the memory of cddp's objects comes from. Before any other call of cddp. */
+/** Set where the memory of cddp's objects comes from. Call it before any other function of cddp. */
 inline void set_allocator(const cddp_allocator &functions)
 {
     check(cddp_allocator_set(&functions));
 }
 
-/** Let SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGUSR1 ask this process to stop. */
+/** Treat SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGUSR1 as requests to stop. */
 inline void stop_on_signals()
 {
     cddp_stop_on_signals();
 }
 
-/** Whether this process was asked to end; talks to no other. */
+/** Whether a signal has asked this process to stop, without communication. */
 inline bool should_stop()
 {
     bool stop = false;

@@ -15,7 +15,7 @@ namespace cddp
 class sampler
 {
   public:
-    /** Of @p count samples, > 0. */
+    /** The order of a data set of @p count > 0 samples. */
     sampler(cddp_order order, std::uint64_t count, std::uint64_t seed)
     {
         cddp_sampler *made = nullptr;
@@ -23,22 +23,22 @@ class sampler
         check(cddp_sampler_create(order, count, seed, &made));
         handle_.reset(made);
     }
-    /** The handle of C, which stays this sampler's. */
+    /** The C handle; this object still owns it. */
     cddp_sampler *get() const noexcept
     {
         return handle_.get();
     }
-    /** Choose the epoch. */
+    /** Set the epoch. */
     void set_epoch(std::uint64_t epoch)
     {
         check(cddp_sampler_set_epoch(get(), epoch));
     }
-    /** The sample at @p position, which is < count(), unchecked. */
+    /** The index of the sample at @p position, which must be < count(). */
     std::uint64_t operator[](std::uint64_t position) const
     {
         return cddp_sampler_at(get(), position);
     }
-    /** Samples in the data set. */
+    /** How many samples the data set has. */
     std::uint64_t count() const
     {
         return cddp_sampler_count(get());

@@ -12,7 +12,7 @@
 namespace cddp
 {
 
-/** As they are without a word. */
+/** The default options. */
 inline cddp_spawn_options spawn_options()
 {
     cddp_spawn_options how = CDDP_SPAWN_OPTIONS_INIT;
@@ -20,9 +20,9 @@ inline cddp_spawn_options spawn_options()
     return how;
 }
 
-/** Run @p body in @p nprocs forks of this process, and wait for them. A rank in which a call of
- *  cddp has thrown is reported with that failure; any other exception ends the rank by
- *  std::terminate(). What @p body has on its stack is destroyed, what the caller has is not. */
+/** Run @p body in @p nprocs forks of this process, and wait for them. If a call of cddp throws in a
+ *  rank, that failure is reported; any other exception ends the rank with std::terminate(). In a
+ *  rank, the objects on the stack of @p body are destroyed, but not those of the caller. */
 inline void spawn(int nprocs, const std::function<void(int rank)> &body,
                   const cddp_spawn_options &how = spawn_options())
 {
@@ -33,7 +33,7 @@ inline void spawn(int nprocs, const std::function<void(int rank)> &body,
             return 0;
         } catch (const error &failure) {
             if (std::string(failure.what()) != cddp_last_error()) {
-                std::terminate(); /* C would report another failure */
+                std::terminate(); /* cddp_spawn() would report another failure */
             }
             return 1;
         }

@@ -13,7 +13,7 @@
 namespace cddp
 {
 
-/** Memory that cddp gave to the caller, released by cddp_free(). */
+/** Memory that a call of cddp returned. The destructor calls cddp_free(). */
 template <class T> class given
 {
   public:
@@ -24,12 +24,12 @@ template <class T> class given
     {
         cddp_free(memory_);
     }
-    /** Where a call writes it. */
+    /** The pointer that a call of cddp writes. */
     T **out() noexcept
     {
         return &memory_;
     }
-    /** What was given, NULL for nothing. */
+    /** The memory; NULL if there is none. */
     T *get() const noexcept
     {
         return memory_;
@@ -39,11 +39,11 @@ template <class T> class given
     T *memory_ = nullptr;
 };
 
-/** A connection to the store, or the open file. Values are any bytes, here in strings. */
+/** A connection to the store, or the open file. Values are any bytes, held in strings. */
 class store
 {
   public:
-    /** Connect as @p how says, which begins as options(). */
+    /** Connect with the options @p how, which start out as options(). */
     explicit store(const cddp_store_options &how)
     {
         cddp_store *made = nullptr;
@@ -51,36 +51,37 @@ class store
         check(cddp_store_open(&how, &made));
         handle_ = std::shared_ptr<cddp_store>(made, cddp_store_close);
     }
-    /** Use @p handle, which stays its owner's: @p keeps is held until this store goes. */
+    /** Use @p handle without owning it. This object keeps the group @p keeps, which owns it, alive.
+     */
     store(cddp_store *handle, const std::shared_ptr<cddp_group> &keeps) : handle_(keeps, handle)
     {
     }
-    /** @p other may only be destroyed or assigned to from then on. */
+    /** Afterwards, @p other may only be destroyed or assigned to. */
     store(store &&other) noexcept = default;
-    /** This one is closed. */
+    /** Closes the store that this object had before. */
     store &operator=(store &&other) noexcept = default;
     store(const store &) = delete;
     store &operator=(const store &) = delete;
     ~store() = default;
 
-    /** As they are without a word. */
+    /** The default options. */
     static cddp_store_options options()
     {
         cddp_store_options how = CDDP_STORE_OPTIONS_INIT;
 
         return how;
     }
-    /** The handle of C, which stays this store's. */
+    /** The C handle; this object still owns it. */
     cddp_store *get() const noexcept
     {
         return handle_.get();
     }
-    /** Let @p key hold @p value. */
+    /** Set @p key to @p value. */
     void set(const std::string &key, std::string_view value)
     {
         check(cddp_store_set(get(), key.c_str(), value.data(), value.size()));
     }
-    /** Wait until @p key exists; 0: as long as the store was opened with. */
+    /** Wait until @p key exists, and return its value. @p timeout_ms 0: the store's time limit. */
     std::string get(const std::string &key, std::uint32_t timeout_ms = 0)
     {
         given<void> value;
@@ -89,7 +90,7 @@ class store
         check(cddp_store_get(get(), key.c_str(), timeout_ms, value.out(), &bytes));
         return text(value, bytes);
     }
-    /** The same without waiting. */
+    /** Like get(), but without waiting: empty if @p key does not exist. */
     std::optional<std::string> try_get(const std::string &key)
     {
         given<void> value;
@@ -102,7 +103,7 @@ class store
         check(status);
         return text(value, bytes);
     }
-    /** The number in @p key, after @p amount was added. */
+    /** Add @p amount to the number in @p key, and return the sum. */
     std::int64_t add(const std::string &key, std::int64_t amount)
     {
         std::int64_t sum = 0;
@@ -110,7 +111,8 @@ class store
         check(cddp_store_add(get(), key.c_str(), amount, &sum));
         return sum;
     }
-    /** Let @p key hold @p desired if it holds @p expected: whether, and what it holds then. */
+    /** Set @p key to @p desired if its value is @p expected. Returns whether it was set, and the
+     *  value afterwards. */
     std::pair<bool, std::string> compare_set(const std::string &key, std::string_view expected,
                                              std::string_view desired)
     {
@@ -133,7 +135,7 @@ class store
         }
         check(cddp_store_wait(get(), names.data(), names.size(), timeout_ms));
     }
-    /** Forget @p key; whether it existed. */
+    /** Delete @p key. Returns whether it existed. */
     bool erase(const std::string &key)
     {
         bool existed = false;
