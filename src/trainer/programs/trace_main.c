@@ -8,7 +8,6 @@
 #include "report/timeline.h"
 #include "report/traces.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -81,32 +80,17 @@ struct picture {
 static cddp_status put_picture(void *context, struct cddpi_writer *writer)
 {
     const struct picture *picture = context;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    cddp_status status = CDDP_OK;
 
-    if (memory != NULL) {
-        cddpi_timeline_draw(picture->traces, picture->step, true, memory);
-    }
-    if (memory == NULL || fclose(memory) != 0) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a picture");
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_writer_put(writer, text, bytes);
-    }
-    free(text);
-    return status;
+    return cddpi_timeline_put(picture->traces, picture->step, true, writer);
 }
 
 static cddp_status draw(const struct cddpi_traces *traces, const char *const *values)
 {
     struct cddpi_traced_step step;
     struct picture picture = {traces, &step};
-    cddp_status status = choose_step(traces, values[OPTION_STEP], &step);
 
-    return status == CDDP_OK ? cddpi_file_replace(values[OPTION_SVG], put_picture, &picture)
-                             : status;
+    CDDPI_TRY(choose_step(traces, values[OPTION_STEP], &step));
+    return cddpi_file_replace(values[OPTION_SVG], put_picture, &picture);
 }
 
 static cddp_status merge(char *const *words, int count, const char *const *values)
