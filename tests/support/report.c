@@ -64,9 +64,9 @@ void report_add_trace(const char *dir)
                "2500000}]}");
 }
 
-void report_make_page(char *const *dirs, int count)
+void report_make_page(char *const *dirs, int count, const char *name)
 {
-    if (cddpi_report_page_write(dirs, count, in_folder("page.html")) != CDDP_OK) {
+    if (cddpi_report_page_write(dirs, count, in_folder(name)) != CDDP_OK) {
         fail_msg("%s", cddp_last_error());
     }
 }

@@ -18,7 +18,7 @@ char *report_make_run_of(const char *name, const char *metrics);
 /* A trace of one step, so that the run has a timeline. */
 void report_add_trace(const char *dir);
 
-/* Write the page of @p dirs to page.html in the test's folder. */
-void report_make_page(char *const *dirs, int count);
+/* Write the page of @p dirs to @p name in the test's folder. */
+void report_make_page(char *const *dirs, int count, const char *name);
 
 #endif

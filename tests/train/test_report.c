@@ -69,7 +69,7 @@ static void all_of_a_run_is_in_its_page(void **state)
     char *page;
 
     (void)state;
-    report_make_page(dirs, 1);
+    report_make_page(dirs, 1, "page.html");
     page = read_page();
     runs = read_runs(page);
     assert_int_equal(json_array_size(runs), 1);
@@ -108,7 +108,7 @@ static void several_runs_are_in_one_page(void **state)
     json_t *runs;
 
     (void)state;
-    report_make_page(dirs, 3);
+    report_make_page(dirs, 3, "page.html");
     page = read_page();
     runs = read_runs(page);
     assert_int_equal(json_array_size(runs), 3);
@@ -138,7 +138,7 @@ static void a_long_run_is_summarized(void **state)
     }
     dirs[0] = report_make_run_of("long", metrics);
     free(metrics);
-    report_make_page(dirs, 1);
+    report_make_page(dirs, 1, "page.html");
     page = read_page();
     runs = read_runs(page);
     run = json_array_get(runs, 0);
@@ -174,7 +174,7 @@ static void what_is_no_line_of_metrics_is_passed_over(void **state)
     support_write_file(in_folder("odd/metrics.jsonl"), metrics,
                        LONG + sizeof first + sizeof last - 2);
     free(metrics);
-    report_make_page(dirs, 1);
+    report_make_page(dirs, 1, "page.html");
     page = read_page();
     runs = read_runs(page);
     assert_true(number_of(json_array_get(runs, 0), "loss", "last") == 2);
@@ -193,7 +193,7 @@ static void names_and_files_of_strangers_stay_text(void **state)
         char *page;
         json_t *runs;
 
-        report_make_page(dirs, count);
+        report_make_page(dirs, count, "page.html");
         page = read_page();
         runs = read_runs(page);
         launcher_need_absence(page, "<img", "the page");
