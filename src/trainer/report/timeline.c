@@ -1,7 +1,6 @@
 /* timeline.c - draws one step of all ranks as SVG. */
 #include "report/timeline.h"
 
-#include "base/alloc.h"
 #include "base/error.h"
 #include "report/html.h"
 #include "report/page_parts.h"
@@ -20,7 +19,8 @@ enum {
     RANK_HEIGHT = COMPUTE_HEIGHT + CALL_HEIGHT + 22,
     DEVICE_HEIGHT = 16,
     MOST_DEVICES = 16, /* of a rank */
-    MOST_RANKS = 16
+    MOST_RANKS = 16,
+    MOST_STEPS = 1000 /* to choose from */
 };
 
 enum { WEIGHTS = 3, SPAN_KINDS = 6 };
@@ -305,23 +305,16 @@ static int by_time(const void *a, const void *b)
 
 bool cddpi_timeline_choose(const struct cddpi_traces *traces, struct cddpi_traced_step *out)
 {
-    struct cddpi_traced_step *steps;
-    struct cddpi_traced_step step;
+    struct cddpi_traced_step steps[MOST_STEPS];
     size_t count = 0;
 
-    while (cddpi_traces_step(traces, count, &step)) {
+    while (count < MOST_STEPS && cddpi_traces_step(traces, count, &steps[count])) {
         count++;
     }
-    steps = cddpi_zalloc_array(count + 1, sizeof *steps);
-    if (count == 0 || steps == NULL) {
-        cddpi_free(steps);
+    if (count == 0) {
         return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        (void)cddpi_traces_step(traces, i, &steps[i]);
     }
     qsort(steps, count, sizeof *steps, by_time);
     *out = steps[count / 2];
-    cddpi_free(steps);
     return true;
 }
