@@ -89,6 +89,9 @@ static void make_pages(void)
     report_make_page((char *const[]){dirs[EVIL], dirs[SECOND]}, 2, "strangers.html");
     report_make_page((char *const[]){dirs[FIRST], dirs[LONG]}, 2, "screen.html");
     report_make_page(&dirs[ODD], 1, "odd.html");
+    report_make_page((char *const[]){dirs[FIRST], dirs[SECOND], dirs[THIRD], dirs[EVIL], dirs[LONG],
+                                     dirs[FIRST], dirs[SECOND], dirs[THIRD]},
+                     8, "many.html");
     report_make_page(&dirs[FIRST], 1, "intruders.html");
     change_page("intruders.html", "<main>", 0, intruders);
     report_make_page(&dirs[FIRST], 1, "blocked.html");
@@ -114,7 +117,7 @@ static int look_at_pages(void **state)
     make_pages();
     found = harness("&check=run-1200&check=runs-1200&check=values-1200&check=strangers-1200"
                     "&check=screen-340&check=screen-2400&check=light-1200&check=intruders-1200"
-                    "&check=blocked-1200&check=odd-1200",
+                    "&check=blocked-1200&check=odd-1200&check=many-1200",
                     "--mute-audio");
     found_dark = harness("&check=dark-1200", "--force-dark-mode");
     return 0;
@@ -163,6 +166,12 @@ static void several_runs_are_drawn_over_each_other(void **state)
 {
     (void)state;
     need_check("runs-1200", found);
+}
+
+static void more_runs_than_colours_have_a_key_each(void **state)
+{
+    (void)state;
+    need_check("many-1200", found);
 }
 
 static void text_of_strangers_stays_text(void **state)
@@ -234,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_of_a_run_is_shown),
         cmocka_unit_test(several_runs_are_drawn_over_each_other),
+        cmocka_unit_test(more_runs_than_colours_have_a_key_each),
         cmocka_unit_test(text_of_strangers_stays_text),
         cmocka_unit_test(values_are_shown_by_pointer_and_by_keyboard),
         cmocka_unit_test(the_page_fits_narrow_and_wide_screens),
