@@ -1,169 +1,211 @@
-/* test_report.c - pages about runs: what they show, that nothing in them is markup but their own,
- * and that a browser takes them; and the file for Prometheus. */
+/* test_report.c - the file of a page: the JSON of its runs, that nothing in it is markup but its
+ * own; and the file for Prometheus. test_report_browser.c looks at the page. */
 #include "report/html.h"
 #include "report/prometheus.h"
 #include "report/report_page.h"
 #include "support/launcher.h"
+#include "support/report.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <math.h>
 
-static char *folder;
-
-static int make_folder(void **state)
+static char *read_page(void)
 {
-    (void)state;
-    folder = support_mkdtemp();
-    return 0;
+    char *page = launcher_read(folder, "page.html");
+
+    assert_non_null(page);
+    return page;
 }
 
-static int remove_folder(void **state)
+/* What the page's script gets: the array of its runs. */
+static json_t *read_runs(const char *page)
 {
-    (void)state;
-    support_rmdir(folder);
-    return 0;
+    static const char begin[] = "<script type=\"application/json\" id=\"runs\">\n";
+    const char *text = strstr(page, begin);
+    const char *end = text != NULL ? strstr(text, "</script>") : NULL;
+    json_t *runs;
+
+    assert_non_null(end);
+    text += sizeof begin - 1;
+    assert_null(memchr(text, '<', (size_t)(end - text)));
+    runs = json_loadb(text, (size_t)(end - text), 0, NULL);
+    assert_true(json_is_array(runs));
+    return runs;
 }
 
-static char *in_folder(const char *name)
+static double number_of(json_t *run, const char *column, const char *name)
 {
-    static char paths[8][700];
-    static int next;
-    char *path = paths[next++ % 8];
+    json_t *value = json_object_get(json_object_get(json_object_get(run, "metrics"), column), name);
 
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    assert_true(json_is_number(value));
+    return json_number_value(value);
 }
 
-static void need(const char *text, const char *part)
+/* Point @p index of a column's x or y; negative: the one so far from the end. */
+static double point_of(json_t *run, const char *column, const char *axis, int index)
 {
-    if (text == NULL || strstr(text, part) == NULL) {
-        fail_msg("there is no %s in: %.3000s", part, text != NULL ? text : "nothing");
-    }
+    json_t *values = json_object_get(json_object_get(json_object_get(run, "metrics"), column),
+                                     axis);
+    size_t count = json_array_size(values);
+
+    return json_number_value(
+        json_array_get(values, index < 0 ? count - (size_t)-index : (size_t)index));
 }
 
-static void need_absence(const char *text, const char *part)
+static const char *text_of(json_t *run, const char *name)
 {
-    if (strstr(text, part) != NULL) {
-        fail_msg("there is %s in the page: %.200s", part, strstr(text, part));
-    }
+    const char *text = json_string_value(json_object_get(run, name));
+
+    assert_non_null(text);
+    return text;
 }
 
-/* What tries to be more than text. */
-#define EVIL "</title></pre><script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
-
-/* A run of that name, with twenty lines of metrics. */
-static char *make_run(const char *name)
+static void all_of_a_run_is_in_its_page(void **state)
 {
-    char *dir = in_folder(name);
-    char path[800];
-    FILE *file;
-
-    assert_int_equal(mkdir(dir, 0777), 0);
-    snprintf(path, sizeof path, "%s/train.conf", dir);
-    support_write_file(path, "// " EVIL "\n", strlen("// " EVIL "\n"));
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    file = fopen(path, "we");
-    assert_non_null(file);
-    fprintf(file, "{\"kind\":\"run\",\"step\":0,\"world_size\":2,\"device\":\"processor\","
-                  "\"host\":\"<b>host</b><script>alert(2)</script>\"}\n");
-    for (int i = 1; i <= 20; i++) {
-        fprintf(file,
-                "{\"step\":%d,\"epoch\":1,\"loss\":%g,\"accuracy\":%g,\"samples_per_s\":1000,"
-                "\"step_ms\":10,\"data_ms\":1,\"forward_ms\":3,\"backward_ms\":4,"
-                "\"exposed_comm_ms\":1.5,\"optimizer_ms\":0.5,\"lr\":0.1,\"grad_norm\":null,"
-                "\"peak_rss_mib\":50}\n",
-                i * 10, 2.0 / i, 1 - 0.9 / i);
-    }
-    fprintf(file, "this is no line of metrics <script>alert(3)</script>\n[1]\n{\"step\":\"x\"}\n");
-    fprintf(file, "{\"step\":200,\"epoch\":1,\"eval_loss\":0.25,\"eval_accuracy\":0.875}\n");
-    fprintf(file, "{\"kind\":\"end\",\"step\":200,\"stopped\":false,\"seconds\":2,"
-                  "\"peak_rss_mib\":60}\n");
-    fclose(file);
-    return dir;
-}
-
-static int count(const char *text, const char *part)
-{
-    int found = 0;
-
-    for (; (text = strstr(text, part)) != NULL; text += strlen(part)) {
-        found++;
-    }
-    return found;
-}
-
-/* The page about @p dirs. */
-static char *make_page(char *const *dirs, int runs)
-{
-    if (cddpi_report_page_write(dirs, runs, in_folder("page.html")) != CDDP_OK) {
-        fail_msg("%s", cddp_last_error());
-    }
-    return launcher_read(folder, "page.html");
-}
-
-static void all_of_a_run_is_shown(void **state)
-{
-    static const char *const parts[] = {"<h1>first</h1>",
-                                        "87.50 %",
-                                        "15.0 %",
-                                        "60 MiB",
-                                        "loss</text>",
-                                        "accuracy</text>",
-                                        "throughput</text>",
-                                        "exposed communication</text>",
-                                        "peak memory of rank 0</text>",
-                                        "Where a step&#39;s time goes",
-                                        "world_size",
-                                        "processor",
-                                        "data-y=\"0.25\"",
-                                        "prefers-color-scheme:dark"};
-    char *dirs[] = {make_run("first")};
-    char *page = make_page(dirs, 1);
+    char *dirs[] = {report_make_run("first")};
+    json_t *runs;
+    json_t *run;
+    char *page;
 
     (void)state;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (strcmp(parts[i], "Where a step&#39;s time goes") == 0) {
-            need(page, "Where a step's time goes");
-            continue;
-        }
-        need(page, parts[i]);
-    }
-    need_absence(page, "src=\"");
-    need_absence(page, "http:");
-    need_absence(page, "https:");
-    need_absence(page, "@import");
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    assert_int_equal(json_array_size(runs), 1);
+    run = json_array_get(runs, 0);
+    assert_string_equal(text_of(run, "name"), "first");
+    assert_string_equal(text_of(run, "dir"), dirs[0]);
+    assert_string_equal(text_of(run, "config"), "// " REPORT_EVIL "\n");
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(run, "begin"), "world_size")), 2);
+    assert_string_equal(text_of(json_object_get(run, "begin"), "seed"), "9007199254740993");
+    assert_true(json_number_value(json_object_get(json_object_get(run, "end"), "peak_rss_mib")) ==
+                60);
+    assert_true(number_of(run, "step", "last") == 200);
+    assert_true(number_of(run, "loss", "last") == 0.1);
+    assert_true(number_of(run, "eval_accuracy", "last") == 0.875);
+    assert_true(number_of(run, "exposed_comm_ms", "typical") == 1.5);
+    assert_true(point_of(run, "loss", "x", 19) == 200 && point_of(run, "loss", "y", 19) == 0.1);
+    assert_true(point_of(run, "eval_loss", "x", -1) == 200 &&
+                point_of(run, "eval_loss", "y", 0) == 0.25);
+    assert_null(json_object_get(json_object_get(run, "metrics"), "grad_norm"));
+    json_decref(runs);
+    launcher_need_absence(page, "src=\"", "the page");
+    launcher_need_absence(page, "https:", "the page");
+    launcher_need_absence(page, "url(", "the page");
+    launcher_need_absence(page, "@import", "the page");
+    launcher_need_absence(page, "unsafe", "the page");
+    assert_int_equal(launcher_count(page, "http:"), 1); /* the name of SVG */
     free(page);
 }
 
-static void several_runs_lie_over_each_other(void **state)
+static void several_runs_are_in_one_page(void **state)
 {
-    char *dirs[] = {make_run("first"), make_run("second"), make_run("third")};
-    char *page = make_page(dirs, 3);
+    static const char *const names[] = {"first", "second", "third"};
+    char *dirs[] = {report_make_run("first"), report_make_run("second"), report_make_run("third")};
+    char *page;
+    json_t *runs;
 
     (void)state;
-    need(page, "<h1>3 runs</h1>");
-    assert_int_equal(count(page, "data-name=\"second\""), 7); /* one in each picture */
-    assert_int_equal(count(page, "data-name=\"second, training\""), 2);
-    need(page, "third/train.conf");
+    report_make_page(dirs, 3, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    assert_int_equal(json_array_size(runs), 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(text_of(json_array_get(runs, i), "name"), names[i]);
+    }
+    json_decref(runs);
+    free(page);
+}
+
+/* Curves of a page have at most a thousand points; the last and the typical value are of all. */
+static void a_long_run_is_summarized(void **state)
+{
+    enum { ROWS = 4999 };
+    char *metrics = malloc(ROWS * 60);
+    size_t used = 0;
+    char *dirs[1];
+    char *page;
+    json_t *runs;
+    json_t *run;
+
+    (void)state;
+    assert_non_null(metrics);
+    for (int i = 1; i <= ROWS; i++) {
+        used += (size_t)sprintf(metrics + used, "{\"step\":%d,\"loss\":%d%s}\n", i, 2 * i,
+                                i % 1000 == 0 ? ",\"eval_loss\":7" : "");
+    }
+    dirs[0] = report_make_run_of("long", metrics);
+    free(metrics);
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    run = json_array_get(runs, 0);
+    assert_true(number_of(run, "loss", "last") == 2 * ROWS);
+    assert_true(number_of(run, "loss", "typical") == ROWS + 1 + (ROWS - 1) / 2);
+    assert_true(point_of(run, "loss", "x", 0) == 3 && point_of(run, "loss", "y", 0) == 6);
+    assert_true(point_of(run, "loss", "x", 998) == 4993 &&
+                point_of(run, "loss", "x", 999) == 4997.5);
+    assert_true(point_of(run, "loss", "x", -1) == 4997.5);
+    assert_true(point_of(run, "eval_loss", "x", 0) == 1000 &&
+                point_of(run, "eval_loss", "x", -1) == 4000);
+    json_decref(runs);
+    free(page);
+}
+
+/* Files of strangers: a line without an end, a null byte, one cut off. */
+static void what_is_no_line_of_metrics_is_passed_over(void **state)
+{
+    enum { LONG = 3 << 20 };
+    static const char first[] = "{\"step\":1,\"loss\":1}\n\0{\n";
+    static const char last[] = "\"}\n{\"step\":2,\"loss\":2}\n{\"step\":3,\"lo";
+    char *metrics = malloc(LONG + sizeof first + sizeof last);
+    char *dirs[] = {report_make_run_of("odd", "")};
+    char *page;
+    json_t *runs;
+
+    (void)state;
+    assert_non_null(metrics);
+    memcpy(metrics, first, sizeof first - 1);
+    memset(metrics + sizeof first - 1, 'x', LONG);
+    memcpy(metrics + sizeof first - 1, "{\"step\":9,\"loss\":9,\"x\":\"", 25);
+    memcpy(metrics + sizeof first - 1 + LONG, last, sizeof last - 1);
+    support_write_file(in_folder("odd/metrics.jsonl"), metrics,
+                       LONG + sizeof first + sizeof last - 2);
+    free(metrics);
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    assert_true(number_of(json_array_get(runs, 0), "loss", "last") == 2);
+    assert_true(point_of(json_array_get(runs, 0), "loss", "x", -2) == 1);
+    json_decref(runs);
     free(page);
 }
 
 static void names_and_files_of_strangers_stay_text(void **state)
 {
-    char *dirs[] = {make_run("<img src=x onerror=alert(4)>\"'&\xff"), make_run("b")};
-    char *page;
+    char *dirs[] = {report_make_run("<img src=x onerror=alert(4)>\"'&\xff"), report_make_run("b")};
 
     (void)state;
-    for (int runs = 1; runs <= 2; runs++) {
-        page = make_page(dirs, runs);
-        need_absence(page, "<img");
-        need_absence(page, "<script>alert");
-        need_absence(page, "<b>host");
-        need_absence(page, "\xff");
-        assert_int_equal(count(page, "<script>"), 1);
-        assert_int_equal(count(page, "</script>"), 1);
-        need(page, "&lt;img src=x onerror=alert(4)&gt;&quot;&#39;&amp;\xef\xbf\xbd");
-        need(page, "&lt;/pre&gt;&lt;script&gt;alert(1)");
+    report_add_trace(dirs[0]);
+    for (int count = 1; count <= 2; count++) {
+        char *page;
+        json_t *runs;
+
+        report_make_page(dirs, count, "page.html");
+        page = read_page();
+        runs = read_runs(page);
+        launcher_need_absence(page, "<img", "the page");
+        launcher_need_absence(page, "<b>", "the page");
+        launcher_need_absence(page, "<!--<", "the page");
+        launcher_need_absence(page, "\xff", "the page");
+        assert_int_equal(launcher_count(page, "<script"), 2);
+        assert_int_equal(launcher_count(page, "</script"), 2);
+        launcher_need_text(page, "<title>&lt;b&gt;reduce&lt;/b&gt;&lt;script&gt; #1", "the page");
+        assert_string_equal(text_of(json_array_get(runs, 0), "name"),
+                            "<img src=x onerror=alert(4)>\"'&\xef\xbf\xbd");
+        json_decref(runs);
         free(page);
     }
 }
@@ -188,67 +230,10 @@ static void a_folder_without_metrics_is_named(void **state)
 
     (void)state;
     assert_int_equal(cddpi_report_page_write(dirs, 1, in_folder("page.html")), CDDP_ERR_IO);
-    need(cddp_last_error(), "none/metrics.jsonl");
+    launcher_need_text(cddp_last_error(), "none/metrics.jsonl", "the text");
     assert_int_equal(mkdir(dirs[0], 0777), 0);
     support_write_file(in_folder("none/metrics.jsonl"), "{}\n", 3);
     assert_int_equal(cddpi_report_page_write(dirs, 1, in_folder("page.html")), CDDP_ERR_FORMAT);
-}
-
-static const char *find_browser(void)
-{
-    static const char *const paths[] = {"/usr/bin/chromium", "/usr/bin/chromium-browser",
-                                        "/usr/bin/google-chrome"};
-
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        if (access(paths[i], X_OK) == 0) {
-            return paths[i];
-        }
-    }
-    return NULL;
-}
-
-/* The script has run, nothing of the strangers' has, and every picture has its curves. */
-static void a_browser_shows_the_page(void **state)
-{
-    const char *browser = find_browser();
-    struct launched job = {.dir = folder};
-    char *dirs[] = {make_run("<img src=x onerror=document.title=\"evil\">"), make_run("second")};
-    char profile[800];
-    char address[800];
-    char *png;
-
-    (void)state;
-    if (browser == NULL) {
-        print_message("no chromium is installed\n");
-        skip();
-    }
-    free(make_page(dirs, 2));
-    snprintf(profile, sizeof profile, "--user-data-dir=%s", in_folder("profile"));
-    snprintf(address, sizeof address, "file://%s", in_folder("page.html"));
-    setenv("HOME", folder, 1);
-    launcher_start_program(&job, browser,
-                           (const char *const[]){"--headless", "--no-sandbox", "--disable-gpu",
-                                                 "--disable-dev-shm-usage", profile, "--dump-dom",
-                                                 address, NULL});
-    launcher_wait(&job);
-    need(job.out, "data-ready=\"yes\"");
-    need(job.out, "<title>cddp runs</title>");
-    need_absence(job.out, "<img");
-    assert_int_equal(count(job.out, "<svg class=\"chart\""), 7);
-    free(job.out);
-    free(job.err);
-    launcher_start_program(&job, browser,
-                           (const char *const[]){"--headless", "--no-sandbox", "--disable-gpu",
-                                                 "--disable-dev-shm-usage", profile,
-                                                 "--window-size=1200,2000", "--screenshot=page.png",
-                                                 address, NULL});
-    launcher_wait(&job);
-    png = launcher_read(folder, "page.png");
-    assert_non_null(png);
-    assert_memory_equal(png, "\x89PNG", 4);
-    free(png);
-    free(job.out);
-    free(job.err);
 }
 
 /* The text format as promtool checks it: every sample is of a family that HELP and TYPE announced,
@@ -312,17 +297,17 @@ static void prometheus_gets_a_file_in_its_format(void **state)
     cddpi_prometheus_update(prometheus, 7, 1, names, (double[]){1.5, 20, NAN, 4}, 4);
     text = launcher_read(folder, "run.prom");
     assert_int_equal(check_prometheus(text), 6);
-    need(text, "cddp_train_steps_total{run=\"a\\\"b\\\\c\\nd\"} 7\n");
-    need(text, "cddp_train_step_seconds{run=\"a\\\"b\\\\c\\nd\"} 0.02\n");
-    need_absence(text, "unknown");
+    launcher_need_text(text, "cddp_train_steps_total{run=\"a\\\"b\\\\c\\nd\"} 7\n", "run.prom");
+    launcher_need_text(text, "cddp_train_step_seconds{run=\"a\\\"b\\\\c\\nd\"} 0.02\n", "run.prom");
+    launcher_need_absence(text, "unknown", "run.prom");
     free(text);
     cddpi_prometheus_update(prometheus, 8, 1, (const char *const[]){"eval_accuracy"},
                             (double[]){0.5}, 1);
     cddpi_prometheus_close(prometheus); /* what came within the second is not lost */
     text = launcher_read(folder, "run.prom");
     assert_int_equal(check_prometheus(text), 7);
-    need(text, "cddp_train_eval_accuracy_ratio");
-    need(text, "cddp_train_steps_total{run=\"a\\\"b\\\\c\\nd\"} 8\n");
+    launcher_need_text(text, "cddp_train_eval_accuracy_ratio", "run.prom");
+    launcher_need_text(text, "cddp_train_steps_total{run=\"a\\\"b\\\\c\\nd\"} 8\n", "run.prom");
     free(text);
     cddpi_prometheus_close(NULL);
 }
@@ -336,6 +321,8 @@ static void a_run_ends_with_its_page(void **state)
     struct launched job = {.dir = folder};
     char *page;
     char *text;
+    json_t *runs;
+    json_t *run;
 
     (void)state;
     launcher_write(folder, "small.conf", conf);
@@ -343,16 +330,20 @@ static void a_run_ends_with_its_page(void **state)
            "train.prometheus=run.prom");
     assert_int_equal(job.exit_status, 0);
     page = launcher_read(folder, "run/report.html");
-    need(page, "<h1>run</h1>");
-    need(page, "30 steps, complete");
-    need(page, "One step of all ranks");
-    need(page, ">rank 1</text>");
-    need(page, "hidden = ");
+    runs = read_runs(page);
+    run = json_array_get(runs, 0);
+    assert_string_equal(text_of(run, "name"), "run");
+    assert_true(number_of(run, "step", "last") == 30);
+    assert_true(json_is_false(json_object_get(json_object_get(run, "end"), "stopped")));
+    launcher_need_text(text_of(run, "config"), "hidden = ", "the configuration");
+    launcher_need_text(page, "aria-label=\"timeline of step 1", "the page");
+    launcher_need_text(page, ">rank 1</text>", "the page");
+    json_decref(runs);
     free(page);
     text = launcher_read(folder, "run.prom");
     assert_true(check_prometheus(text) > 12);
-    need(text, "cddp_train_world_size{run=\"run\"} 2\n");
-    need(text, "cddp_train_steps_total{run=\"run\"} 30\n");
+    launcher_need_text(text, "cddp_train_world_size{run=\"run\"} 2\n", "run.prom");
+    launcher_need_text(text, "cddp_train_steps_total{run=\"run\"} 30\n", "run.prom");
     free(text);
     free(job.out);
     free(job.err);
@@ -366,19 +357,18 @@ static void a_run_ends_with_its_page(void **state)
     free(job.err);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(all_of_a_run_is_shown),
-        CASE(several_runs_lie_over_each_other),
-        CASE(names_and_files_of_strangers_stay_text),
-        CASE(every_character_that_is_markup_is_escaped),
-        CASE(a_folder_without_metrics_is_named),
-        CASE(a_browser_shows_the_page),
-        CASE(prometheus_gets_a_file_in_its_format),
-        CASE(a_run_ends_with_its_page),
+        IN_FOLDER(all_of_a_run_is_in_its_page),
+        IN_FOLDER(several_runs_are_in_one_page),
+        IN_FOLDER(a_long_run_is_summarized),
+        IN_FOLDER(what_is_no_line_of_metrics_is_passed_over),
+        IN_FOLDER(names_and_files_of_strangers_stay_text),
+        IN_FOLDER(every_character_that_is_markup_is_escaped),
+        IN_FOLDER(a_folder_without_metrics_is_named),
+        IN_FOLDER(prometheus_gets_a_file_in_its_format),
+        IN_FOLDER(a_run_ends_with_its_page),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* report_main.c - the program cddp-report: one or several runs as a page. */
+/* report_main.c - the program cddp-report: makes one page from one or several runs. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -12,8 +12,8 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(OUTPUT, "output", 'o', "FILE",                                                               \
-      "where the page goes (default: report.html in the run's folder; of several runs in the "     \
-      "current one)")                                                                              \
+      "write the page there (default: report.html in the run's folder; for several runs in the "   \
+      "current folder)")                                                                           \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -27,10 +27,9 @@ static int fail(int result)
 
 static void help(void)
 {
-    printf(
-        "usage: cddp-report [options] RUN_DIR...\n\n"
-        "Makes a page of runs, several over each other: curves, throughput, exposed\n"
-        "communication, a timeline, memory, configuration. It needs nothing besides itself.\n\n");
+    printf("usage: cddp-report [options] RUN_DIR...\n\n"
+           "Makes one HTML page from one or several runs: curves, throughput, exposed\n"
+           "communication, a timeline, memory, configuration. The page works offline.\n\n");
     cddpi_options_print(&table, 22, stdout);
 }
 
@@ -39,14 +38,19 @@ static int write_page(char *const *dirs, int count, const char *output)
     char *path = output != NULL ? cddpi_strdup(output)
                  : count == 1   ? cddpi_format("%s/report.html", dirs[0])
                                 : cddpi_strdup("report.html");
-    cddp_status status = path != NULL ? cddpi_report_page_write(dirs, count, path)
-                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a name");
+    int result = 0;
 
-    if (status == CDDP_OK) {
+    if (path == NULL) {
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a name");
+        return fail(EXIT_FAILED);
+    }
+    if (cddpi_report_page_write(dirs, count, path) == CDDP_OK) {
         cddpi_say(stdout, "%s\n", path);
+    } else {
+        result = fail(EXIT_FAILED);
     }
     cddpi_free(path);
-    return status == CDDP_OK ? 0 : fail(EXIT_FAILED);
+    return result;
 }
 
 int main(int argc, char **argv)

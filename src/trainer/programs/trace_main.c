@@ -1,4 +1,4 @@
-/* trace_main.c - the program cddp-trace: the traces of all ranks of a run become one. */
+/* trace_main.c - the program cddp-trace: merges the traces of a run's ranks. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
@@ -8,7 +8,6 @@
 #include "report/timeline.h"
 #include "report/traces.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -17,10 +16,10 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(OUTPUT, "output", 'o', "FILE",                                                               \
-      "where the merged trace goes (default: trace.json in the run's folder; of files: none)")     \
-    X(SVG, "svg", 0, "FILE", "draw one step of all ranks as a picture, too")                       \
-    X(STEP, "step", 0, "N", "which one (default: the one that took the median time)")              \
-    X(QUIET, "quiet", 'q', NULL, "do not print who was late for whom")                             \
+      "write the merged trace there (default: trace.json in the run's folder; for files: none)")   \
+    X(SVG, "svg", 0, "FILE", "also draw one step of all ranks as a picture")                       \
+    X(STEP, "step", 0, "N", "the step to draw (default: the one that took the median time)")       \
+    X(QUIET, "quiet", 'q', NULL, "do not print which ranks were late")                             \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -37,19 +36,16 @@ static void help(void)
     printf(
         "usage: cddp-trace [options] RUN_DIR\n"
         "       cddp-trace [options] FILE...\n\n"
-        "Merges what the ranks of a run have traced (train.trace, CDDP_TRACE) or dumped when it\n"
-        "failed, for chrome://tracing and ui.perfetto.dev, and says who was late for whom.\n\n");
+        "Merges what the ranks of a run have traced (train.trace, CDDP_TRACE), or dumped when it\n"
+        "failed, for chrome://tracing and ui.perfetto.dev, and prints which ranks were late.\n\n");
     cddpi_options_print(&table, 22, stdout);
 }
 
-static cddp_status read_traces(char *const *words, int count, struct cddpi_traces *out)
+static bool is_folder(const char *path)
 {
     struct stat info;
 
-    if (count == 1 && stat(words[0], &info) == 0 && S_ISDIR(info.st_mode)) {
-        return cddpi_traces_read_folder(words[0], out);
-    }
-    return cddpi_traces_read(words, count, out);
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 static cddp_status choose_step(const struct cddpi_traces *traces, const char *wanted,
@@ -58,9 +54,10 @@ static cddp_status choose_step(const struct cddpi_traces *traces, const char *wa
     int64_t number;
 
     if (wanted == NULL) {
-        return cddpi_timeline_choose(traces, out)
-                   ? CDDP_OK
-                   : cddpi_fail(CDDP_ERR_NOT_FOUND, "there is no step in these traces");
+        if (cddpi_timeline_choose(traces, out)) {
+            return CDDP_OK;
+        }
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "there is no step in these traces");
     }
     if (!cddpi_parse_integer(wanted, 0, INT64_MAX, &number)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "--step %s: not the number of a step", wanted);
@@ -81,63 +78,53 @@ struct picture {
 static cddp_status put_picture(void *context, struct cddpi_writer *writer)
 {
     const struct picture *picture = context;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    cddp_status status = CDDP_OK;
 
-    if (memory != NULL) {
-        cddpi_timeline_draw(picture->traces, picture->step, true, memory);
-    }
-    if (memory == NULL || fclose(memory) != 0) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a picture");
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_writer_put(writer, text, bytes);
-    }
-    free(text);
-    return status;
+    return cddpi_timeline_put(picture->traces, picture->step, true, writer);
 }
 
-static cddp_status draw(const struct cddpi_traces *traces, const char *const *values)
+static cddp_status write_picture(const struct cddpi_traces *traces, const char *path,
+                                 const char *wanted_step)
 {
     struct cddpi_traced_step step;
     struct picture picture = {traces, &step};
-    cddp_status status = choose_step(traces, values[OPTION_STEP], &step);
 
-    return status == CDDP_OK ? cddpi_file_replace(values[OPTION_SVG], put_picture, &picture)
-                             : status;
+    CDDPI_TRY(choose_step(traces, wanted_step, &step));
+    return cddpi_file_replace(path, put_picture, &picture);
 }
 
-static cddp_status merge(char *const *words, int count, const char *const *values)
+/* Write and print what the options ask for. @p path: of the merged trace; NULL: write none. */
+static cddp_status write_traces(const struct cddpi_traces *traces, const char *path,
+                                const char *const *values)
 {
-    struct cddpi_traces traces;
-    struct stat info;
-    char *path = NULL;
-    cddp_status status = read_traces(words, count, &traces);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (values[OPTION_OUTPUT] != NULL) {
-        path = cddpi_strdup(values[OPTION_OUTPUT]);
-    } else if (count == 1 && stat(words[0], &info) == 0 && S_ISDIR(info.st_mode)) {
-        path = cddpi_format("%s/trace.json", words[0]);
-    }
     if (path != NULL) {
-        status = cddpi_traces_write_chrome(&traces, path);
+        CDDPI_TRY(cddpi_traces_write_chrome(traces, path));
     }
-    if (status == CDDP_OK && values[OPTION_SVG] != NULL) {
-        status = draw(&traces, values);
+    if (values[OPTION_SVG] != NULL) {
+        CDDPI_TRY(write_picture(traces, values[OPTION_SVG], values[OPTION_STEP]));
     }
-    if (status == CDDP_OK && values[OPTION_QUIET] == NULL) {
-        cddpi_traces_print(&traces, stdout);
+    if (values[OPTION_QUIET] == NULL) {
+        cddpi_traces_print(traces, stdout);
         if (path != NULL) {
             cddpi_say(stdout, "%s: for chrome://tracing or https://ui.perfetto.dev\n", path);
         }
     }
-    cddpi_free(path);
-    cddpi_traces_fini(&traces);
+    return CDDP_OK;
+}
+
+static cddp_status merge_traces(char *const *words, int count, const char *const *values)
+{
+    bool of_run = count == 1 && is_folder(words[0]);
+    const char *output = values[OPTION_OUTPUT];
+    char *default_path = of_run ? cddpi_format("%s/trace.json", words[0]) : NULL;
+    struct cddpi_traces traces;
+    cddp_status status = of_run ? cddpi_traces_read_folder(words[0], &traces)
+                                : cddpi_traces_read(words, count, &traces);
+
+    if (status == CDDP_OK) {
+        status = write_traces(&traces, output != NULL ? output : default_path, values);
+        cddpi_traces_fini(&traces);
+    }
+    cddpi_free(default_path);
     return status;
 }
 
@@ -159,7 +146,7 @@ int main(int argc, char **argv)
         (void)cddpi_fail(CDDP_ERR_ARGUMENT, "give a run's folder, or the files of its ranks "
                                             "(see --help)");
         result = fail(EXIT_USAGE);
-    } else if (merge(argv + 1, count, values) != CDDP_OK) {
+    } else if (merge_traces(argv + 1, count, values) != CDDP_OK) {
         result = fail(EXIT_FAILED);
     }
     return cddpi_streams_end("cddp-trace", result);

@@ -14,11 +14,11 @@
 
 enum { STEPS = 64 };
 
-/* Of one step, in seconds; NaN: not there. */
+/* Times in one step, in seconds; NaN: not known. */
 struct arrivals_times {
     double forward_end, backward_end, step, exposed;
-    double *ready;                      /* by parameter */
-    double *bucket_start, *bucket_done; /* by bucket */
+    double *ready;                      /* one for each parameter */
+    double *bucket_start, *bucket_done; /* one for each bucket */
 };
 
 struct cddpi_arrivals {
@@ -26,17 +26,17 @@ struct cddpi_arrivals {
     const cddp_param *params;
     size_t param_count;
     struct arrivals_times steps[STEPS];
-    uint64_t step_count;  /* kept so far: the last STEPS of them are there */
-    size_t bucket_count;  /* in all steps that are there */
-    size_t bucket_room;   /* of them there is memory for so many */
-    double *bucket_times; /* of all steps */
-    double *ready_times;  /* the same */
-    size_t *bucket_bytes; /* likewise */
-    int64_t begin_ns;     /* of the forward at hand */
-    int64_t end_ns;       /* of the last step; 0: there was none */
+    uint64_t step_count;  /* steps so far; the last STEPS of them are kept */
+    size_t bucket_count;  /* in each of the steps that are kept */
+    size_t bucket_room;   /* buckets for which there is memory */
+    double *bucket_times; /* memory of all steps' bucket_start and bucket_done */
+    double *ready_times;  /* memory of all steps' ready */
+    size_t *bucket_bytes;
+    int64_t begin_ns; /* when this step's forward began */
+    int64_t end_ns;   /* when the last step ended; 0: there was none */
 };
 
-static struct arrivals_times *present(struct cddpi_arrivals *arrivals)
+static struct arrivals_times *this_step(struct cddpi_arrivals *arrivals)
 {
     return &arrivals->steps[arrivals->step_count % STEPS];
 }
@@ -80,7 +80,7 @@ void cddpi_arrivals_begin(struct cddpi_arrivals *arrivals)
         return;
     }
     for (size_t i = 0; i < arrivals->param_count; i++) {
-        present(arrivals)->ready[i] = NAN;
+        this_step(arrivals)->ready[i] = NAN;
     }
     arrivals->begin_ns = cddpi_now_ns();
 }
@@ -93,31 +93,31 @@ static double since_begin(const struct cddpi_arrivals *arrivals)
 void cddpi_arrivals_forward_end(struct cddpi_arrivals *arrivals)
 {
     if (arrivals != NULL) {
-        present(arrivals)->forward_end = since_begin(arrivals);
+        this_step(arrivals)->forward_end = since_begin(arrivals);
     }
 }
 
 void cddpi_arrivals_note(struct cddpi_arrivals *arrivals, size_t index)
 {
     if (arrivals != NULL) {
-        present(arrivals)->ready[index] = since_begin(arrivals);
+        this_step(arrivals)->ready[index] = since_begin(arrivals);
     }
 }
 
 void cddpi_arrivals_backward_end(struct cddpi_arrivals *arrivals)
 {
     if (arrivals != NULL) {
-        present(arrivals)->backward_end = since_begin(arrivals);
+        this_step(arrivals)->backward_end = since_begin(arrivals);
     }
 }
 
-/* The first gradient, from which the times of buckets count. */
+/* When the first gradient became ready: the times of buckets count from there. */
 static double first_ready(const struct arrivals_times *times, size_t count)
 {
     double first = INFINITY;
 
     for (size_t i = 0; i < count; i++) {
-        first = fmin(first, times->ready[i]); /* a NaN is not taken */
+        first = fmin(first, times->ready[i]); /* fmin() ignores NaN */
     }
     return first;
 }
@@ -150,12 +150,12 @@ static cddp_status reserve_buckets(struct cddpi_arrivals *arrivals, size_t count
     return CDDP_OK;
 }
 
-/* Buckets are others than before: what was kept is of no use beside them. */
+/* The buckets have changed: the steps before cannot be compared with those that follow. */
 static void forget_steps(struct cddpi_arrivals *arrivals, size_t bucket_count)
 {
-    struct arrivals_times latest = *present(arrivals);
+    struct arrivals_times latest = *this_step(arrivals);
 
-    *present(arrivals) = arrivals->steps[0];
+    *this_step(arrivals) = arrivals->steps[0];
     arrivals->steps[0] = latest;
     arrivals->step_count = 0;
     arrivals->bucket_count = bucket_count;
@@ -165,33 +165,33 @@ cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *
 {
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     int64_t now_ns = cddpi_now_ns();
-    cddp_status status;
+    struct arrivals_times *times;
+    double first;
 
     if (arrivals == NULL) {
         return CDDP_OK;
     }
-    status = cddp_ddp_get_stats(ddp, &stats);
-    if (status == CDDP_OK && stats.buckets != arrivals->bucket_count) {
+    CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
+    if (stats.buckets != arrivals->bucket_count) {
         forget_steps(arrivals, stats.buckets);
-        status = reserve_buckets(arrivals, stats.buckets);
+        CDDPI_TRY(reserve_buckets(arrivals, stats.buckets));
     }
-    present(arrivals)->exposed = (double)stats.exposed_ns / 1e9;
-    present(arrivals)->step = arrivals->end_ns > 0 ? (double)(now_ns - arrivals->end_ns) / 1e9 -
-                                                         present(arrivals)->exposed
-                                                   : NAN;
+    times = this_step(arrivals);
+    times->exposed = (double)stats.exposed_ns / 1e9;
+    times->step = arrivals->end_ns > 0 ? (double)(now_ns - arrivals->end_ns) / 1e9 - times->exposed
+                                       : NAN;
     arrivals->end_ns = now_ns;
-    for (size_t b = 0; b < stats.buckets && status == CDDP_OK; b++) {
-        struct arrivals_times *times = present(arrivals);
-        double first = first_ready(times, arrivals->param_count);
+    first = first_ready(times, arrivals->param_count);
+    for (size_t b = 0; b < stats.buckets; b++) {
         cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
 
-        status = cddp_ddp_get_bucket_stats(ddp, b, &bucket);
+        CDDPI_TRY(cddp_ddp_get_bucket_stats(ddp, b, &bucket));
         times->bucket_start[b] = first + (double)bucket.start_ns / 1e9;
         times->bucket_done[b] = first + (double)bucket.end_ns / 1e9;
         arrivals->bucket_bytes[b] = bucket.bytes;
     }
-    arrivals->step_count += status == CDDP_OK;
-    return status;
+    arrivals->step_count++;
+    return CDDP_OK;
 }
 
 static int by_value(const void *a, const void *b)
@@ -202,12 +202,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static size_t kept(const struct cddpi_arrivals *arrivals)
+static size_t steps_kept(const struct cddpi_arrivals *arrivals)
 {
     return arrivals->step_count < STEPS ? (size_t)arrivals->step_count : STEPS;
 }
 
-/* Of those that are not NaN; of none, NaN. Reorders @p values. */
+/* The median of the values that are not NaN, or NaN. Reorders @p values. */
 static double median(double *values, size_t count)
 {
     size_t there = 0;
@@ -227,7 +227,7 @@ static double median_of(const struct cddpi_arrivals *arrivals, enum what what, s
 {
     double values[STEPS];
 
-    for (size_t i = 0; i < kept(arrivals); i++) {
+    for (size_t i = 0; i < steps_kept(arrivals); i++) {
         const struct arrivals_times *times = &arrivals->steps[i];
 
         values[i] = what == FORWARD_END    ? times->forward_end
@@ -238,10 +238,10 @@ static double median_of(const struct cddpi_arrivals *arrivals, enum what what, s
                     : what == BUCKET_START ? times->bucket_start[index]
                                            : times->bucket_done[index];
     }
-    return median(values, kept(arrivals));
+    return median(values, steps_kept(arrivals));
 }
 
-/* Takes @p json over. */
+/* Releases @p json. */
 static cddp_status put_json(struct cddpi_writer *writer, json_t *json)
 {
     char *text = json != NULL ? json_dumps(json, JSON_REAL_PRECISION(9)) : NULL;
@@ -259,40 +259,37 @@ static cddp_status put_json(struct cddpi_writer *writer, json_t *json)
 static cddp_status put_all(void *context, struct cddpi_writer *writer)
 {
     const struct cddpi_arrivals *arrivals = context;
-    cddp_status status = CDDP_OK;
+    double backward_end = median_of(arrivals, BACKWARD_END, 0);
 
-    for (size_t i = 0; i < arrivals->param_count && status == CDDP_OK; i++) {
+    for (size_t i = 0; i < arrivals->param_count; i++) {
         const cddp_param *param = &arrivals->params[i];
         double ready = median_of(arrivals, READY, i);
         size_t bytes = cddpi_elements(param->dims, param->shape) * cddp_type_bytes(param->type);
 
         if (!isnan(ready)) {
-            status = put_json(writer, json_pack("{s:s, s:I, s:f}", "gradient", param->name, "bytes",
-                                                (json_int_t)bytes, "ready_s", ready));
+            CDDPI_TRY(put_json(writer, json_pack("{s:s, s:I, s:f}", "gradient", param->name,
+                                                 "bytes", (json_int_t)bytes, "ready_s", ready)));
         }
     }
-    for (size_t b = 0; b < arrivals->bucket_count && status == CDDP_OK; b++) {
-        status = put_json(writer, json_pack("{s:I, s:I, s:f, s:f}", "bucket", (json_int_t)b,
-                                            "bytes", (json_int_t)arrivals->bucket_bytes[b],
-                                            "ready_s", median_of(arrivals, BUCKET_START, b),
-                                            "done_s", median_of(arrivals, BUCKET_DONE, b)));
+    for (size_t b = 0; b < arrivals->bucket_count; b++) {
+        CDDPI_TRY(put_json(writer, json_pack("{s:I, s:I, s:f, s:f}", "bucket", (json_int_t)b,
+                                             "bytes", (json_int_t)arrivals->bucket_bytes[b],
+                                             "ready_s", median_of(arrivals, BUCKET_START, b),
+                                             "done_s", median_of(arrivals, BUCKET_DONE, b))));
     }
-    if (status == CDDP_OK) {
-        double backward_end = median_of(arrivals, BACKWARD_END, 0);
-        double step = fmax(median_of(arrivals, STEP, 0), backward_end); /* of other steps */
-
-        status = put_json(writer, json_pack("{s:f, s:f, s:f, s:f, s:I}", "forward_end_s",
-                                            median_of(arrivals, FORWARD_END, 0), "backward_end_s",
-                                            backward_end, "step_s", step, "exposed_s",
-                                            median_of(arrivals, EXPOSED, 0), "steps",
-                                            (json_int_t)kept(arrivals)));
-    }
-    return status;
+    /* the time of a step is a median of its own, and so could be less */
+    return put_json(writer,
+                    json_pack("{s:f, s:f, s:f, s:f, s:I}", "forward_end_s",
+                              median_of(arrivals, FORWARD_END, 0), "backward_end_s", backward_end,
+                              "step_s", fmax(median_of(arrivals, STEP, 0), backward_end),
+                              "exposed_s", median_of(arrivals, EXPOSED, 0), "steps",
+                              (json_int_t)steps_kept(arrivals)));
 }
 
 cddp_status cddpi_arrivals_write(const struct cddpi_arrivals *arrivals)
 {
-    if (arrivals == NULL || arrivals->step_count < 2) { /* a step lasts until the next one */
+    if (arrivals == NULL ||
+        arrivals->step_count < 2) { /* the time of a step is known at its next */
         return CDDP_OK;
     }
     return cddpi_file_replace(arrivals->path, put_all, (void *)arrivals);

@@ -1,5 +1,7 @@
-/* interval.c - owns the sums over ranks of what they measured. */
+/* interval.c - sums over ranks what they measured. */
 #include "report/interval.h"
+
+#include "base/error.h"
 
 #include <math.h>
 
@@ -25,12 +27,9 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     double sums[SUMS];
     double taken; /* predictions in steps that were not skipped */
     double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
-    double parts; /* the same of steps whose parts' times are known; NaN: of none are */
-    cddp_status status = cddp_ddp_get_stats(ddp, &stats);
+    double parts; /* the same for steps whose parts were timed; NaN: there is no such step */
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
     sums[LOSS] = interval->loss_sum;
     sums[CORRECT] = interval->correct;
     sums[COUNT] = interval->count;
@@ -43,10 +42,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[PEERS] = (double)(int64_t)(stats.total_peer_wait_ns - interval->peer_wait_before_ns);
     sums[TRANSFER] = (double)(int64_t)(stats.total_transfer_ns - interval->transfer_before_ns);
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
-    status = cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
     scale = 1e-6 / ((double)interval->steps * cddp_group_world_size(group));
     parts = interval->steps > interval->whole
                 ? scale * (double)interval->steps / (double)(interval->steps - interval->whole)
@@ -62,7 +58,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
         .forward_ms = sums[FORWARD] * parts,
         .backward_ms = sums[BACKWARD] * parts,
         .exposed_comm_ms = sums[EXPOSED] * parts,
-        /* a share, since on a device the split is not known of every step */
+        /* a share of the exposed time: on a device the split is not known for every step */
         .peer_wait_ms = sums[EXPOSED] * parts * sums[PEERS] / (sums[PEERS] + sums[TRANSFER]),
         .optimizer_ms = sums[OPTIMIZER] * parts,
         .skipped_steps = interval->skipped,

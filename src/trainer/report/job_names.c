@@ -1,8 +1,8 @@
-/* job_names.c - owns by which name each launcher knows a job that it starts again.
+/* job_names.c - owns the name by which each launcher knows a job that it starts again.
  *
  * A name alone does not tell a restart from another run of the same user: torchrun's id is "none"
- * by default, and Slurm's is that of all commands of a batch script. So a launcher's own count of
- * restarts is wanted, too, where it keeps one. */
+ * by default, and all commands of a batch script have the same id in Slurm. So the launcher's count
+ * of restarts must be above zero, too, if the launcher keeps one. */
 #include "report/job_names.h"
 
 #include "base/env.h"
@@ -21,7 +21,7 @@ static bool is_above_zero(const char *name)
     return text != NULL && cddpi_parse_integer(text, 1, INT64_MAX, &number);
 }
 
-/* cddp-run's random id, or one that the user gives all starts of one job. */
+/* cddp-run's random id, or the id that the user gives to all starts of one job. */
 static bool name_of_cddp(struct cddpi_job_name *out)
 {
     const char *job = cddpi_env(CDDPI_ENV_JOB);
@@ -40,15 +40,15 @@ static bool name_of_torchrun(struct cddpi_job_name *out)
     const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
 
     if (run == NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
-        return false; /* or cddp-run set it */
+        return false; /* with CDDP_RANK, cddp-run is the launcher */
     }
     snprintf(out->text, sizeof out->text, "torchrun %s", run);
     out->is_restart = is_above_zero("TORCHELASTIC_RESTART_COUNT");
     return true;
 }
 
-/* One torchrun has one folder of its own for all its attempts, FOLDER/attempt_0/0/error.json. By it
- * a start is known that is not counted, because other nodes have come or gone. */
+/* A torchrun keeps all its attempts in one folder, FOLDER/attempt_0/0/error.json. The folder is how
+ * we know a restart that torchrun does not count, because nodes joined or left. */
 static bool name_of_agent(struct cddpi_job_name *out)
 {
     const char *file = cddpi_launch_variable("TORCHELASTIC_ERROR_FILE");

@@ -8,11 +8,11 @@ enum { CDDPI_JOB_NAMES = 4, CDDPI_JOB_NAME_BYTES = 512 };
 
 struct cddpi_job_name {
     char text[CDDPI_JOB_NAME_BYTES];
-    bool is_restart; /* whoever gave the name says that the job is started again, or may be */
+    bool is_restart; /* the launcher says that this start is a restart, or may be one */
 };
 
-/** What launchers call the job of this process, from the environment; a job may be one of several
- *  launchers: cddp-run inside of Slurm, say. Returns how many there are. */
+/** Get the names of this process's job from the environment. Several launchers may have named it,
+ *  such as cddp-run inside of Slurm. Returns the number of names. */
 int cddpi_job_names(struct cddpi_job_name out[CDDPI_JOB_NAMES]);
 
 #endif

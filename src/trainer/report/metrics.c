@@ -1,4 +1,4 @@
-/* metrics.c - owns metrics.jsonl: cutting what a resumed run does again, and appending lines. */
+/* metrics.c - owns metrics.jsonl: removes what a resumed run will do again, and appends lines. */
 #include "report/metrics.h"
 
 #include "base/alloc.h"
@@ -21,20 +21,20 @@ static const char RUN_BEGINS[] = "{\"kind\":\"run\","; /* the line that begins a
 struct cddpi_metrics {
     int fd;
     char *path;
-    struct cddpi_tfevents *events;       /* NULL: not wanted, or failed */
-    struct cddpi_prometheus *prometheus; /* NULL: not wanted */
-    bool failed;                         /* warned about metrics.jsonl already */
-    bool has_evaluation;                 /* of the step after which the file was cut */
+    struct cddpi_tfevents *events;       /* NULL: not asked for, or failed */
+    struct cddpi_prometheus *prometheus; /* NULL: not asked for */
+    bool failed;                         /* the user was warned about metrics.jsonl */
+    bool has_evaluation;                 /* of the last step that was kept */
 };
 
-/* What stays of a file. */
+/* Which lines of a file are kept. */
 struct metrics_cut {
     FILE *from;
-    uint64_t step;
+    uint64_t step;       /* the last step that is kept */
     bool has_evaluation; /* of that step */
 };
 
-/* Whether a line of the old file stays: a whole object of a step up to the cut's. */
+/* Whether to keep a line of the old file: a complete object of a step up to the cut. */
 static bool keep_line(struct metrics_cut *cut, const char *line, size_t bytes)
 {
     json_t *object = json_loadb(line, bytes, 0, NULL);
@@ -50,7 +50,7 @@ static bool keep_line(struct metrics_cut *cut, const char *line, size_t bytes)
     return keep;
 }
 
-/* Whether @p object, the line of a run, has @p name: as its only job, or as one of several. */
+/* Whether @p object, the line that begins a run, names the job @p name. */
 static bool has_name(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, "job"));
@@ -136,7 +136,7 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
     return metrics->has_evaluation;
 }
 
-/* Replace the file, if there is one, by its lines up to @p step. */
+/* Replace the file, if it exists, by its lines up to @p step. */
 static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
 {
     struct metrics_cut cut = {NULL, step, false};
@@ -166,10 +166,7 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
         goto fail;
     }
-    status = cut_after(metrics->path, step, &metrics->has_evaluation);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status, cut_after(metrics->path, step, &metrics->has_evaluation));
     status = cddpi_file_open_regular(metrics->path, O_WRONLY | O_CREAT | O_APPEND, 0666,
                                      &metrics->fd);
     if (status != CDDP_OK) {
@@ -177,10 +174,8 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
         goto fail;
     }
     if (tensorboard) {
-        status = cddpi_tfevents_open(dir, step > 0 ? step + 1 : 0, &metrics->events);
-        if (status != CDDP_OK) {
-            goto fail;
-        }
+        CDDPI_TRY_GOTO(fail, status,
+                       cddpi_tfevents_open(dir, step > 0 ? step + 1 : 0, &metrics->events));
     }
     *out = metrics;
     return CDDP_OK;
@@ -221,7 +216,7 @@ void cddpi_metrics_add_object(struct cddpi_metrics *metrics, json_t *object)
     size_t bytes = line != NULL ? strlen(line) : 0;
     ssize_t wrote = line != NULL ? write(metrics->fd, line, bytes) : -1;
 
-    /* part of a line is cut off when the run is resumed */
+    /* an incomplete line is removed when the run is resumed */
     if (wrote != (ssize_t)bytes && !metrics->failed) {
         metrics->failed = true;
         cddpi_log(CDDPI_LOG_WARN, "%s: a line of metrics is lost: %s", metrics->path,

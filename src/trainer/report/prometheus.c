@@ -1,5 +1,5 @@
-/* prometheus.c - owns the file that Prometheus reads: names in its style, base units, replaced as
- * a whole, so that no reader sees half of it. */
+/* prometheus.c - owns the file that Prometheus reads: names in its style, values in base units. The
+ * file is replaced as a whole, so that no reader sees half of it. */
 #include "report/prometheus.h"
 
 #include "base/alloc.h"
@@ -15,7 +15,7 @@
 #include <time.h>
 
 static const struct {
-    const char *metric; /* in metrics.jsonl; NULL: not from there */
+    const char *metric; /* its name in metrics.jsonl; NULL: it is not there */
     const char *name, *type, *help;
     double scale; /* to its base unit */
 } rows[] = {
@@ -56,8 +56,8 @@ struct cddpi_prometheus {
     char *path, *run;
     double values[ROWS]; /* NaN: not known */
     int64_t written_ns;
-    bool is_new; /* since it was written */
-    bool failed; /* warned about it already */
+    bool is_new; /* a value has changed since the file was written */
+    bool failed; /* the user was warned */
 };
 
 cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_size,
@@ -114,13 +114,14 @@ static cddp_status put_text(void *context, struct cddpi_writer *writer)
     return cddpi_writer_put(writer, context, strlen(context));
 }
 
-/* Not flushed: the next second brings another one, and a training step waits meanwhile. */
+/* The file is not flushed to the disk: a training step would wait for that, and the next file comes
+ * within a second. */
 static void write_file(struct cddpi_prometheus *prometheus)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (memory != NULL) {
         put_rows(prometheus, memory);

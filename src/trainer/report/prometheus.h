@@ -1,5 +1,5 @@
-/* prometheus.h - the newest metrics of a run in the text format of Prometheus (version 0.0.4), for
- * the textfile collector of its node exporter. */
+/* prometheus.h - writes the newest metrics of a run in the text format of Prometheus (version
+ * 0.0.4), for the textfile collector of its node exporter. */
 #ifndef CDDPI_TRAIN_REPORT_PROMETHEUS_H
 #define CDDPI_TRAIN_REPORT_PROMETHEUS_H
 
@@ -7,15 +7,16 @@
 
 struct cddpi_prometheus;
 
-/** Write to @p path, whole each time; every line has the label run="@p run". Both are copied.
+/** Prepare to write @p path, which is replaced each time. Every line has the label run="@p run".
+ *  Both texts are copied.
  *  @param out  Release with cddpi_prometheus_close(). */
 CDDP_CHECKED cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_size,
                                                struct cddpi_prometheus **out);
-/** Writes what is new; accepts NULL. */
+/** Write what is not in the file yet, and close. Accepts NULL. */
 void cddpi_prometheus_close(struct cddpi_prometheus *prometheus);
 
-/** These metrics, by their names in metrics.jsonl, are the newest. The file is written at once, but
- *  not more than once a second. Accepts NULL. */
+/** Take new metrics, by their names in metrics.jsonl. The file is written at once, but at most once
+ *  a second. Accepts NULL. */
 void cddpi_prometheus_update(struct cddpi_prometheus *prometheus, uint64_t step, uint64_t epoch,
                              const char *const *names, const double *values, size_t count);
 

@@ -1,4 +1,5 @@
-/* report_progress.c - one line redrawn on a terminal, or a line every few seconds. */
+/* report_progress.c - prints progress: on a terminal one line that is redrawn, else a line every
+ * few seconds. */
 #include "report/report_progress.h"
 
 #include "base/clock.h"
@@ -110,7 +111,7 @@ void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, c
         return;
     }
     fprintf(file, "%s%s", progress->open_line ? "\r\033[K" : "", heading);
-    for (const char *line = text; line != NULL;) { /* set off, so that it is not taken for ours */
+    for (const char *line = text; line != NULL;) { /* marked as not cddp's own words */
         size_t length = strcspn(line, "\n");
 
         fprintf(file, "\n  | %.*s", (int)length, line);

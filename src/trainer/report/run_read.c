@@ -1,211 +1,241 @@
-/* run_read.c - reads what a run has written. Files may be of strangers, or cut off. */
+/* run_read.c - reads what a run has written. Anyone may have written these files, and they may end
+ * in the middle of a line. */
 #include "report/run_read.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 1 << 22, MOST_CONFIG_BYTES = 1 << 20 };
+enum { MOST_ROWS = 1 << 22, MOST_LINE_BYTES = 1 << 20, MOST_CONFIG_BYTES = 1 << 20 };
+enum { MOST_POINTS = 1000 };
 
-static const char *const names[CDDPI_COLUMNS] = {
-    [CDDPI_COLUMN_STEP] = "step",
-    [CDDPI_COLUMN_LOSS] = "loss",
-    [CDDPI_COLUMN_ACCURACY] = "accuracy",
-    [CDDPI_COLUMN_EVAL_LOSS] = "eval_loss",
-    [CDDPI_COLUMN_EVAL_ACCURACY] = "eval_accuracy",
-    [CDDPI_COLUMN_SAMPLES_PER_S] = "samples_per_s",
-    [CDDPI_COLUMN_STEP_MS] = "step_ms",
-    [CDDPI_COLUMN_DATA_MS] = "data_ms",
-    [CDDPI_COLUMN_FORWARD_MS] = "forward_ms",
-    [CDDPI_COLUMN_BACKWARD_MS] = "backward_ms",
-    [CDDPI_COLUMN_EXPOSED_MS] = "exposed_comm_ms",
-    [CDDPI_COLUMN_OPTIMIZER_MS] = "optimizer_ms",
-    [CDDPI_COLUMN_LR] = "lr",
-    [CDDPI_COLUMN_GRAD_NORM] = "grad_norm",
-    [CDDPI_COLUMN_PEAK_RSS_MIB] = "peak_rss_mib",
+static const char *const columns[] = {
+    "step",    "loss",      "accuracy",      "eval_loss",    "eval_accuracy",
+    "step_ms", "data_ms",   "forward_ms",    "backward_ms",  "exposed_comm_ms",
+    "lr",      "grad_norm", "samples_per_s", "optimizer_ms", "peak_rss_mib",
+};
+enum { STEP, COLUMNS = sizeof columns / sizeof columns[0] };
+
+struct run_rows {
+    double (*rows)[COLUMNS]; /* NaN: the line has no such number */
+    size_t count, room;
 };
 
-static bool make_room(struct cddpi_run_read *run, size_t *room)
+/* A page's numbers are doubles. A larger integer, such as a seed, goes there as text. */
+static void spell_large_integers(json_t *object)
 {
-    if (run->count < *room) {
-        return true;
+    const json_int_t most = (json_int_t)1 << 53;
+
+    for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at)) {
+        json_int_t value = json_integer_value(json_object_iter_value(at));
+
+        if (value > most || value < -most) {
+            (void)json_object_iter_set_new(object, at, json_sprintf("%lld", (long long)value));
+        }
     }
-    *room = *room > 0 ? *room * 2 : 256;
-    for (int c = 0; c < CDDPI_COLUMNS; c++) {
-        double *larger = cddpi_realloc(run->columns[c], *room * sizeof *larger);
+}
+
+static cddp_status take_row(struct run_rows *rows, const json_t *line)
+{
+    if (rows->count == rows->room) {
+        size_t room = rows->room > 0 ? rows->room * 2 : 256;
+        void *larger = cddpi_realloc(rows->rows, room * sizeof *rows->rows);
 
         if (larger == NULL) {
-            return false;
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu lines of metrics", room);
         }
-        run->columns[c] = larger;
+        rows->rows = larger;
+        rows->room = room;
     }
-    return true;
+    for (size_t c = 0; c < COLUMNS; c++) {
+        const json_t *value = json_object_get(line, columns[c]);
+
+        rows->rows[rows->count][c] = json_is_number(value) ? json_number_value(value) : NAN;
+    }
+    rows->count++;
+    return CDDP_OK;
 }
 
-static void keep(json_t **place, json_t *object)
+static cddp_status take_line(json_t *line, json_t *run, struct run_rows *rows)
 {
-    json_decref(*place);
-    *place = json_incref(object);
-}
-
-/* Take one line's object. */
-static bool take(struct cddpi_run_read *run, json_t *object, size_t *room)
-{
-    const char *kind = json_string_value(json_object_get(object, "kind"));
+    const char *kind = json_string_value(json_object_get(line, "kind"));
 
     if (kind != NULL && strcmp(kind, "run") == 0) {
-        keep(&run->begin, object);
-        keep(&run->end, NULL);
-        return true;
+        spell_large_integers(line);
+        (void)json_object_set(run, "begin", line);
+        (void)json_object_set_new(run, "end", json_null());
+    } else if (kind != NULL && strcmp(kind, "end") == 0) {
+        (void)json_object_set(run, "end", line);
+    } else if (kind == NULL && json_is_number(json_object_get(line, "step")) &&
+               rows->count < MOST_ROWS) {
+        return take_row(rows, line);
     }
-    if (kind != NULL && strcmp(kind, "end") == 0) {
-        keep(&run->end, object);
-        return true;
-    }
-    if (kind != NULL || !json_is_number(json_object_get(object, "step")) ||
-        run->count >= MOST_ROWS) {
-        return true;
-    }
-    if (!make_room(run, room)) {
-        return false;
-    }
-    for (int c = 0; c < CDDPI_COLUMNS; c++) {
-        json_t *value = json_object_get(object, names[c]);
-
-        run->columns[c][run->count] = json_is_number(value) ? json_number_value(value) : NAN;
-    }
-    run->count++;
-    return true;
+    return CDDP_OK;
 }
 
-static cddp_status read_metrics(struct cddpi_run_read *run)
+/* One column, as run_read.h has it; NULL: it has no number. */
+static json_t *summarize_column(const struct run_rows *rows, size_t column)
 {
-    char *path = cddpi_format("%s/metrics.jsonl", run->dir);
-    FILE *file = NULL;
-    char *line = NULL;
-    size_t line_room = 0;
-    size_t room = 0;
-    ssize_t bytes;
-    cddp_status status = path != NULL ? cddpi_file_stream(path, "r", &file)
-                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", run->dir);
+    json_t *x = json_array();
+    json_t *y = json_array();
+    size_t count = 0;
+    size_t seen = 0;
+    double last = 0;
+    double later_sum = 0;
+    double sum_x = 0;
+    double sum_y = 0;
 
-    if (status != CDDP_OK) {
-        cddpi_free(path);
-        return status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
+    for (size_t i = 0; i < rows->count; i++) {
+        count += isfinite(rows->rows[i][column]);
     }
-    while (status == CDDP_OK && (bytes = getline(&line, &line_room, file)) > 0) {
-        json_t *object = json_loadb(line, (size_t)bytes, 0, NULL);
-
-        if (object != NULL && !take(run, object, &room)) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its lines", path);
+    for (size_t i = 0, of_point = 0; i < rows->count; i++) {
+        if (!isfinite(rows->rows[i][column])) {
+            continue;
         }
+        last = rows->rows[i][column];
+        later_sum += seen++ >= count / 2 ? last : 0;
+        sum_x += rows->rows[i][STEP];
+        sum_y += last;
+        if (++of_point < (count + MOST_POINTS - 1) / MOST_POINTS && seen < count) {
+            continue;
+        }
+        if (isfinite(sum_x) && isfinite(sum_y) && column != STEP) {
+            (void)json_array_append_new(x, json_real(sum_x / (double)of_point));
+            (void)json_array_append_new(y, json_real(sum_y / (double)of_point));
+        }
+        of_point = 0;
+        sum_x = sum_y = 0;
+    }
+    later_sum /= (double)(count - count / 2);
+    return json_pack("{s:f, s:f, s:o, s:o}", "last", last, "typical",
+                     isfinite(later_sum) ? later_sum : last, "x", x, "y", y);
+}
+
+static json_t *summarize_columns(const struct run_rows *rows)
+{
+    json_t *metrics = json_object();
+
+    for (size_t c = 0; c < COLUMNS; c++) {
+        for (size_t i = 0; i < rows->count; i++) {
+            if (isfinite(rows->rows[i][c])) {
+                (void)json_object_set_new(metrics, columns[c], summarize_column(rows, c));
+                break;
+            }
+        }
+    }
+    return metrics;
+}
+
+static cddp_status read_lines(FILE *file, char *line, json_t *run, struct run_rows *rows)
+{
+    while (fgets(line, MOST_LINE_BYTES, file) != NULL) {
+        json_t *object = json_loads(line, 0, NULL);
+        cddp_status status = object != NULL ? take_line(object, run, rows) : CDDP_OK;
+        bool is_whole = strchr(line, '\n') != NULL;
+
         json_decref(object);
+        CDDPI_TRY(status);
+        for (int byte = 0; !is_whole && byte != EOF && byte != '\n';) {
+            byte = fgetc(file); /* too long to be one of ours */
+        }
     }
-    free(line);
-    fclose(file);
-    if (status == CDDP_OK && run->count == 0 && run->begin == NULL) {
+    return CDDP_OK;
+}
+
+static cddp_status read_metrics(const char *dir, json_t *run)
+{
+    char *path = cddpi_format("%s/metrics.jsonl", dir);
+    char *line = cddpi_zalloc(MOST_LINE_BYTES);
+    struct run_rows rows = {0};
+    FILE *file = NULL;
+    cddp_status status;
+
+    if (path == NULL || line == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to read its metrics", dir);
+        goto out;
+    }
+    status = cddpi_file_stream(path, "r", &file);
+    if (status != CDDP_OK) {
+        status = status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
+        goto out;
+    }
+    CDDPI_TRY_GOTO(out, status, read_lines(file, line, run, &rows));
+    if (rows.count == 0 && json_is_null(json_object_get(run, "begin"))) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s has no line of metrics", path);
+        goto out;
     }
+    if (json_object_set_new(run, "metrics", summarize_columns(&rows)) != 0) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its curves", path);
+    }
+
+out:
+    if (file != NULL) {
+        fclose(file);
+    }
+    cddpi_free(rows.rows);
+    cddpi_free(line);
     cddpi_free(path);
     return status;
 }
 
-static void read_config(struct cddpi_run_read *run)
+/* @p text with U+FFFD for all that is no text; null for none. */
+static json_t *to_clean_string(const char *text, size_t bytes)
 {
-    char *path = cddpi_format("%s/train.conf", run->dir);
-    FILE *file = NULL;
-    size_t used;
+    char *clean = cddpi_utf8_clean(text, bytes);
+    json_t *string = clean != NULL ? json_string(clean) : json_null();
 
-    if (path != NULL && cddpi_file_stream(path, "r", &file) == CDDP_OK) {
-        run->config = cddpi_zalloc(MOST_CONFIG_BYTES + 1);
-        used = run->config != NULL ? fread(run->config, 1, MOST_CONFIG_BYTES, file) : 0;
-        if (run->config != NULL) {
-            run->config[used] = '\0';
-        }
+    cddpi_free(clean);
+    return string;
+}
+
+static json_t *read_config(const char *dir)
+{
+    char *path = cddpi_format("%s/train.conf", dir);
+    char *text = cddpi_zalloc(MOST_CONFIG_BYTES);
+    json_t *config = NULL;
+    FILE *file;
+
+    if (path != NULL && text != NULL && cddpi_file_stream(path, "r", &file) == CDDP_OK) {
+        config = to_clean_string(text, fread(text, 1, MOST_CONFIG_BYTES, file));
         fclose(file);
     }
+    cddpi_free(text);
     cddpi_free(path);
+    return config != NULL ? config : json_null();
 }
 
-/* The last part of a path, whatever slashes are behind it. */
-static char *name_of(const char *dir)
+cddp_status cddpi_run_read(const char *dir, json_t **out)
 {
-    size_t length = strlen(dir);
-    size_t first;
-
-    while (length > 1 && dir[length - 1] == '/') {
-        length--;
-    }
-    first = length;
-    while (first > 0 && dir[first - 1] != '/') {
-        first--;
-    }
-    return cddpi_format("%.*s", (int)(length - first), dir + first);
-}
-
-cddp_status cddpi_run_read(const char *dir, struct cddpi_run_read *out)
-{
-    struct cddpi_run_read run = {.dir = cddpi_strdup(dir), .name = name_of(dir)};
+    size_t end = strlen(dir);
+    size_t name;
+    json_t *run;
     cddp_status status;
 
-    if (run.dir == NULL || run.name == NULL) {
+    while (end > 1 && dir[end - 1] == '/') {
+        end--;
+    }
+    for (name = end; name > 0 && dir[name - 1] != '/';) {
+        name--;
+    }
+    run = json_pack("{s:o, s:o, s:n, s:n}", "dir", to_clean_string(dir, strlen(dir)), "name",
+                    to_clean_string(dir + name, end - name), "begin", "end");
+    if (run == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
+    }
+    status = read_metrics(dir, run);
+    if (status == CDDP_OK && json_object_set_new(run, "config", read_config(dir)) != 0) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
-    } else {
-        status = read_metrics(&run);
     }
     if (status != CDDP_OK) {
-        cddpi_run_read_fini(&run);
+        json_decref(run);
         return status;
     }
-    read_config(&run);
     *out = run;
     return CDDP_OK;
-}
-
-void cddpi_run_read_fini(struct cddpi_run_read *run)
-{
-    for (int c = 0; c < CDDPI_COLUMNS; c++) {
-        cddpi_free(run->columns[c]);
-    }
-    cddpi_free(run->dir);
-    cddpi_free(run->name);
-    cddpi_free(run->config);
-    json_decref(run->begin);
-    json_decref(run->end);
-    *run = (struct cddpi_run_read){0};
-}
-
-double cddpi_run_last(const struct cddpi_run_read *run, enum cddpi_column column)
-{
-    for (size_t i = run->count; i-- > 0;) {
-        if (isfinite(run->columns[column][i])) {
-            return run->columns[column][i];
-        }
-    }
-    return NAN;
-}
-
-double cddpi_run_typical(const struct cddpi_run_read *run, enum cddpi_column column)
-{
-    double sum = 0;
-    size_t there = 0;
-    size_t seen = 0;
-    size_t taken = 0;
-
-    for (size_t i = 0; i < run->count; i++) {
-        there += isfinite(run->columns[column][i]);
-    }
-    for (size_t i = 0; i < run->count; i++) {
-        if (isfinite(run->columns[column][i]) && seen++ >= there / 2) {
-            sum += run->columns[column][i];
-            taken++;
-        }
-    }
-    return taken > 0 ? sum / (double)taken : NAN;
 }

@@ -1,4 +1,4 @@
-/* sample_log.c - owns the file that says which samples this rank took. */
+/* sample_log.c - owns the file that lists the samples this rank took. */
 #include "report/sample_log.h"
 
 #include "base/alloc.h"
@@ -10,7 +10,7 @@
 
 struct cddpi_sample_log {
     FILE *file;
-    uint64_t *samples; /* of the step at hand */
+    uint64_t *samples; /* of this step */
     size_t count;
 };
 
@@ -19,26 +19,29 @@ cddp_status cddpi_sample_log_open(const char *base, int rank, size_t most,
 {
     struct cddpi_sample_log *log = cddpi_zalloc(sizeof *log);
     char *path = cddpi_format("%s.%d", base, rank);
-    cddp_status status = CDDP_OK;
+    uint64_t *samples = cddpi_zalloc_array(most, sizeof *samples);
+    FILE *file = NULL;
+    cddp_status status;
 
-    if (log != NULL) {
-        log->samples = cddpi_zalloc_array(most, sizeof *log->samples);
-    }
-    if (log == NULL || path == NULL || log->samples == NULL) {
+    if (log == NULL || path == NULL || samples == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.sample_log: no memory");
-    } else {
-        status = cddpi_file_stream(path, "a", &log->file);
-        if (status != CDDP_OK) {
-            (void)cddpi_fail_prefix(status, "train.sample_log");
-        }
+        goto fail;
+    }
+    status = cddpi_file_stream(path, "a", &file);
+    if (status != CDDP_OK) {
+        (void)cddpi_fail_prefix(status, "train.sample_log");
+        goto fail;
     }
     cddpi_free(path);
-    if (status != CDDP_OK) {
-        cddpi_sample_log_close(log);
-        return status;
-    }
+    *log = (struct cddpi_sample_log){.file = file, .samples = samples};
     *out = log;
     return CDDP_OK;
+
+fail:
+    cddpi_free(path);
+    cddpi_free(samples);
+    cddpi_free(log);
+    return status;
 }
 
 void cddpi_sample_log_close(struct cddpi_sample_log *log)
@@ -46,9 +49,7 @@ void cddpi_sample_log_close(struct cddpi_sample_log *log)
     if (log == NULL) {
         return;
     }
-    if (log->file != NULL) {
-        fclose(log->file);
-    }
+    fclose(log->file);
     cddpi_free(log->samples);
     cddpi_free(log);
 }

@@ -1,5 +1,5 @@
-/* tfevents.c - writes TensorBoard's event files: records of (length, its checksum, data, its
- * checksum), each a protocol buffer Event that is put together by hand. */
+/* tfevents.c - writes TensorBoard's event files. A record is a length, its checksum, data and its
+ * checksum; the data is a protocol buffer Event, which is encoded here by hand. */
 #include "report/tfevents.h"
 
 #include "base/alloc.h"
@@ -19,7 +19,7 @@ struct cddpi_tfevents {
     char *path;
 };
 
-/* A message that grows; one that did not fit is marked and not written. */
+/* A message that grows. One that does not fit is marked, and not written. */
 struct message {
     uint8_t data[4096];
     size_t used;
@@ -132,13 +132,12 @@ static cddp_status write_head(struct cddpi_tfevents *events, uint64_t first_step
     static const char version[] = "brain.Event:2";
     static const uint8_t start[] = {1 << 3 | VARINT, 1}; /* SessionLog.status = START */
     struct message event = {.used = 0};
-    cddp_status status;
 
     put_time(&event);
     put_field(&event, 3, version, sizeof version - 1);
-    status = write_record(events, &event);
-    if (status != CDDP_OK || first_step == 0) {
-        return status;
+    CDDPI_TRY(write_record(events, &event));
+    if (first_step == 0) {
+        return CDDP_OK;
     }
     event.used = 0;
     put_time(&event);
@@ -171,10 +170,7 @@ cddp_status cddpi_tfevents_open(const char *dir, uint64_t first_step, struct cdd
         (void)cddpi_fail_prefix(status, "%s", events->path);
         goto fail;
     }
-    status = write_head(events, first_step);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status, write_head(events, first_step));
     *out = events;
     return CDDP_OK;
 

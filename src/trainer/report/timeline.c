@@ -1,8 +1,9 @@
 /* timeline.c - draws one step of all ranks as SVG. */
 #include "report/timeline.h"
 
-#include "base/alloc.h"
+#include "base/error.h"
 #include "report/html.h"
+#include "report/page_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ enum {
     RANK_HEIGHT = COMPUTE_HEIGHT + CALL_HEIGHT + 22,
     DEVICE_HEIGHT = 16,
     MOST_DEVICES = 16, /* of a rank */
-    MOST_RANKS = 16
+    MOST_RANKS = 16,
+    MOST_STEPS = 1000 /* to choose from */
 };
 
 enum { WEIGHTS = 3, SPAN_KINDS = 6 };
@@ -29,55 +31,41 @@ static const char *const titles[] = {
     "waiting for data",          "forward",   "backward",    "weights",
     "waiting for communication", "optimizer", "collectives", "bucket, as compute sees it"};
 
-struct scale {
+struct timeline {
     const struct cddpi_traced_step *step;
     double per_ns; /* pixels */
+    FILE *out;
 };
 
-static double place(const struct scale *scale, int64_t ns)
+/* The part of [begin, end) that is in the step, as a bar, with @p label in it where that fits. The
+ * tooltip has @p details, too. */
+static void draw_bar(const struct timeline *timeline, const char *kind, const char *label,
+                     const char *details, int64_t begin, int64_t end, double y, double height)
 {
-    return LEFT + (double)(ns - scale->step->begin_ns) * scale->per_ns;
-}
+    const struct cddpi_traced_step *step = timeline->step;
+    int64_t from = begin > step->begin_ns ? begin : step->begin_ns;
+    int64_t to = end < step->end_ns ? end : step->end_ns;
+    double x = LEFT + (double)(from - step->begin_ns) * timeline->per_ns;
+    double width = (double)(to - from) * timeline->per_ns;
+    char text[200];
 
-/* The part of [begin, end) that is in the step; false: none of it. */
-static bool clip(const struct scale *scale, int64_t *begin, int64_t *end)
-{
-    *begin = *begin > scale->step->begin_ns ? *begin : scale->step->begin_ns;
-    *end = *end < scale->step->end_ns ? *end : scale->step->end_ns;
-    return *begin < *end;
-}
-
-/* A bar, with its text in it where that fits; @p details go into its tooltip. */
-static void draw_bar(const struct scale *scale, const char *kind, const char *label,
-                     const char *details, int64_t begin, int64_t end, double y, double height,
-                     FILE *out)
-{
-    double took_ms = (double)(end - begin) * 1e-6;
-    int64_t from = begin;
-    double x;
-    double width;
-    char text[160];
-
-    if (!clip(scale, &from, &end)) {
+    if (from >= to) {
         return;
     }
-    x = place(scale, from);
-    width = (double)(end - from) * scale->per_ns;
-    snprintf(text, sizeof text, "%s: %.3f ms%s%s", label, took_ms, details[0] != '\0' ? "\n" : "",
-             details);
-    fprintf(out,
-            "<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" rx=\"1.5\" "
-            "data-tip=\"",
+    snprintf(text, sizeof text, "%s: %.3f ms%s%s", label, (double)(end - begin) * 1e-6,
+             details[0] != '\0' ? "\n" : "", details);
+    fprintf(timeline->out,
+            "<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" rx=\"1.5\">"
+            "<title>",
             kind, x, y, width > 0.6 ? width : 0.6, height);
-    cddpi_html_put(out, text);
-    fputs("\"><title>", out);
-    cddpi_html_put(out, text);
-    fputs("</title></rect>\n", out);
+    cddpi_html_put(timeline->out, text);
+    fputs("</title></rect>\n", timeline->out);
     if (height >= COMPUTE_HEIGHT && width > 7.0 * (double)strlen(label) + 6) {
-        fprintf(out, "<text class=\"inside\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
+        fprintf(timeline->out,
+                "<text class=\"inside\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
                 x + width / 2, y + height / 2 + 4);
-        cddpi_html_put(out, label);
-        fputs("</text>\n", out);
+        cddpi_html_put(timeline->out, label);
+        fputs("</text>\n", timeline->out);
     }
 }
 
@@ -108,102 +96,102 @@ static const char *kind_of(const struct cddpi_traced_span *span)
     return NULL;
 }
 
-/* What goes between devices is drawn as collectives are. */
-static void draw_device_span(const struct scale *scale, const struct cddpi_traced_span *span,
-                             double y, FILE *out)
-{
-    const char *kind = kind_of(span) != NULL ? kind_of(span) : "call";
-    char label[CDDPI_TRACE_NAME_BYTES + 24];
-
-    snprintf(label, sizeof label, "%s", span->name);
-    if (span->number >= 0) {
-        snprintf(label, sizeof label, "%s %lld", span->name, (long long)span->number);
-    }
-    draw_bar(scale, kind, label, "", span->begin_ns, span->end_ns, y, CALL_HEIGHT, out);
-}
-
-static void draw_devices(const struct scale *scale, const struct cddpi_traced_rank *rank, double y,
-                         FILE *out)
+/* A row for each device of the rank. What goes between devices looks like a collective. */
+static void draw_devices(const struct timeline *timeline, const struct cddpi_traced_rank *rank,
+                         double y)
 {
     int devices = devices_of(rank);
 
-    y += COMPUTE_HEIGHT + CALL_HEIGHT + 8;
     for (int d = 0; d < devices; d++) {
-        fprintf(out,
+        fprintf(timeline->out,
                 "<text class=\"soft\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">device %d</text>\n",
                 LEFT - 10, y + d * DEVICE_HEIGHT + CALL_HEIGHT - 2, d);
     }
     for (size_t i = 0; i < rank->span_count; i++) {
         const struct cddpi_traced_span *span = &rank->spans[i];
+        char label[CDDPI_TRACE_NAME_BYTES + 24];
 
-        if (span->device >= 0 && span->device < devices) {
-            draw_device_span(scale, span, y + span->device * DEVICE_HEIGHT, out);
+        if (span->device < 0 || span->device >= devices) {
+            continue;
         }
+        snprintf(label, sizeof label, "%s", span->name);
+        if (span->number >= 0) {
+            snprintf(label, sizeof label, "%s %lld", span->name, (long long)span->number);
+        }
+        draw_bar(timeline, kind_of(span) != NULL ? kind_of(span) : "call", label, "",
+                 span->begin_ns, span->end_ns, y + span->device * DEVICE_HEIGHT, CALL_HEIGHT);
     }
 }
 
-static void draw_spans(const struct scale *scale, const struct cddpi_traced_rank *rank, double y,
-                       FILE *out)
+/* What the rank computes at @p y; its buckets at @p below. */
+static void draw_spans(const struct timeline *timeline, const struct cddpi_traced_rank *rank,
+                       double y, double below)
 {
     for (size_t i = 0; i < rank->span_count; i++) {
         const struct cddpi_traced_span *span = &rank->spans[i];
-        const char *kind = span->device < 0 ? kind_of(span) : NULL; /* devices have rows below */
+        const char *kind = kind_of(span);
         char label[64];
         char details[64];
 
-        if (kind != NULL) {
-            draw_bar(scale, kind, strcmp(kind, "wait") == 0 ? "wait" : kind, "", span->begin_ns,
-                     span->end_ns, y, COMPUTE_HEIGHT, out);
+        if (span->device < 0 && kind != NULL) {
+            draw_bar(timeline, kind, kind, "", span->begin_ns, span->end_ns, y, COMPUTE_HEIGHT);
         } else if (strcmp(span->name, "bucket") == 0) {
             snprintf(label, sizeof label, "bucket %lld", (long long)span->number);
             snprintf(details, sizeof details, "%llu bytes", (unsigned long long)span->bytes);
-            draw_bar(scale, "bucket", label, details, span->begin_ns, span->end_ns,
-                     y + COMPUTE_HEIGHT + 3, CALL_HEIGHT, out);
+            draw_bar(timeline, "bucket", label, details, span->begin_ns, span->end_ns, below,
+                     CALL_HEIGHT);
         }
     }
 }
 
-static void draw_calls(const struct scale *scale, const struct cddpi_traced_rank *rank, double y,
-                       FILE *out)
+static void draw_calls(const struct timeline *timeline, const struct cddpi_traced_rank *rank,
+                       double y)
 {
     for (size_t i = 0; i < rank->call_count; i++) {
         const struct cddpi_traced_call *call = &rank->calls[i];
         int64_t begin = call->started_ns != INT64_MIN ? call->started_ns : call->enqueued_ns;
-        int64_t end = call->finished_ns != INT64_MIN ? call->finished_ns : scale->step->end_ns;
+        int64_t end = call->finished_ns != INT64_MIN ? call->finished_ns : timeline->step->end_ns;
         char label[96];
         char details[96];
+        int used;
 
         if (begin == INT64_MIN) {
             continue;
         }
         snprintf(label, sizeof label, "%s #%llu", call->operation,
                  (unsigned long long)call->number);
+        used = snprintf(details, sizeof details, "%llu bytes of %s",
+                        (unsigned long long)call->bytes, call->type);
         if (call->bucket >= 0) {
-            snprintf(details, sizeof details, "%llu bytes of %s, bucket %lld",
-                     (unsigned long long)call->bytes, call->type, (long long)call->bucket);
-        } else {
-            snprintf(details, sizeof details, "%llu bytes of %s", (unsigned long long)call->bytes,
-                     call->type);
+            snprintf(details + used, sizeof details - (size_t)used, ", bucket %lld",
+                     (long long)call->bucket);
         }
-        draw_bar(scale, "call", label, details, begin, end, y + COMPUTE_HEIGHT + 3, CALL_HEIGHT,
-                 out);
+        draw_bar(timeline, "call", label, details, begin, end, y, CALL_HEIGHT);
     }
 }
 
-static void draw_axis(const struct scale *scale, double height, FILE *out)
+/* The least of 1, 2 or 5 times a power of ten that divides @p span into ten parts at most. */
+static double tick_of(double span)
 {
-    double span_ms = (double)(scale->step->end_ns - scale->step->begin_ns) * 1e-6;
-    double tick = cddpi_tick_step(span_ms, 10);
+    double power = pow(10, floor(log10(span / 10)));
+
+    return power * (span <= 10 * power ? 1 : span <= 20 * power ? 2 : span <= 50 * power ? 5 : 10);
+}
+
+static void draw_axis(const struct timeline *timeline, double height)
+{
+    double span_ms = (double)(timeline->step->end_ns - timeline->step->begin_ns) * 1e-6;
+    double tick = span_ms > 0 ? tick_of(span_ms) : 1;
 
     for (int i = 0; i * tick <= span_ms * 1.0001; i++) {
-        double x = LEFT + i * tick * 1e6 * scale->per_ns;
+        double x = LEFT + i * tick * 1e6 * timeline->per_ns;
 
-        fprintf(out,
+        fprintf(timeline->out,
                 "<path class=\"grid\" d=\"M%.1f %dV%.1f\"/><text class=\"soft\" x=\"%.1f\" "
                 "y=\"%.1f\" text-anchor=\"middle\">%.4g</text>\n",
                 x, TOP - 6, height - 38, x, height - 22, i * tick);
     }
-    fprintf(out,
+    fprintf(timeline->out,
             "<text class=\"soft\" x=\"%d\" y=\"%.1f\" text-anchor=\"middle\">milliseconds since "
             "the step began on the first rank</text>\n",
             (LEFT + WIDTH - RIGHT) / 2, height - 6);
@@ -221,7 +209,6 @@ static bool has_weights(const struct cddpi_traces *traces)
     return false;
 }
 
-/* Of weights where they have spans of their own. */
 static void draw_legend(const struct cddpi_traces *traces, FILE *out)
 {
     double x = LEFT;
@@ -238,30 +225,43 @@ static void draw_legend(const struct cddpi_traces *traces, FILE *out)
     }
 }
 
-void cddpi_timeline_draw(const struct cddpi_traces *traces, const struct cddpi_traced_step *step,
-                         bool alone, FILE *out)
+static void draw_ranks(const struct timeline *timeline, const struct cddpi_traces *traces,
+                       int count, double y)
 {
+    for (int r = 0; r < count; r++) {
+        const struct cddpi_traced_rank *rank = &traces->ranks[r];
+        double below = y + COMPUTE_HEIGHT + 3;
+
+        fprintf(timeline->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">rank %d</text>\n",
+                LEFT - 10, y + COMPUTE_HEIGHT / 2.0 + 4, rank->rank);
+        draw_spans(timeline, rank, y, below);
+        draw_calls(timeline, rank, below);
+        draw_devices(timeline, rank, below + CALL_HEIGHT + 5);
+        y += height_of(rank);
+    }
+}
+
+static void draw(const struct cddpi_traces *traces, const struct cddpi_traced_step *step,
+                 bool alone, FILE *out)
+{
+    double span_ns = (double)(step->end_ns - step->begin_ns);
+    struct timeline timeline = {step, (WIDTH - LEFT - RIGHT) / fmax(span_ns, 1), out};
     int shown = traces->count < MOST_RANKS ? traces->count : MOST_RANKS;
     double height = TOP + 34;
-    double y = TOP + 4;
-    struct scale scale = {step, 0};
 
     for (int r = 0; r < shown; r++) {
         height += height_of(&traces->ranks[r]);
     }
-    scale.per_ns = (WIDTH - LEFT - RIGHT) / fmax((double)(step->end_ns - step->begin_ns), 1);
     fprintf(out,
             "<svg class=\"timeline\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" "
             "role=\"img\" aria-label=\"timeline of step %llu\">\n",
             WIDTH, height, (unsigned long long)step->step);
     if (alone) {
-        fputs("<style>", out);
-        cddpi_html_picture_style(out);
-        fprintf(out, "</style><rect class=\"ground\" width=\"%d\" height=\"%.0f\"/>\n", WIDTH,
-                height);
+        fprintf(out, "<style>%s</style><rect class=\"ground\" width=\"%d\" height=\"%.0f\"/>\n",
+                cddpi_picture_style, WIDTH, height);
     }
     fprintf(out, "<text class=\"title\" x=\"%d\" y=\"18\">step %llu: %.2f ms</text>\n", LEFT,
-            (unsigned long long)step->step, (double)(step->end_ns - step->begin_ns) * 1e-6);
+            (unsigned long long)step->step, span_ns * 1e-6);
     if (shown < traces->count) {
         fprintf(out,
                 "<text class=\"soft\" x=\"%d\" y=\"18\" text-anchor=\"end\">the first %d of %d "
@@ -269,16 +269,28 @@ void cddpi_timeline_draw(const struct cddpi_traces *traces, const struct cddpi_t
                 WIDTH - RIGHT, shown, traces->count);
     }
     draw_legend(traces, out);
-    draw_axis(&scale, height, out);
-    for (int r = 0; r < shown; r++) {
-        fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">rank %d</text>\n", LEFT - 10,
-                y + COMPUTE_HEIGHT / 2.0 + 4, traces->ranks[r].rank);
-        draw_spans(&scale, &traces->ranks[r], y, out);
-        draw_calls(&scale, &traces->ranks[r], y, out);
-        draw_devices(&scale, &traces->ranks[r], y, out);
-        y += height_of(&traces->ranks[r]);
-    }
+    draw_axis(&timeline, height);
+    draw_ranks(&timeline, traces, shown, TOP + 4);
     fputs("</svg>\n", out);
+}
+
+cddp_status cddpi_timeline_put(const struct cddpi_traces *traces,
+                               const struct cddpi_traced_step *step, bool alone,
+                               struct cddpi_writer *writer)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    cddp_status status;
+
+    if (memory != NULL) {
+        draw(traces, step, alone, memory);
+    }
+    status = memory != NULL && fclose(memory) == 0
+                 ? cddpi_writer_put(writer, text, bytes)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the picture of a step");
+    free(text);
+    return status;
 }
 
 static int by_time(const void *a, const void *b)
@@ -293,23 +305,16 @@ static int by_time(const void *a, const void *b)
 
 bool cddpi_timeline_choose(const struct cddpi_traces *traces, struct cddpi_traced_step *out)
 {
-    struct cddpi_traced_step *steps;
-    struct cddpi_traced_step step;
+    struct cddpi_traced_step steps[MOST_STEPS];
     size_t count = 0;
 
-    while (cddpi_traces_step(traces, count, &step)) {
+    while (count < MOST_STEPS && cddpi_traces_step(traces, count, &steps[count])) {
         count++;
     }
-    steps = cddpi_zalloc_array(count + 1, sizeof *steps);
-    if (count == 0 || steps == NULL) {
-        cddpi_free(steps);
+    if (count == 0) {
         return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        (void)cddpi_traces_step(traces, i, &steps[i]);
     }
     qsort(steps, count, sizeof *steps, by_time);
     *out = steps[count / 2];
-    cddpi_free(steps);
     return true;
 }

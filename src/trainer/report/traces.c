@@ -1,9 +1,9 @@
 /* traces.c - reads the traces of ranks and puts them on one clock.
  *
- * Ranks of one machine share the monotonic clock. For others each operation that all ranks take
- * part in bounds the difference: no rank leaves it before all have come, so in the common time
- * every rank's end is behind every rank's beginning. The intersection over all operations, of which
- * a trace begins with a few barriers, is as narrow as the quickest exchange. */
+ * Ranks of one machine share the monotonic clock. Between machines, each operation of all ranks
+ * bounds the difference of two clocks: no rank leaves the operation before all have entered it, so
+ * in common time every rank ends it after every rank has begun it. A trace begins with a few
+ * barriers for this. The intersection of all bounds is as narrow as the quickest exchange. */
 #include "report/traces.h"
 
 #include "base/alloc.h"
@@ -20,13 +20,6 @@
 
 enum { MOST_RANKS = 1 << 16 };
 
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-
-    return text != NULL ? text : "";
-}
-
 static int64_t number_of(const json_t *object, const char *name, int64_t otherwise)
 {
     const json_t *value = json_object_get(object, name);
@@ -34,7 +27,7 @@ static int64_t number_of(const json_t *object, const char *name, int64_t otherwi
     return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
-/* A reading of a clock; what cannot be one counts as missing, so that no sum of two overflows. */
+/* A time. A number that no clock shows counts as missing, so that no sum of two times overflows. */
 static int64_t time_of(const json_t *object, const char *name, int64_t otherwise)
 {
     const int64_t most = (int64_t)1 << 60;
@@ -43,10 +36,12 @@ static int64_t time_of(const json_t *object, const char *name, int64_t otherwise
     return ns >= -most && ns <= most ? ns : otherwise;
 }
 
-/* These words go to terminals and pictures, and the file may be anybody's. */
+/* The text goes to terminals and pictures, and anyone may have written the file. */
 static void copy_text(char *to, size_t bytes, const json_t *object, const char *name)
 {
-    snprintf(to, bytes, "%s", text_of(object, name));
+    const char *text = json_string_value(json_object_get(object, name));
+
+    snprintf(to, bytes, "%s", text != NULL ? text : "");
     cddpi_text_clean(to, bytes, true);
 }
 
@@ -138,49 +133,47 @@ static bool has_ended(const struct cddpi_traced_call *call)
            call->finished_ns != INT64_MIN;
 }
 
-/* Operations that no rank leaves before all have come. */
+/* Whether no rank leaves the operation before all ranks have entered it. */
 static bool is_mutual(const struct cddpi_traced_call *call)
 {
     return strcmp(call->operation, "barrier") == 0 || strcmp(call->operation, "all_reduce") == 0 ||
            strcmp(call->operation, "all_gather") == 0;
 }
 
-/* The call of @p rank that is @p call of another; NULL: it is not there. Both are in order. */
-static const struct cddpi_traced_call *find_call(const struct cddpi_traced_rank *rank,
-                                                 const struct cddpi_traced_call *call, size_t *from)
+const struct cddpi_traced_call *cddpi_traces_find_call(const struct cddpi_traced_rank *rank,
+                                                       const struct cddpi_traced_call *like,
+                                                       size_t near)
 {
     for (size_t i = 0; i < rank->call_count; i++) {
-        size_t at = (*from + i) % rank->call_count;
-        const struct cddpi_traced_call *other = &rank->calls[at];
+        const struct cddpi_traced_call *call = &rank->calls[(near + i) % rank->call_count];
 
-        if (other->number == call->number && other->on_device == call->on_device &&
-            !other->is_message && strcmp(other->operation, call->operation) == 0) {
-            *from = at + 1;
-            return other;
+        if (call->number == like->number && call->on_device == like->on_device &&
+            !call->is_message) {
+            return call;
         }
     }
     return NULL;
 }
 
-/* How much the clock of @p rank lags behind that of @p first. */
+/* How far the clock of @p rank is behind the clock of @p first. */
 static void find_offset(const struct cddpi_traced_rank *first, struct cddpi_traced_rank *rank)
 {
     double low = -INFINITY;
     double high = INFINITY;
-    size_t from = 0;
 
     if (strcmp(first->machine, rank->machine) == 0 && rank->machine[0] != '\0') {
         return;
     }
-    for (size_t i = 0; i < first->call_count && rank->call_count > 0; i++) {
+    for (size_t i = 0; i < first->call_count; i++) {
         const struct cddpi_traced_call *ours = &first->calls[i];
         const struct cddpi_traced_call *theirs;
 
         if (!is_mutual(ours) || !has_ended(ours)) {
             continue;
         }
-        theirs = find_call(rank, ours, &from);
-        if (theirs == NULL || !has_ended(theirs)) {
+        theirs = cddpi_traces_find_call(rank, ours, i);
+        if (theirs == NULL || !has_ended(theirs) ||
+            strcmp(theirs->operation, ours->operation) != 0) {
             continue;
         }
         low = fmax(low, (double)(ours->enqueued_ns - theirs->finished_ns));
@@ -188,20 +181,20 @@ static void find_offset(const struct cddpi_traced_rank *first, struct cddpi_trac
     }
     if (isfinite(low) && isfinite(high)) {
         rank->offset_ns = (low + high) / 2;
-        rank->uncertainty_ns = fabs(high - low) / 2; /* negative: clocks have drifted meanwhile */
+        rank->uncertainty_ns = fabs(high - low) / 2; /* clocks that drift make it negative */
     } else {
         rank->uncertainty_ns = INFINITY;
     }
 }
 
-static void move(int64_t *ns, int64_t by)
+static void move_time(int64_t *ns, int64_t by)
 {
     if (*ns != INT64_MIN) {
         *ns += by;
     }
 }
 
-static void widen(struct cddpi_traces *traces, int64_t begin_ns, int64_t end_ns)
+static void widen_range(struct cddpi_traces *traces, int64_t begin_ns, int64_t end_ns)
 {
     if (begin_ns != INT64_MIN && begin_ns < traces->begin_ns) {
         traces->begin_ns = begin_ns;
@@ -212,7 +205,7 @@ static void widen(struct cddpi_traces *traces, int64_t begin_ns, int64_t end_ns)
 }
 
 /* Bring all times to the first rank's clock. */
-static void align(struct cddpi_traces *traces)
+static void align_clocks(struct cddpi_traces *traces)
 {
     traces->begin_ns = INT64_MAX;
     traces->end_ns = INT64_MIN;
@@ -223,15 +216,15 @@ static void align(struct cddpi_traces *traces)
         find_offset(&traces->ranks[0], rank);
         by = (int64_t)rank->offset_ns;
         for (size_t i = 0; i < rank->span_count; i++) {
-            move(&rank->spans[i].begin_ns, by);
-            move(&rank->spans[i].end_ns, by);
-            widen(traces, rank->spans[i].begin_ns, rank->spans[i].end_ns);
+            move_time(&rank->spans[i].begin_ns, by);
+            move_time(&rank->spans[i].end_ns, by);
+            widen_range(traces, rank->spans[i].begin_ns, rank->spans[i].end_ns);
         }
         for (size_t i = 0; i < rank->call_count; i++) {
-            move(&rank->calls[i].enqueued_ns, by);
-            move(&rank->calls[i].started_ns, by);
-            move(&rank->calls[i].finished_ns, by);
-            widen(traces, rank->calls[i].enqueued_ns, rank->calls[i].finished_ns);
+            move_time(&rank->calls[i].enqueued_ns, by);
+            move_time(&rank->calls[i].started_ns, by);
+            move_time(&rank->calls[i].finished_ns, by);
+            widen_range(traces, rank->calls[i].enqueued_ns, rank->calls[i].finished_ns);
         }
     }
     if (traces->begin_ns > traces->end_ns) {
@@ -248,22 +241,18 @@ static int by_rank(const void *a, const void *b)
 cddp_status cddpi_traces_read(char *const *paths, int count, struct cddpi_traces *out)
 {
     struct cddpi_traces traces = {0};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     traces.ranks = cddpi_zalloc_array((size_t)count + 1, sizeof *traces.ranks);
     if (traces.ranks == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d traces", count);
     }
-    for (int i = 0; i < count && status == CDDP_OK; i++) {
+    for (int i = 0; i < count; i++) {
         int world_size = 0;
 
         traces.count++;
-        status = read_file(paths[i], &traces.ranks[i], &world_size);
+        CDDPI_TRY_GOTO(fail, status, read_file(paths[i], &traces.ranks[i], &world_size));
         traces.world_size = world_size > traces.world_size ? world_size : traces.world_size;
-    }
-    if (status != CDDP_OK) {
-        cddpi_traces_fini(&traces);
-        return status;
     }
     qsort(traces.ranks, (size_t)count, sizeof *traces.ranks, by_rank);
     for (int i = 1; i < count; i++) {
@@ -271,16 +260,20 @@ cddp_status cddpi_traces_read(char *const *paths, int count, struct cddpi_traces
             status = cddpi_fail(CDDP_ERR_ARGUMENT,
                                 "two of the files are of rank %d: give one of each rank",
                                 traces.ranks[i].rank);
-            cddpi_traces_fini(&traces);
-            return status;
+            goto fail;
         }
     }
-    align(&traces);
+    align_clocks(&traces);
     *out = traces;
     return CDDP_OK;
+
+fail:
+    cddpi_traces_fini(&traces);
+    return status;
 }
 
-/* The generation in "rank-3.generation-2.json"; -1: another part of the job's ranks. */
+/* The generation in "rank-3.generation-2.json". Returns -1 if the file is from another part of the
+ * job's ranks. */
 static long generation_of(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -294,6 +287,28 @@ static long generation_of(const char *path)
     return text != NULL ? strtol(text + strlen(".generation-"), NULL, 10) : 0;
 }
 
+/* Put the files of the newest generation first. Returns how many these are. */
+static int sort_newest_first(char **paths, size_t count)
+{
+    long newest = -1;
+    int newest_count = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        long generation = generation_of(paths[i]);
+
+        newest = generation > newest ? generation : newest;
+    }
+    for (size_t i = 0; i < count && newest >= 0; i++) {
+        if (generation_of(paths[i]) == newest) {
+            char *path = paths[i];
+
+            paths[i] = paths[newest_count];
+            paths[newest_count++] = path;
+        }
+    }
+    return newest_count;
+}
+
 cddp_status cddpi_traces_read_folder(const char *dir, struct cddpi_traces *out)
 {
     static const char *const folders[] = {"trace", "collectives"};
@@ -301,35 +316,20 @@ cddp_status cddpi_traces_read_folder(const char *dir, struct cddpi_traces *out)
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
         char *pattern = cddpi_format("%s/%s/rank-*.json", dir, folders[f]);
         glob_t found = {0};
-        long newest = -1;
+        cddp_status status = CDDP_OK;
         int count = 0;
-        cddp_status status;
 
-        if (pattern == NULL || glob(pattern, GLOB_NOSORT, NULL, &found) != 0) {
-            cddpi_free(pattern);
-            globfree(&found);
-            continue;
-        }
-        cddpi_free(pattern);
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            long generation = generation_of(found.gl_pathv[i]);
-
-            newest = generation > newest ? generation : newest;
-        }
-        for (size_t i = 0; i < found.gl_pathc && newest >= 0; i++) {
-            if (generation_of(found.gl_pathv[i]) == newest) {
-                char *path = found.gl_pathv[i];
-
-                found.gl_pathv[i] = found.gl_pathv[count];
-                found.gl_pathv[count++] = path;
-            }
+        if (pattern != NULL && glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+            count = sort_newest_first(found.gl_pathv, found.gl_pathc);
         }
         if (count > 0) {
             status = cddpi_traces_read(found.gl_pathv, count, out);
-            globfree(&found);
-            return status;
         }
         globfree(&found);
+        cddpi_free(pattern);
+        if (count > 0) {
+            return status;
+        }
     }
     return cddpi_fail(CDDP_ERR_NOT_FOUND,
                       "%s has no traces: train.trace=\"10-20\" or CDDP_TRACE=10-20 make them", dir);

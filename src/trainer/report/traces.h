@@ -1,7 +1,6 @@
-/* traces.h - the traces and dumps of all ranks together, on one clock: what each did when, and who
- * was late for whom. src/runtime/group/watch/group_trace.h and src/runtime/group/watch/dump.h write
- * them.
- */
+/* traces.h - the traces and dumps of all ranks on one clock: what each rank did when, and which
+ * rank the others waited for. src/runtime/group/watch/group_trace.h and
+ * src/runtime/group/watch/dump.h write the files. */
 #ifndef CDDPI_TRAIN_REPORT_TRACES_H
 #define CDDPI_TRAIN_REPORT_TRACES_H
 
@@ -13,11 +12,11 @@
 enum { CDDPI_TRACE_NAME_BYTES = 48 };
 
 struct cddpi_traced_span {
-    char name[CDDPI_TRACE_NAME_BYTES]; /* as cddpi_span_name() has it; cut if longer */
+    char name[CDDPI_TRACE_NAME_BYTES]; /* from cddpi_span_name(), cut off if it is longer */
     int64_t begin_ns, end_ns;          /* on the clock of the first rank */
     uint64_t step;
-    int64_t number; /* of a bucket or micro-batch; -1: none */
-    int device;     /* of several of the rank's; -1: the rank's own */
+    int64_t number; /* of a bucket or micro-batch; -1: it has no number */
+    int device;     /* which of the rank's devices; -1: the rank itself */
     uint64_t bytes;
 };
 
@@ -25,12 +24,12 @@ struct cddpi_traced_call {
     char operation[CDDPI_TRACE_NAME_BYTES];
     char state[16];
     char type[16];
-    uint64_t number; /* of all collectives of the group */
-    uint64_t call;   /* of those that the program called, as errors count; 0: it is cddp's own */
+    uint64_t number; /* among all collectives of the group */
+    uint64_t call;   /* among those of the program, as in errors; 0: cddp's own collective */
     uint64_t bytes;
-    int64_t bucket; /* -1: none */
+    int64_t bucket; /* -1: it belongs to no bucket */
     bool on_device;
-    bool is_message;                              /* send or recv: of two ranks only */
+    bool is_message;                              /* send or recv, between two ranks */
     int64_t enqueued_ns, started_ns, finished_ns; /* INT64_MIN: not yet */
 };
 
@@ -39,7 +38,7 @@ struct cddpi_traced_rank {
     char host[64];
     char machine[64];
     double offset_ns;      /* added to the rank's clock */
-    double uncertainty_ns; /* of that; 0: the same machine's clock as the first rank's */
+    double uncertainty_ns; /* of offset_ns; 0: the first rank is on the same machine */
     struct cddpi_traced_span *spans;
     size_t span_count;
     struct cddpi_traced_call *calls;
@@ -47,39 +46,46 @@ struct cddpi_traced_rank {
 };
 
 struct cddpi_traces {
-    struct cddpi_traced_rank *ranks; /* by rank, those whose file was there */
+    struct cddpi_traced_rank *ranks; /* in order of ranks; a rank without a file is missing */
     int count;
     int world_size;
-    int64_t begin_ns, end_ns; /* of all that is there */
+    int64_t begin_ns, end_ns; /* from the first event to the last */
 };
 
-/** Read the files @p paths, one of each rank.
+/** Read the files @p paths, one for each rank.
  *  @param out  Release with cddpi_traces_fini().
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (names the file), CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_traces_read(char *const *paths, int count, struct cddpi_traces *out);
-/** Read those of DIR/trace, or if there are none of DIR/collectives, of the newest generation.
- *  CDDP_ERR_NOT_FOUND: there are none. */
+/** Read the files of the newest generation in DIR/trace, or in DIR/collectives if DIR/trace has
+ *  none.
+ *  @return As cddpi_traces_read(); CDDP_ERR_NOT_FOUND: neither folder has any. */
 CDDP_CHECKED cddp_status cddpi_traces_read_folder(const char *dir, struct cddpi_traces *out);
-void cddpi_traces_fini(struct cddpi_traces *traces); /* accepts a zeroed one */
+void cddpi_traces_fini(struct cddpi_traces *traces); /* accepts zeroed traces */
+
+/** The collective of @p rank with the number of @p like, or NULL. The search begins at index @p
+ *  near, since all ranks call collectives in the same order. */
+const struct cddpi_traced_call *cddpi_traces_find_call(const struct cddpi_traced_rank *rank,
+                                                       const struct cddpi_traced_call *like,
+                                                       size_t near);
 
 /* One step of all ranks. Times in nanoseconds. */
 struct cddpi_traced_step {
     uint64_t step;
-    int64_t begin_ns, end_ns; /* of all ranks together */
+    int64_t begin_ns, end_ns; /* from the first rank's begin to the last rank's end */
     int last;                 /* the rank that began to wait last; -1: not known */
-    double late_ns;           /* how long the others waited for it, on average */
-    double exposed_ns;        /* communication that even the last rank had to wait for */
+    double late_ns;           /* how long the other ranks waited for that rank, on average */
+    double exposed_ns;        /* communication for which even that rank had to wait */
 };
 
-/** The step of that index; false: there are no more. */
+/** Look at the step with index @p index. Returns false if there are fewer steps. */
 bool cddpi_traces_step(const struct cddpi_traces *traces, size_t index,
                        struct cddpi_traced_step *out);
 
-/** Write for people who was late for whom, what a perfect overlap would have gained, and which
- *  operation ranks have not ended. */
+/** Print which ranks were late, what a perfect overlap would have gained, and which operations have
+ *  not ended. */
 void cddpi_traces_print(const struct cddpi_traces *traces, FILE *out);
 
-/** Write them as a trace for Chrome and Perfetto (JSON object format, times in microseconds). */
+/** Write a trace for Chrome and Perfetto (JSON object format, times in microseconds). */
 CDDP_CHECKED cddp_status cddpi_traces_write_chrome(const struct cddpi_traces *traces,
                                                    const char *path);
 

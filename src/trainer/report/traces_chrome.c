@@ -11,7 +11,7 @@
 
 enum { COMPUTE, LOADER, BUCKETS, COLLECTIVES, DEVICES, LINES };
 
-/* What of an event goes on at once is put on lines below each other. */
+/* Events that overlap are put on threads of their own. */
 enum { LINES_AT_ONCE = 16, THREADS = LINES * LINES_AT_ONCE };
 
 struct events {
@@ -20,8 +20,8 @@ struct events {
     bool any;
 };
 
-/* Takes @p json over. */
-static void put(struct events *events, json_t *json)
+/* Releases @p json. */
+static void put_event(struct events *events, json_t *json)
 {
     char *text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 
@@ -45,11 +45,11 @@ static void put(struct events *events, json_t *json)
 static void put_name(struct events *events, int rank, int thread, const char *what,
                      const char *name)
 {
-    put(events, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "ph", "M", "name", what, "pid", rank,
-                          "tid", thread, "args", "name", name));
+    put_event(events, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "ph", "M", "name", what, "pid",
+                                rank, "tid", thread, "args", "name", name));
 }
 
-/* A thread of @p line that is free at @p begin_ns. */
+/* A thread of @p line that is free at @p begin_ns, or else the line's last one. */
 static int thread_at(int64_t ends[THREADS], int line, int64_t begin_ns, int64_t end_ns)
 {
     int thread = line * LINES_AT_ONCE;
@@ -61,7 +61,7 @@ static int thread_at(int64_t ends[THREADS], int line, int64_t begin_ns, int64_t 
     return thread;
 }
 
-/* Each device has its own, the last ones one together. */
+/* Each device has a thread, but all devices from LINES_AT_ONCE - 1 on share one. */
 static int device_thread(int64_t ends[THREADS], const struct cddpi_traced_span *span)
 {
     int below = span->device < LINES_AT_ONCE ? span->device : LINES_AT_ONCE - 1;
@@ -75,8 +75,8 @@ static int line_of(const char *name)
     return strcmp(name, "loader") == 0 ? LOADER : strcmp(name, "bucket") == 0 ? BUCKETS : COMPUTE;
 }
 
-static json_t *complete(const struct cddpi_traces *traces, const char *name, int rank, int thread,
-                        int64_t begin_ns, int64_t end_ns, json_t *arguments)
+static json_t *make_event(const struct cddpi_traces *traces, const char *name, int rank, int thread,
+                          int64_t begin_ns, int64_t end_ns, json_t *arguments)
 {
     return json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:o}", "ph", "X", "name", name, "pid", rank,
                      "tid", thread, "ts", (double)(begin_ns - traces->begin_ns) * 1e-3, "dur",
@@ -90,7 +90,7 @@ static void put_spans(struct events *events, const struct cddpi_traces *traces,
         const struct cddpi_traced_span *span = &rank->spans[i];
         int line = line_of(span->name);
         int thread = span->device >= 0 ? device_thread(ends, span)
-                     : line == COMPUTE ? 0 /* the others lie inside the step */
+                     : line == COMPUTE ? 0 /* nested in the step, one after another */
                                        : thread_at(ends, line, span->begin_ns, span->end_ns);
         json_t *arguments = json_pack("{s:I}", "step", (json_int_t)span->step);
         char name[CDDPI_TRACE_NAME_BYTES + 32];
@@ -102,8 +102,8 @@ static void put_spans(struct events *events, const struct cddpi_traces *traces,
         } else if (strcmp(span->name, "step") == 0) {
             snprintf(name, sizeof name, "step %llu", (unsigned long long)span->step);
         }
-        put(events,
-            complete(traces, name, rank->rank, thread, span->begin_ns, span->end_ns, arguments));
+        put_event(events, make_event(traces, name, rank->rank, thread, span->begin_ns, span->end_ns,
+                                     arguments));
     }
 }
 
@@ -129,7 +129,8 @@ static void put_calls(struct events *events, const struct cddpi_traces *traces,
         if (call->bucket >= 0) {
             (void)json_object_set_new(arguments, "bucket", json_integer(call->bucket));
         }
-        put(events, complete(traces, call->operation, rank->rank,
+        put_event(events,
+                  make_event(traces, call->operation, rank->rank,
                              thread_at(ends, COLLECTIVES, begin, end), begin, end, arguments));
     }
 }
@@ -147,8 +148,8 @@ static void put_rank(struct events *events, const struct cddpi_traces *traces,
     }
     snprintf(name, sizeof name, "rank %d (%s)", rank->rank, rank->host);
     put_name(events, rank->rank, 0, "process_name", name);
-    put(events, json_pack("{s:s, s:s, s:i, s:{s:i}}", "ph", "M", "name", "process_sort_index",
-                          "pid", rank->rank, "args", "sort_index", rank->rank));
+    put_event(events, json_pack("{s:s, s:s, s:i, s:{s:i}}", "ph", "M", "name", "process_sort_index",
+                                "pid", rank->rank, "args", "sort_index", rank->rank));
     put_spans(events, traces, rank, ends);
     put_calls(events, traces, rank, ends);
     ends[0] = 0;

@@ -1,4 +1,4 @@
-/* traces_print.c - owns what traces say in words: who was late for whom, what a perfect overlap
+/* traces_print.c - owns what is printed about traces: which ranks were late, what a perfect overlap
  * would have gained, and where ranks hang. */
 #include "report/traces.h"
 
@@ -14,13 +14,13 @@ static const struct cddpi_traced_span *find_span(const struct cddpi_traced_rank 
     for (size_t i = 0; i < rank->span_count; i++) {
         if (rank->spans[i].step == step && rank->spans[i].device < 0 &&
             strcmp(rank->spans[i].name, name) == 0) {
-            found = &rank->spans[i]; /* of several micro-batches the last one, which synchronises */
+            found = &rank->spans[i]; /* in the end the last micro-batch's, which synchronises */
         }
     }
     return found;
 }
 
-/* The number of the step at @p index, as the first rank has them. */
+/* The number of the first rank's step with index @p index. */
 static bool number_of_step(const struct cddpi_traces *traces, size_t index, uint64_t *out)
 {
     for (size_t i = 0; traces->count > 0 && i < traces->ranks[0].span_count; i++) {
@@ -112,23 +112,8 @@ static void print_steps(const struct cddpi_traces *traces, FILE *out)
             late / (double)count * 1e-6, 100 * late / total);
 }
 
-/* What @p rank called as that collective; NULL: not there. Looks at place @p near first: ranks call
- * the same in the same order. */
-static const struct cddpi_traced_call *call_of(const struct cddpi_traced_rank *rank,
-                                               const struct cddpi_traced_call *like, size_t near)
-{
-    for (size_t i = 0; i < rank->call_count; i++) {
-        const struct cddpi_traced_call *call = &rank->calls[(near + i) % rank->call_count];
-
-        if (call->number == like->number && call->on_device == like->on_device &&
-            !call->is_message) {
-            return call;
-        }
-    }
-    return NULL;
-}
-
-/* Who called the first rank's call @p index last; -1: it is a message, or not every rank has it. */
+/* The rank that called the first rank's call @p index last. Returns -1 if the call is a message, or
+ * if a rank does not have it. */
 static int last_caller(const struct cddpi_traces *traces, size_t index, double *out_late_ns)
 {
     const struct cddpi_traced_call *call = &traces->ranks[0].calls[index];
@@ -137,7 +122,8 @@ static int last_caller(const struct cddpi_traces *traces, size_t index, double *
     int last = -1;
 
     for (int r = 0; r < traces->count && !call->is_message; r++) {
-        const struct cddpi_traced_call *own = call_of(&traces->ranks[r], call, index);
+        const struct cddpi_traced_call *own = cddpi_traces_find_call(&traces->ranks[r], call,
+                                                                     index);
 
         if (own == NULL || own->enqueued_ns == INT64_MIN) {
             return -1;
@@ -154,12 +140,12 @@ static int last_caller(const struct cddpi_traces *traces, size_t index, double *
 }
 
 struct lateness {
-    size_t count; /* collectives of which the rank was the last */
+    size_t count; /* collectives that this rank called last */
     double sum_ns, most_ns;
-    const struct cddpi_traced_call *most; /* the one in which the others waited longest */
+    const struct cddpi_traced_call *most; /* the one in which the other ranks waited longest */
 };
 
-/* As errors name it; what cddp does for itself has no number there. */
+/* The call as errors name it, where cddp's own collectives have no number. */
 static void print_call(const struct cddpi_traced_call *call, FILE *out)
 {
     fprintf(out, "%s", call->operation);
@@ -214,13 +200,13 @@ static void print_lateness(const struct cddpi_traces *traces, FILE *out)
     cddpi_free(late);
 }
 
-/* Operations that some rank has called and not ended, and what the others did of them. */
+/* The operation that a rank has not ended, and what the other ranks did there. */
 static void print_open(const struct cddpi_traces *traces, FILE *out)
 {
     for (int r = 0; r < traces->count; r++) {
         const struct cddpi_traced_rank *rank = &traces->ranks[r];
 
-        /* a trace of steps ends where it ends; a dump, where ranks are */
+        /* in a trace of steps (it has spans), an open call only means that the trace ends there */
         for (size_t i = 0; i < rank->call_count && rank->span_count == 0; i++) {
             const struct cddpi_traced_call *call = &rank->calls[i];
 
@@ -232,7 +218,8 @@ static void print_open(const struct cddpi_traces *traces, FILE *out)
             fprintf(out, ", %llu bytes of %s (%s)", (unsigned long long)call->bytes, call->type,
                     call->state);
             for (int other = 0; other < traces->count && !call->is_message; other++) {
-                const struct cddpi_traced_call *theirs = call_of(&traces->ranks[other], call, i);
+                const struct cddpi_traced_call *theirs = cddpi_traces_find_call(
+                    &traces->ranks[other], call, i);
 
                 if (other != r && theirs == NULL) {
                     fprintf(out, "; rank %d has not called it", traces->ranks[other].rank);
@@ -242,7 +229,7 @@ static void print_open(const struct cddpi_traces *traces, FILE *out)
                 }
             }
             fprintf(out, "\n");
-            break; /* those behind it only wait for it */
+            break; /* the calls after it only wait for it */
         }
     }
 }

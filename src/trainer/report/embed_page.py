@@ -1,0 +1,30 @@
+"""embed_page.py PAGE OUT - makes the page of a report a part of the program, as it is but for its
+Content-Security-Policy, which gets the hashes of the page's own styles and script."""
+import base64
+import hashlib
+import re
+import sys
+
+
+def sources(page, tag):
+    texts = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    return texts, " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+
+
+def array(name, text):
+    letters = ", ".join(f"'\\x{byte:02x}'" for byte in text.encode())
+    return f"const char {name}[] = {{{letters}, 0}};\n"
+
+
+with open(sys.argv[1], encoding="utf-8", newline="\n") as file:
+    whole = file.read()
+styles, style_hashes = sources(whole, "style")
+scripts, script_hashes = sources(whole, "script")
+whole = whole.replace("@STYLES@", style_hashes).replace("@SCRIPTS@", script_hashes)
+before, rest = whole.split("@TIMELINES@\n")
+between, after = rest.split("@RUNS@\n")
+with open(sys.argv[2], "w", encoding="ascii") as file:
+    file.write('#include "report/page_parts.h"\n')
+    for part in (("cddpi_page_head", before), ("cddpi_page_body", between), ("cddpi_page_tail", after),
+                 ("cddpi_picture_style", styles[0])):
+        file.write(array(*part))
