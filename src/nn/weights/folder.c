@@ -50,13 +50,20 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-static void count_name(struct contents *contents, const char *name)
+static size_t kind_of(const char *name)
 {
     size_t kind = 0;
 
     while (kind < KINDS && !ends_with(name, kinds[kind].end)) {
         kind++;
     }
+    return kind;
+}
+
+static void count_name(struct contents *contents, const char *name)
+{
+    size_t kind = kind_of(name);
+
     contents->count++;
     if (kind > contents->kind) {
         return;
@@ -86,6 +93,11 @@ static cddp_status look_into(const char *folder, struct contents *out)
     closedir(dir);
     *out = contents;
     return CDDP_OK;
+}
+
+bool cddpi_weights_are_called(const char *name)
+{
+    return kind_of(name) < KINDS;
 }
 
 static cddp_status fail_without(const char *folder)
@@ -134,4 +146,21 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out)
         cddpi_free(path);
     }
     return fail_without(folder);
+}
+
+bool cddpi_weights_name_in(const char *folder, char *out, size_t bytes)
+{
+    struct contents contents;
+    char *path = NULL;
+
+    if (cddpi_weights_find_in_folder(folder, &path) == CDDP_OK) {
+        (void)snprintf(out, bytes, "%s", strrchr(path, '/') + 1);
+        cddpi_free(path);
+        return true;
+    }
+    if (look_into(folder, &contents) != CDDP_OK || contents.kind == KINDS) {
+        return false;
+    }
+    (void)snprintf(out, bytes, "%s", contents.name);
+    return true;
 }
