@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "checkpoint/file.h"
+#include "checkpoint/snapshot.h"
 #include "nn/weights/file.h"
 
 #include <dirent.h>
@@ -100,6 +101,19 @@ bool cddpi_weights_are_called(const char *name)
     return kind_of(name) < KINDS;
 }
 
+/* Whether @p folder holds checkpoints, or is a run's, whose checkpoints are one deeper. */
+static bool has_checkpoints(const char *folder, const char *deeper)
+{
+    char *path = cddpi_format("%s%s", folder, deeper);
+    bool any = false;
+
+    if (path != NULL) {
+        (void)!cddpi_snapshot_any(path, &any);
+    }
+    cddpi_free(path);
+    return any;
+}
+
 static cddp_status fail_without(const char *folder)
 {
     static const char none[] =
@@ -107,9 +121,15 @@ static cddp_status fail_without(const char *folder)
         "it";
     struct contents contents;
     cddp_status status = look_into(folder, &contents);
+    bool is_run = status == CDDP_OK && has_checkpoints(folder, "/checkpoints");
 
     if (status != CDDP_OK) {
         return status;
+    }
+    if (is_run || has_checkpoints(folder, "")) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND,
+                          "%s: it holds checkpoints: name one of them, %s%s/step-...", folder,
+                          folder, is_run ? "/checkpoints" : "");
     }
     if (contents.count == 0) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: %s: the folder is empty", folder, none);
