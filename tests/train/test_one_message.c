@@ -55,6 +55,9 @@ static void one_mistake_makes_one_message(void **state)
          "model.weights: two has 2 blocks, heads that it does not tell and an embed size of 12, "
          "but "
          "the model 3, 3 and 12: set model.blocks"},
+        {GPT2 "model.weights=two",
+         "two has 2 blocks, heads that it does not tell and an embed size of 12, but the model no "
+         "size yet: set model.blocks, model.heads and model.embed, or model.size"},
     };
 
     (void)state;
