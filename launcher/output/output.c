@@ -120,6 +120,9 @@ void cddpi_sink_flush(struct cddpi_sink *sink)
 
 static void append(struct cddpi_sink *sink, const char *text, size_t bytes)
 {
+    if (bytes == 0) {
+        return; /* there may be no queue yet */
+    }
     if (sink->end + bytes > sink->capacity && sink->begin > 0) {
         memmove(sink->queue, sink->queue + sink->begin, sink->end - sink->begin);
         sink->end -= sink->begin;

@@ -49,7 +49,7 @@ static void nothing_is_found_where_nothing_is(void **state)
 
     (void)state;
     assert_int_equal(cddp_snapshot_find(folder, &path, &skipped), CDDP_ERR_NOT_FOUND);
-    assert_non_null(strstr(cddp_last_error(), "there are no snapshots"));
+    assert_non_null(strstr(cddp_last_error(), "there are no checkpoints"));
     snprintf(missing, sizeof missing, "%s/absent", folder);
     assert_int_equal(cddp_snapshot_find(missing, &path, &skipped), CDDP_ERR_NOT_FOUND);
     put_text("step-5", "not a name of ours");

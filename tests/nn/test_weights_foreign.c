@@ -367,6 +367,25 @@ static void a_folder_without_safetensors_says_what_it_has(void **state)
                       "model-00001-of-00002.safetensors: if they are shards, fetch their index");
 }
 
+/* The folder of a run, or of its checkpoints, is not the weights that are in one of them. */
+static void a_folder_of_a_run_says_that_it_holds_checkpoints(void **state)
+{
+    struct cddpi_weights *weights = NULL;
+    cddp_safetensors *file = NULL;
+
+    (void)state;
+    assert_int_equal(mkdir(in_folder("checkpoints"), 0700), 0);
+    assert_int_equal(mkdir(in_folder("checkpoints/step-00000002"), 0700), 0);
+    assert_int_equal(cddpi_weights_open(folder, &weights), CDDP_ERR_NOT_FOUND);
+    assert_non_null(strstr(cddp_last_error(), "it holds checkpoints: name one of them, "));
+    assert_non_null(strstr(cddp_last_error(), "/checkpoints/step-..."));
+    assert_int_equal(cddpi_weights_open(in_folder("checkpoints"), &weights), CDDP_ERR_NOT_FOUND);
+    assert_non_null(strstr(cddp_last_error(), "it holds checkpoints: name one of them, "));
+    assert_null(strstr(cddp_last_error(), "checkpoints/checkpoints"));
+    assert_int_equal(cddp_safetensors_open(folder, &file), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "it is a folder: name the file of safetensors"));
+}
+
 static void without_memory_shards_fail_and_nothing_leaks(void **state)
 {
     json_t *index = write_shards(3);
@@ -404,6 +423,7 @@ int main(void)
         IN_FOLDER(a_missing_tensor_is_told_with_what_is_there),
         IN_FOLDER(a_config_key_that_explains_the_shapes_is_named),
         IN_FOLDER(a_folder_without_safetensors_says_what_it_has),
+        IN_FOLDER(a_folder_of_a_run_says_that_it_holds_checkpoints),
         IN_FOLDER(without_memory_shards_fail_and_nothing_leaks),
     };
 

@@ -37,7 +37,20 @@ def build(python, where):
         sys.exit("the extension does not build:\n" + said.stdout[-4000:] + said.stderr[-4000:])
 
 
-def losses(python, where, backend, size):
+def check_requirement(python, where):
+    """Its metadata want the PyTorch that it was built with."""
+    setup = os.path.join(SOURCE, "examples", "torch_backend", "setup.py")
+    environment = dict(os.environ, CDDP_INCLUDE_DIR=SOURCE, CDDP_LIB_DIR=BUILD)
+    subprocess.run([python, setup, "-q", "egg_info", "--egg-base", where], check=True, capture_output=True, env=environment)
+    version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], check=True, capture_output=True,
+                             text=True).stdout.strip()
+    with open(os.path.join(where, "cddp_torch.egg-info", "requires.txt"), encoding="utf-8") as file:
+        wanted = file.read().split()
+    if wanted != ["torch==" + version.split("+")[0]]:
+        sys.exit(f"built with PyTorch {version}, it requires {wanted}")
+
+
+def losses(python, where, backend, size, hosts):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -45,6 +58,8 @@ def losses(python, where, backend, size):
     for rank in range(size):
         environment = dict(os.environ, PYTHONPATH=where, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank),
                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        if hosts > 1:
+            environment["CDDP_HOST_ID"] = f"test host {rank % hosts}"
         ranks.append(subprocess.Popen([python, RANK, backend], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True, env=environment))
     out = []
@@ -65,12 +80,15 @@ def main():
     python = interpreter()
     where = os.path.join(BUILD, "torch_backend")
     build(python, where)
+    check_requirement(python, where)
     for size in (2, 3):
-        theirs, ours = (losses(python, where, backend, size) for backend in ("gloo", "cddp"))
-        far = max(abs(a - b) / abs(a) for a, b in zip(theirs, ours))
-        print(f"{size} ranks: {len(ours)} losses, at most {far:.1e} from gloo's")
-        if len(ours) != 20 or len(theirs) != 20 or far > 1e-6:
-            sys.exit(f"losses differ: {theirs} and {ours}")
+        theirs = losses(python, where, "gloo", size, 1)
+        for hosts in (1, 2) if size == 2 else (1, 2, 3):
+            ours = losses(python, where, "cddp", size, hosts)
+            far = max(abs(a - b) / abs(a) for a, b in zip(theirs, ours))
+            print(f"{size} ranks on {hosts} hosts: {len(ours)} losses, at most {far:.1e} from gloo's", flush=True)
+            if len(ours) != 20 or len(theirs) != 20 or far > 1e-6:
+                sys.exit(f"losses differ: {theirs} and {ours}")
 
 
 main()

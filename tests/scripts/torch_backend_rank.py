@@ -3,6 +3,7 @@ collective compared with what it must give. Usage: torch_backend_rank.py BACKEND
 import gc
 import re
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -207,6 +208,131 @@ def a_source_that_leaves():
     dist.barrier()
 
 
+def leave(group):
+    """Destroy a group of new_group(): the last reference is the caller's."""
+    dist.destroy_process_group(group)
+    gc.collect()
+
+
+def a_listener_that_leaves():
+    """with receives under way from all does not wait for them, and the others go on."""
+    group = dist.new_group()
+    last = size - 1
+    if rank == 0:
+        check(dist.recv(torch.zeros(1), group=group) == last, "a receive from any source")
+        begin = time.monotonic()
+        leave(group)
+        group = None
+        gc.collect()
+        check(time.monotonic() - begin < 20, "a rank that listens to all leaves at once")
+    elif rank == last:
+        dist.send(torch.ones(1), 0, group=group)
+    dist.barrier()
+    if size > 2 and rank == 1:
+        dist.send(torch.full((1,), 6.0), last, group=group)
+        check(dist.recv(torch.zeros(1), group=group) == last, "messages between those that are left")
+    elif size > 2 and rank == last:
+        got = torch.zeros(1)
+        check(dist.recv(got, group=group) == 1 and got.item() == 6, "from any that is left")
+        dist.send(torch.ones(1), 1, group=group)
+    dist.barrier()
+    if rank != 0:
+        leave(group)
+    dist.barrier()
+
+
+def listeners_that_leave_together():
+    """all at once, after messages from any source, end no group."""
+    for _ in range(5):
+        group = dist.new_group()
+        works = [dist.isend(torch.ones(1), other, group=group) for other in range(size) if other != rank]
+        for _ in range(size - 1):
+            dist.recv(torch.zeros(1), group=group)
+        for work in works:
+            work.wait()
+        leave(group)
+        group = None
+        gc.collect()
+    dist.barrier()
+
+
+def a_receive_begun_after_its_source_has_left():
+    """ends with its name, and the group goes on."""
+    if size < 3:
+        return
+    group = dist.new_group()
+    if rank == size - 1:
+        leave(group)
+        group = None
+        gc.collect()
+    dist.barrier()
+    if rank == 0:
+        try:
+            dist.recv(torch.zeros(1), size - 1, group=group)
+            check(False, "a receive from a rank that had left ends")
+        except RuntimeError as error:
+            check(f"rank {size - 1} has left" in str(error), error)
+        check(dist.recv(torch.zeros(1), group=group) == 1, "the group goes on")
+    elif rank == 1:
+        dist.send(torch.ones(1), 0, group=group)
+    dist.barrier()
+
+
+def splits_of_a_group():
+    """are groups of their own, with the ranks in the order that was given; others are no members."""
+    parts = [list(range(size))[::-1]] if size == 2 else [[2, 0], [1]]
+    part = dist.split_group(split_ranks=parts)
+    own = next(p for p in parts if rank in p)
+    check(dist.get_rank(part) == own.index(rank) and dist.get_world_size(part) == len(own), "ranks of a part")
+    number = torch.tensor([float(rank)])
+    dist.all_reduce(number, group=part)
+    check(number.item() == sum(own), "a sum in a part")
+    dist.broadcast(number.fill_(rank), group=part, group_src=0)
+    check(number.item() == own[0], "the first of a part")
+    again = dist.split_group(part, [[0]], timeout=timedelta(seconds=30))
+    check((again == dist.GroupMember.NON_GROUP_MEMBER) == (own.index(rank) != 0), "a part of a part")
+    dist.monitored_barrier(group=part)
+    dist.barrier()
+
+
+def coalesced():
+    """operations are one work, which is done when all of them are, or fails as the first does."""
+    cpu = torch.device("cpu")
+    numbers = [torch.full((n + 1,), float(rank)) for n in range(4)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for number in numbers:
+            dist.all_reduce(number)
+    manager.wait()
+    check(all(number[0].item() == size * (size - 1) / 2 for number in numbers), "coalesced all_reduce")
+    after, before, got = (rank + 1) % size, (rank - 1) % size, torch.zeros(3)
+    last = torch.full((2,), float(rank))
+    with dist._coalescing_manager(device=cpu, async_ops=True) as manager:
+        dist.irecv(got, before)
+        dist.isend(torch.full((3,), float(rank)), after)
+        dist.broadcast(last, size - 1)
+    check(len(manager.works) == 1, "one work for all")
+    manager.wait()
+    check(got.tolist() == [before] * 3 and last.tolist() == [size - 1] * 2, "coalesced messages and broadcast")
+    with dist._coalescing_manager(device=cpu, async_ops=True) as manager:
+        pass
+    manager.wait()
+    with dist._coalescing_manager(device=cpu, async_ops=True) as manager:
+        dist.isend(torch.ones(5), after)
+        dist.irecv(torch.zeros(1), before)
+        dist.barrier(async_op=True)
+    try:
+        manager.wait()
+        check(False, "a coalesced work fails as one of its works does")
+    except RuntimeError as error:
+        check("for which a tensor of" in str(error), error)
+    whole = []
+    with dist._coalescing_manager(device=cpu, async_ops=True) as manager:
+        dist.broadcast(numbers[0], 0, async_op=True)
+    manager.works[0].get_future().then(lambda future: whole.append(1)).wait()
+    check(whole == [1], "the future of a coalesced work")
+    dist.barrier()
+
+
 def callbacks_that_wait():
     """A future's callback waits for another collective, as hooks of several rounds do."""
     first = dist.all_reduce(torch.ones(1), async_op=True).get_future()
@@ -309,6 +435,11 @@ if backend == "cddp":
     messages()
     futures_and_groups()
     a_source_that_leaves()
+    a_listener_that_leaves()
+    listeners_that_leave_together()
+    a_receive_begun_after_its_source_has_left()
+    splits_of_a_group()
+    coalesced()
     callbacks_that_wait()
     splits_that_disagree()
     deadlines()

@@ -11,17 +11,16 @@ static const char conf[] =
 
 #define GPT2 "train.conf model.type=gpt2 model.vocab=131 model.context=4 "
 
-/* Run cddp-run --nproc 4 with @p words in the folder: what it said. */
-static const char *run(const char *words, int *out_status)
+/* Run @p program of the build with @p words in the folder: what it said. */
+static const char *run_program(const char *program, const char *words, int *out_status)
 {
     static char text[8192];
     char command[9000];
     FILE *pipe;
     size_t bytes;
 
-    snprintf(command, sizeof command,
-             "cd '%s' && '%s/launcher/cddp-run' --nproc 4 %s 2>&1 </dev/null", folder,
-             getenv("CDDP_TEST_BUILD"), words);
+    snprintf(command, sizeof command, "cd '%s' && '%s'/%s %s 2>&1 </dev/null", folder,
+             getenv("CDDP_TEST_BUILD"), program, words);
     pipe = popen(command, "r");
     assert_non_null(pipe);
     bytes = fread(text, 1, sizeof text - 1, pipe);
@@ -55,6 +54,9 @@ static void one_mistake_makes_one_message(void **state)
          "model.weights: two has 2 blocks, heads that it does not tell and an embed size of 12, "
          "but "
          "the model 3, 3 and 12: set model.blocks"},
+        {GPT2 "model.weights=two",
+         "two has 2 blocks, heads that it does not tell and an embed size of 12, but the model no "
+         "size yet: set model.blocks, model.heads and model.embed, or model.size"},
     };
 
     (void)state;
@@ -65,7 +67,7 @@ static void one_mistake_makes_one_message(void **state)
     write_cddp("two");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int status;
-        const char *said = run(cases[i][0], &status);
+        const char *said = run_program("launcher/cddp-run --nproc 4", cases[i][0], &status);
         const char *program = strstr(said, "cddp-");
 
         assert_true(status == 1 || status == 2);
@@ -79,10 +81,50 @@ static void one_mistake_makes_one_message(void **state)
     }
 }
 
+/* What cddp-run says of it, a program that is started without it says, too. */
+static void a_lone_program_names_the_key_and_the_source_of_a_missing_file(void **state)
+{
+    static const char *const cases[][2] = {
+        {"data.type=idx data.train_images=/a data.train_labels=/b data.test_images=/c "
+         "data.test_labels=/d",
+         "data.train_images: /a: No such file or directory"},
+        {"data.type=idx data.train_images=/usr/share/datasets/fashion-mnist/none "
+         "data.train_labels=/b data.test_images=/c data.test_labels=/d",
+         "data.train_images: /usr/share/datasets/fashion-mnist/none: No such file or directory: "
+         "apt "
+         "install dataset-fashion-mnist brings it"},
+        {"data.type=text model.type=gpt2 model.context=4 model.size=124M data.train=data/kjv.txt",
+         "data.train: data/kjv.txt: there is no such file: scripts/quickstart gpt2 makes it"},
+        {"data.type=text model.type=gpt2 model.context=4 model.size=124M data.train=no*",
+         "data.train: no*: there is no such file (names are relative to /"},
+        {"data.type=image_folder data.train=images/train data.test=images/test",
+         "data.train: images/train: No such file or directory: scripts/make_image_folder"},
+    };
+
+    (void)state;
+    support_write_file(in_folder("train.conf"), conf, sizeof conf - 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char words[512];
+        const char *said;
+        int status;
+
+        snprintf(words, sizeof words, "train.conf %s", cases[i][0]);
+        said = run_program("src/cddp-train", words, &status);
+        assert_true(status == 1 || status == 2);
+        if (strstr(said, cases[i][1]) == NULL ||
+            strstr(said, ": rank 0:") != said + strlen("cddp-train") ||
+            strstr(said + strlen("cddp-train: "), ": rank 0:") != NULL ||
+            strchr(said, '\n') != said + strlen(said) - 1) {
+            fail_msg("%s: \"%s\" does not say \"%s\", alone", words, said, cases[i][1]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(one_mistake_makes_one_message),
+        IN_FOLDER(a_lone_program_names_the_key_and_the_source_of_a_missing_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

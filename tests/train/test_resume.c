@@ -478,6 +478,81 @@ static void a_last_checkpoint_whose_name_is_wrong_fails_at_once(void **state)
     assert_says(&run, "err", 0, "checkpoint of step 2: ");
 }
 
+/* What is made in the work folder, and what is said where train.resume names it. */
+static const struct {
+    const char *file; /* by which it is there; NULL: it is not, or a run has made it */
+    const char *named;
+    const char *says[2];
+} odd[] = {
+    {NULL, "not-there", {"not-there: No such file or directory"}},
+    {"hf/model.safetensors",
+     "hf",
+     {"/hf holds the weights of a model (model.safetensors), and no checkpoint: ",
+      "model.weights is the key for weights that a new run begins with"}},
+    {"hf/config.json", "hf/", {"/hf holds the weights of a model (model.safetensors), "}},
+    {NULL, "hf/model.safetensors", {"/hf/model.safetensors is a file of weights", "model.weights"}},
+    {NULL, "hf/config.json", {"must be the folder of a checkpoint or of a run"}},
+    {"shards/model.safetensors.index.json",
+     "shards",
+     {"(model.safetensors.index.json)", "model.weights"}},
+    {"theirs/pytorch_model.bin", "theirs", {"(pytorch_model.bin)", "model.weights"}},
+    {"tuned/checkpoint-500/optimizer.pt",
+     "tuned/checkpoint-500",
+     {"(optimizer.pt)", "model.weights"}},
+    {"other/readme.txt",
+     "other",
+     {"/other is neither a checkpoint nor the folder of a run: it holds readme.txt only"}},
+    {"bare/", "bare", {"/bare is empty"}},
+    {"begun/checkpoints/", "begun", {"/begun has no checkpoint yet"}},
+    {"begun/checkpoints/latest",
+     "begun/checkpoints/latest",
+     {"is a file of a run: name its folder, ", "/begun/checkpoints"}},
+    {"cut/checkpoints/step-00000002/model.safetensors",
+     "cut",
+     {"no checkpoint is whole", "state.json"}},
+    {NULL, "cut/checkpoints/step-00000002", {"is not whole: it lacks state.json"}},
+    {"many/a/checkpoints/", "many", {"holds the folder of 1 run: name", "/many/a"}},
+    {"many/b/checkpoints/", "many", {"holds the folders of 2 runs: name", "/many/a"}},
+    {NULL, "odd/train.conf", {"is a file of a run: name its folder, ", "/odd"}},
+    {NULL,
+     "odd/checkpoints/step-00000002/model.safetensors",
+     {"is a file of a checkpoint: name the checkpoint's folder, ", "/step-00000002"}},
+};
+
+static void make_with_folders(const char *name)
+{
+    for (const char *at = strchr(name, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        (void)mkdir(in_work("%.*s", (int)(at - name), name), 0700);
+    }
+    if (name[strlen(name) - 1] != '/') {
+        support_write_file(in_work("%s", name), "x", 1);
+    }
+}
+
+static void what_is_no_checkpoint_is_called_what_it_is(void **state)
+{
+    struct run_options options = steps("odd", "train.max_steps=2");
+
+    (void)state;
+    run_well(&options);
+    options.arguments[0] = run_dir_argument("not-odd");
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        struct run run;
+
+        if (odd[i].file != NULL) {
+            make_with_folders(odd[i].file);
+        }
+        options.arguments[2] = argument("train.resume=%s", in_work("%s", odd[i].named));
+        run = run_badly(&options);
+        assert_says(&run, "err", 0, "train.resume: ");
+        for (int s = 0; s < 2 && odd[i].says[s] != NULL; s++) {
+            assert_says(&run, "err", 0, odd[i].says[s]);
+        }
+        assert_null(strstr(output(&run, "err", 0), "train.resume: train.resume"));
+        assert_int_not_equal(access(in_work("not-odd/checkpoints"), F_OK), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +572,7 @@ int main(void)
         cmocka_unit_test(another_context_is_named_by_its_key),
         cmocka_unit_test(a_run_that_is_through_says_so),
         cmocka_unit_test(a_last_checkpoint_that_fails_for_a_passing_reason_is_tried_again),
+        cmocka_unit_test(what_is_no_checkpoint_is_called_what_it_is),
         cmocka_unit_test(a_last_checkpoint_whose_name_is_wrong_fails_at_once),
     };
 

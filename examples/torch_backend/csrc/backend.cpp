@@ -72,9 +72,10 @@ static void deal(const at::Tensor &block, const tensors &list)
     }
 }
 
-Backend::Backend(cddp::group group, Arrivals arrivals)
-    : c10d::Backend(group.rank(), group.world_size()), worker_(std::move(group)),
-      arrivals_(std::move(arrivals))
+Backend::Backend(cddp::group group, Arrivals arrivals, std::unique_ptr<Partings> partings,
+                 std::chrono::milliseconds timeout)
+    : c10d::Backend(group.rank(), group.world_size()), timeout_(timeout),
+      worker_(std::move(group), std::move(partings)), arrivals_(std::move(arrivals))
 {
     init();
 }
@@ -86,9 +87,55 @@ void Backend::abort()
     worker_.abort("torch.distributed aborted the process group");
 }
 
-work_ptr Backend::submit(c10d::OpType type, Op op, tensors outputs)
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store> &store,
+                                                 const std::vector<int> &ranks,
+                                                 const c10::intrusive_ptr<Options> &how)
+{
+    const auto own = std::find(ranks.begin(), ranks.end(), getRank());
+
+    if (own == ranks.end()) {
+        return nullptr;
+    }
+    /* a connection of its own: the parent's would wait as long as a rank does not come */
+    auto part = create(store->clone(), static_cast<int>(own - ranks.begin()),
+                       static_cast<int>(ranks.size()), how ? how->timeout : timeout_);
+
+    if (how) {
+        part->setGroupUid(how->group_name);
+        part->setGroupDesc(how->group_desc);
+    }
+    return part;
+}
+
+void Backend::startCoalescing()
+{
+    /* one whose end was never reached, since Python raised an error before, is nobody's */
+    batch_ = std::make_shared<Batch>(
+        c10::make_intrusive<Work>(getRank(), c10d::OpType::COALESCED, tensors()));
+}
+
+work_ptr Backend::endCoalescing()
+{
+    TORCH_CHECK(batch_, "cddp: endCoalescing() without startCoalescing()");
+    const std::shared_ptr<Batch> batch = std::move(batch_);
+
+    batch->end_one(nullptr);
+    return batch->whole();
+}
+
+c10::intrusive_ptr<Work> Backend::make_work(c10d::OpType type, tensors outputs)
 {
     auto work = c10::make_intrusive<Work>(getRank(), type, std::move(outputs));
+
+    if (batch_) {
+        work->belong_to(batch_);
+    }
+    return work;
+}
+
+work_ptr Backend::submit(c10d::OpType type, Op op, tensors outputs)
+{
+    auto work = make_work(type, std::move(outputs));
 
     sequence_++;
     op.work = work;
@@ -472,20 +519,22 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &how, bool wait_all_ra
 
 work_ptr Backend::send(tensors &data, int to, int tag)
 {
-    auto work = c10::make_intrusive<Work>(getRank(), c10d::OpType::SEND, tensors());
-
     TORCH_CHECK(to >= 0 && to < getSize() && to != getRank(), "cddp: rank ", getRank(),
                 " cannot send to rank ", to);
-    worker_.submit(Message{true, to, tag, only(data).contiguous(), {}, work});
+    const at::Tensor dense = only(data).contiguous();
+    auto work = make_work(c10d::OpType::SEND, tensors());
+
+    worker_.submit(Message{true, to, tag, dense, {}, work});
     return work;
 }
 
 work_ptr Backend::receive(c10d::OpType type, tensors &data, int from, int tag)
 {
-    auto work = c10::make_intrusive<Work>(getRank(), type, data);
-    Message message = {false, from, tag, {}, {}, work};
+    Message message = {false, from, tag, {}, {}, {}};
 
     message.data = landing(&message.finish, only(data));
+    auto work = make_work(type, data);
+    message.work = work;
     worker_.submit(std::move(message));
     return work;
 }

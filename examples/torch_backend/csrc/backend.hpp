@@ -16,7 +16,8 @@ using work_ptr = c10::intrusive_ptr<c10d::Work>;
 class Backend : public c10d::Backend
 {
   public:
-    Backend(cddp::group group, Arrivals arrivals);
+    Backend(cddp::group group, Arrivals arrivals, std::unique_ptr<Partings> partings,
+            std::chrono::milliseconds timeout);
     ~Backend() override;
     const std::string getBackendName() const override
     {
@@ -27,6 +28,21 @@ class Backend : public c10d::Backend
         return sequence_;
     }
     void abort() override;
+    c10::intrusive_ptr<Options> getBackendOptions() override
+    {
+        return c10::make_intrusive<Options>("cddp", timeout_);
+    }
+    bool supportsSplitting() const override
+    {
+        return true;
+    }
+    /* A group of some of the ranks, by the store; null on the others, which do not wait. */
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
+                                            const std::vector<int> &ranks,
+                                            const c10::intrusive_ptr<Options> &how) override;
+    /* What is called between them is begun at once; the work of the whole is done when all is. */
+    void startCoalescing() override;
+    work_ptr endCoalescing() override;
 
     work_ptr broadcast(tensors &data, const c10d::BroadcastOptions &how) override;
     work_ptr allreduce(tensors &data, const c10d::AllreduceOptions &how) override;
@@ -67,9 +83,17 @@ class Backend : public c10d::Backend
     void add_reduce_scatter(Op *op, const at::Tensor &out, const tensors &in,
                             const c10d::ReduceOp &how);
 
+    c10::intrusive_ptr<Work> make_work(c10d::OpType type, tensors outputs);
+
+    std::chrono::milliseconds timeout_;
     Worker worker_;
     Arrivals arrivals_;
+    std::shared_ptr<Batch> batch_; /* null: nothing is coalesced */
     uint64_t sequence_ = 0;
 };
+
+/* Join rank 0 to @p size - 1 of a group that meets by @p store. */
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &store, int rank,
+                                         int size, const std::chrono::milliseconds &timeout);
 
 } // namespace cddp_torch

@@ -102,9 +102,8 @@ static int meet_all_gather(void *context, const void *own, size_t bytes, void *o
     });
 }
 
-static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &store,
-                                                int rank, int size,
-                                                const std::chrono::milliseconds &timeout)
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &store, int rank,
+                                         int size, const std::chrono::milliseconds &timeout)
 {
     Meeting meeting = {store, rank, size};
     cddp_bootstrap by = CDDP_BOOTSTRAP_INIT;
@@ -119,8 +118,14 @@ static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::S
     how.timeout_ms = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(timeout.count(), 1, UINT32_MAX));
     try {
-        return c10::make_intrusive<Backend>(cddp::group(by, how),
-                                            Arrivals(store, rank, size, timeout));
+        cddp::group group(by, how);
+        std::unique_ptr<Partings> partings;
+
+        if (cddp_group_local_world_size(group.get()) < size) {
+            partings = std::make_unique<Partings>(store, rank, size);
+        }
+        return c10::make_intrusive<Backend>(std::move(group), Arrivals(store, rank, size, timeout),
+                                            std::move(partings), timeout);
     } catch (const cddp::error &error) {
         TORCH_CHECK(false, error.what(), meeting.why.empty() ? "" : ". The store: ", meeting.why);
     }

@@ -42,8 +42,8 @@ static std::exception_ptr has_left(int peer)
                                                                   " has left the process group"));
 }
 
-Messages::Messages(int rank, int world_size)
-    : rank_(rank), sources_(static_cast<std::size_t>(world_size))
+Messages::Messages(int rank, int world_size, std::unique_ptr<Partings> partings)
+    : partings_(std::move(partings)), rank_(rank), sources_(static_cast<std::size_t>(world_size))
 {
 }
 
@@ -107,38 +107,51 @@ void Messages::refuse_hopeless()
     }
 }
 
-void Messages::say_goodbye(cddp_group *group)
+std::vector<int> Messages::who_is_here()
 {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    std::vector<cddp::work> works;
-    bool all = false;
+    std::vector<int> peers;
 
-    if (cddp_group_local_world_size(group) < cddp_group_world_size(group)) {
-        return; /* between hosts a message to a rank that has left would break the group */
+    if (partings_) {
+        return partings_->begin();
     }
-    goodbye_ = {goodbye_tag, 0};
     for (int peer = 0; peer < static_cast<int>(sources_.size()); peer++) {
-        cddp_work *work = nullptr;
-
-        if (peer != rank_ && sources_[static_cast<std::size_t>(peer)].state != Source::gone &&
-            cddp_send(group, goodbye_.data(), goodbye_.size(), CDDP_I64, peer, &work) == CDDP_OK) {
-            works.emplace_back();
-            works.back().reset(work);
+        if (peer != rank_ && sources_[static_cast<std::size_t>(peer)].state != Source::gone) {
+            peers.push_back(peer);
         }
     }
-    while (!all && std::chrono::steady_clock::now() < give_up) {
+    return peers;
+}
+
+void Messages::say_goodbye(cddp_group *group)
+{
+    const auto give_up = clock::now() + std::chrono::seconds(1);
+    const std::vector<int> peers = who_is_here();
+
+    goodbye_ = {goodbye_tag, 0};
+    for (int peer : peers) {
+        cddp_work *work = nullptr;
+
+        if (cddp_send(group, goodbye_.data(), goodbye_.size(), CDDP_I64, peer, &work) == CDDP_OK) {
+            goodbyes_.emplace_back();
+            goodbyes_.back().reset(work);
+        }
+    }
+    for (bool all = false; !all && clock::now() < give_up;) {
         all = true;
-        for (cddp::work &work : works) {
+        for (cddp::work &work : goodbyes_) {
             bool done = false;
 
             all = (cddp_work_test(work.get(), &done) != CDDP_OK || done) && all;
         }
         if (!all) {
-            (void)!cddp_work_wait(works.back().get(), 1);
+            (void)!cddp_work_wait(goodbyes_.back().get(), 1);
         }
     }
-    if (!all) { /* a peer takes nothing: its handles would be waited for */
-        cddp_group_abort(group, "the process group was destroyed");
+    if (partings_) {
+        partings_->said(peers);
+        while (partings_->is_spoken_to() && clock::now() < give_up) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
 }
 
@@ -216,6 +229,14 @@ bool Messages::advance_source(cddp_group *group, int peer)
     case Source::idle:
         if (!is_wanted(peer)) {
             return false;
+        }
+        if (partings_ && !source.was_here) {
+            source.was_here = !partings_->has_left(peer);
+            if (!source.was_here) {
+                source.state = Source::gone;
+                refuse_hopeless();
+                return true;
+            }
         }
         cddp::check(cddp_recv(group, source.header->data(), 2, CDDP_I64, peer, &work));
         source.header_work.reset(work);

@@ -2,6 +2,8 @@
  * pair and have neither: a header of tag and length goes before each. */
 #pragma once
 
+#include "partings.hpp"
+
 #include <ATen/ATen.h>
 #include <cddp/cddp.hpp>
 
@@ -9,10 +11,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <list>
 #include <optional>
+#include <thread>
 
 namespace cddp_torch
 {
@@ -33,7 +37,9 @@ struct Message {
 class Messages
 {
   public:
-    Messages(int rank, int world_size);
+    /* @p partings: null where all ranks are on one machine, whose transport bears a message to a
+     * rank that has left. */
+    Messages(int rank, int world_size, std::unique_ptr<Partings> partings);
     void begin(cddp_group *group, Message message);
     /* Start what can be started, and complete what is done: whether there was something. */
     bool advance(cddp_group *group);
@@ -42,13 +48,14 @@ class Messages
     bool has_sends() const;
     /* Something to wait for; NULL: there is nothing. */
     cddp_work *under_way() const;
-    /* The last call: peers of this machine that wait for a message from any rank do not wait for
-     * this one. Takes a second at most. */
+    /* The last call before the group is destroyed: peers that wait for a message from any rank do
+     * not wait for this one. Takes a second at most. */
     void say_goodbye(cddp_group *group);
     /* Let nobody wait any longer. */
     void fail_all(const std::exception_ptr &failure);
 
   private:
+    using clock = std::chrono::steady_clock;
     using Header = std::array<std::int64_t, 2>; /* tag, bytes */
     struct Sent {
         Message message;
@@ -60,11 +67,13 @@ class Messages
         std::unique_ptr<Header> header = std::make_unique<Header>();
         cddp::work header_work, data_work;
         enum { idle, header_under_way, data_under_way, gone } state = idle;
+        bool was_here = false;         /* when a receive from it was begun for the first time */
         std::optional<Message> target; /* of the data under way; none: it is kept */
         at::Tensor kept;
         std::list<std::pair<std::int64_t, at::Tensor>> early; /* tag, bytes: nobody wanted it yet */
     };
 
+    std::vector<int> who_is_here();
     bool is_wanted(int peer) const;
     std::optional<Message> take(int peer, std::int64_t tag);
     bool deliver_early(Message &message);
@@ -72,8 +81,10 @@ class Messages
     void start_data(cddp_group *group, int peer);
     bool advance_source(cddp_group *group, int peer);
 
+    std::unique_ptr<Partings> partings_;
     int rank_;
     Header goodbye_ = {};
+    std::vector<cddp::work> goodbyes_;
     std::vector<Source> sources_;
     std::list<Sent> sent_;
     std::list<Message> wanted_; /* in the order in which they were posted */

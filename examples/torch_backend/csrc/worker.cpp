@@ -62,17 +62,41 @@ void Work::complete(std::exception_ptr failure, int source)
             future->markCompleted(c10::IValue(outputs));
         }
     };
-    std::lock_guard<std::mutex> lock(future_mutex_);
-    if (future_is_shared_) {
-        run_callback(std::move(complete_future));
-    } else { /* nobody has it, so it has no callbacks */
-        complete_future();
+    {
+        std::lock_guard<std::mutex> lock(future_mutex_);
+
+        if (future_is_shared_) {
+            run_callback(std::move(complete_future));
+        } else { /* nobody has it, so it has no callbacks */
+            complete_future();
+        }
+    }
+    if (batch_) {
+        batch_->end_one(failure);
     }
 }
 
-Worker::Worker(cddp::group group)
-    : group_(std::move(group)), messages_(group_.rank(), group_.world_size()), process_(getpid()),
-      thread_([this] { run(); })
+void Work::belong_to(std::shared_ptr<Batch> batch)
+{
+    batch->add();
+    batch_ = std::move(batch);
+}
+
+void Batch::end_one(const std::exception_ptr &failure)
+{
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+
+        failure_ = failure_ ? failure_ : failure;
+    }
+    if (--left_ == 0) {
+        whole_->complete(failure_);
+    }
+}
+
+Worker::Worker(cddp::group group, std::unique_ptr<Partings> partings)
+    : group_(std::move(group)), messages_(group_.rank(), group_.world_size(), std::move(partings)),
+      process_(getpid()), thread_([this] { run(); })
 {
 }
 
@@ -236,6 +260,9 @@ void Worker::run()
         }
     }
     messages_.say_goodbye(group_.get());
+    {
+        cddp::group last(std::move(group_)); /* before the handles of works, which would wait */
+    }
     fail_all(std::make_exception_ptr(
         cddp::error(CDDP_ERR_CLOSED, "cddp: the process group was destroyed meanwhile")));
 }

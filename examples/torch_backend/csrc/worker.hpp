@@ -4,6 +4,7 @@
 
 #include "p2p.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -12,6 +13,8 @@
 
 namespace cddp_torch
 {
+
+class Batch;
 
 /* What PyTorch holds of an operation that was submitted. */
 class Work : public c10d::Work
@@ -23,6 +26,8 @@ class Work : public c10d::Work
     int sourceRank() const override;
     /* Ends the work, by the worker's thread; callbacks of the future run in others. */
     void complete(std::exception_ptr failure, int source = -1);
+    /* Before it is submitted: it is one of those that @p batch waits for. */
+    void belong_to(std::shared_ptr<Batch> batch);
 
   private:
     std::vector<at::Tensor> outputs_;
@@ -30,6 +35,32 @@ class Work : public c10d::Work
     std::mutex future_mutex_;
     bool future_is_shared_ = false; /* somebody may have put callbacks into it */
     int source_ = -1;
+    std::shared_ptr<Batch> batch_;
+};
+
+/* Works that are one for PyTorch, which is done when all of them are, with the first failure. */
+class Batch
+{
+  public:
+    explicit Batch(c10::intrusive_ptr<Work> whole) : whole_(std::move(whole))
+    {
+    }
+    void add()
+    {
+        left_++;
+    }
+    /* One of them has ended, or (failure: none) no more will be added. */
+    void end_one(const std::exception_ptr &failure);
+    const c10::intrusive_ptr<Work> &whole() const
+    {
+        return whole_;
+    }
+
+  private:
+    c10::intrusive_ptr<Work> whole_;
+    std::mutex mutex_; /* of the failure */
+    std::exception_ptr failure_;
+    std::atomic<int> left_ = 1;
 };
 
 /* An operation. All functions run in the worker's thread. */
@@ -47,7 +78,7 @@ struct Op {
 class Worker
 {
   public:
-    explicit Worker(cddp::group group);
+    Worker(cddp::group group, std::unique_ptr<Partings> partings);
     ~Worker();
     Worker(const Worker &) = delete;
     Worker &operator=(const Worker &) = delete;

@@ -49,6 +49,7 @@ static void set_facts(cddp_status status)
     last.culprit = -1;
     last.error_number = 0;
     last.is_stopped = 0;
+    last.has_left = 0;
     last.unnamed = 0;
     last.operation[0] = '\0';
 }
@@ -240,6 +241,11 @@ void cddpi_error_number(int error_number)
 void cddpi_error_stopped(void)
 {
     last.is_stopped = 1;
+}
+
+void cddpi_error_left(void)
+{
+    last.has_left = 1;
 }
 
 void cddpi_error_during(const char *operation)

@@ -18,6 +18,7 @@ struct cddpi_failure {
     int32_t culprit;      /* rank of the job whose failure this one follows from; -1: not known */
     int32_t error_number; /* the errno it was worded with; 0: with none */
     int32_t is_stopped;   /* a process that was waited for is stopped, by a signal or a debugger */
+    int32_t has_left;     /* the culprit has left the group, as a rank does that is through */
     uint32_t unnamed;     /* where in the text the part behind the rank's name begins */
     char operation[CDDPI_FAILURE_OPERATION_BYTES]; /* of a group: "all_reduce #12"; "": of none */
     char text[CDDPI_FAILURE_TEXT_BYTES];
@@ -97,6 +98,8 @@ int cddpi_error_culprit(void);
 void cddpi_error_number(int error_number);
 /** A process that was waited for is stopped. */
 void cddpi_error_stopped(void);
+/** The culprit has left the group. */
+void cddpi_error_left(void);
 /** It happened in this operation of a group. */
 void cddpi_error_during(const char *operation);
 

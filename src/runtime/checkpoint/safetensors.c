@@ -68,7 +68,10 @@ static cddp_status map_file(cddp_safetensors *file)
     if (fstat(fd, &info) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "stat %s", file->path);
     } else if (!S_ISREG(info.st_mode)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: not a regular file", file->path);
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: %s", file->path,
+                            S_ISDIR(info.st_mode)
+                                ? "it is a folder: name the file of safetensors in it"
+                                : "not a regular file");
     } else if (info.st_size < LENGTH_BYTES) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: %lld bytes are too few for a safetensors file",
                             file->path, (long long)info.st_size);

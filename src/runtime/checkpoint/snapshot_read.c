@@ -108,7 +108,7 @@ static cddp_status note_skipped(char **skipped)
                               *skipped != NULL ? "\n" : "", cddp_last_error());
 
     if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "find a snapshot: no memory for a line of text");
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "find a checkpoint: no memory for a line of text");
     }
     cddpi_free(*skipped);
     *skipped = text;
@@ -157,9 +157,9 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
         }
     }
     if (*skipped != NULL) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no snapshot is whole:\n%s", dir, *skipped);
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no checkpoint is whole:\n%s", dir, *skipped);
     }
-    return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: there are no snapshots", dir);
+    return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: there are no checkpoints", dir);
 }
 
 cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped)

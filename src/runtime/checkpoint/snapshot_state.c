@@ -91,7 +91,7 @@ static cddp_status check(const char *path, json_t *document)
     json_int_t version = json_integer_value(json_object_get(document, "version"));
 
     if (format == NULL || strcmp(format, "cddp snapshot") != 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: not the state of a cddp snapshot", path);
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: not the state of a cddp checkpoint", path);
     }
     if (version != CDDPI_STATE_VERSION) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: version %lld, but this cddp reads version %d", path,

@@ -297,7 +297,7 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     }
     if (dir[0] == '\0' || snapshot->step > INT64_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "write a snapshot: no folder, or a step above 2^63 - 1");
+                          "write a checkpoint: no folder, or a step above 2^63 - 1");
     }
     memset(out_room, 0, sizeof *out_room);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_WHOLE, snapshot->step, writing.name);

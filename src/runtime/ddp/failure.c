@@ -21,11 +21,21 @@ static bool is_of_group(cddp_status status)
            status == CDDP_ERR_CLOSED;
 }
 
+/* The commonest reason why a rank leaves while others take a step: its data were shorter. */
+static cddp_status add_advice(cddp_status status)
+{
+    return status == CDDP_ERR_PEER && cddpi_last_failure()->has_left
+               ? cddpi_fail_suffix(status, "; if its data ended before the others', let each rank "
+                                           "call cddp_ddp_join() after its last step")
+               : status;
+}
+
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
 {
     if (cddpi_group_is_capturing(ddp->group)) {
         return status; /* nothing was done, and no rank waits */
     }
+    status = add_advice(status);
     ddp->broken = true;
     ddp->failure = *cddpi_last_failure();
     if (!ddp->reported && !is_of_group(status)) {

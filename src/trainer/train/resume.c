@@ -27,9 +27,8 @@ static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
            stat(dir, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-/* The newest snapshot in @p dir, or *out NULL if there is none at all. That all of them are broken,
- * or cannot be read now, is an error: starting anew would hide it. */
-static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
+/* That all of them are broken, or cannot be read now, is an error: starting anew would hide it. */
+cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
 {
     char *skipped = NULL;
     bool has_some = false;
@@ -56,32 +55,7 @@ static cddp_status find_newest_in(struct cddpi_trainer *trainer, const char *dir
 
 cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
 {
-    return find_newest_in(trainer, trainer->folder.checkpoints, out);
-}
-
-cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
-{
-    const char *named = trainer->config->train.resume;
-    char *inside = cddpi_format("%s/checkpoints", named);
-    cddp_status status = CDDP_OK;
-
-    *out = NULL;
-    if (named[0] == '\0') {
-        status = cddpi_config_fail(
-            trainer->config, "train.resume",
-            "is empty, but must be none, auto, or the folder of a checkpoint or run");
-    } else if (inside != NULL) {
-        status = find_newest_in(trainer, inside, out); /* a run's folder */
-        if (status == CDDP_OK && *out == NULL) {
-            status = find_newest_in(trainer, named, out);
-        }
-    }
-    if (status == CDDP_OK && *out == NULL) {
-        *out = inside != NULL ? cddpi_strdup(named) : NULL;
-        status = *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
-    }
-    cddpi_free(inside);
-    return status;
+    return cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out);
 }
 
 /* Whether @p path is one of the run's own checkpoints. */
@@ -189,12 +163,10 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (status == CDDP_OK && path != NULL) {
         status = cddpi_cursor_read(trainer, path, &trainer->cursor);
-    }
-    if (status == CDDP_OK && path != NULL) {
-        status = load(trainer, path);
-    }
-    if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
-        (void)cddpi_fail_prefix(status, "train.resume");
+        status = status == CDDP_OK ? load(trainer, path) : status;
+        if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
+            (void)cddpi_fail_prefix(status, "train.resume");
+        }
     }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),

@@ -406,8 +406,8 @@ static cddp_status open_synthetic(const struct cddpi_config *config, cddp_group 
     return status == CDDP_OK ? status : blame(config, "data.samples", status);
 }
 
-cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_group *group,
-                                    struct cddpi_dataset *train, struct cddpi_dataset *test)
+static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *group,
+                                struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
     switch (config->data.type) {
     case CDDPI_DATA_TOKENS:
@@ -421,6 +421,22 @@ cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_grou
     default:
         return open_images(config, group, train, test);
     }
+}
+
+cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_group *group,
+                                    struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    cddp_status status = open_by_type(config, group, train, test);
+    struct cddpi_failure failure = *cddpi_last_failure();
+
+    /* a missing file is worded as before training, by its key and with where it would come from */
+    if (status == CDDP_ERR_NOT_FOUND && cddpi_trainer_check_files(config) != CDDP_OK) {
+        failure.rank = -1;
+        failure.unnamed = 0;
+        memcpy(failure.text, cddp_last_error(), strlen(cddp_last_error()) + 1);
+        return cddpi_fail_again(status, &failure);
+    }
+    return status == CDDP_OK ? status : cddpi_fail_again(status, &failure);
 }
 
 /* The classes that @p counts has none of, as "3, 10-199", as many as there is room for. */

@@ -70,17 +70,19 @@ static cddp_status check_weights_size(const struct cddpi_config *config,
     if (shape->blocks != spec->blocks || shape->embed != spec->embed ||
         (shape->heads > 0 && shape->heads != spec->heads)) {
         char heads[32] = "heads that it does not tell";
+        char own[64] = "no size yet";
 
+        if (spec->blocks > 0) {
+            snprintf(own, sizeof own, "%d, %d and %d", spec->blocks, spec->heads, spec->embed);
+        }
         if (shape->heads > 0) {
             snprintf(heads, sizeof heads, "%lld heads", (long long)shape->heads);
         }
         status = cddpi_config_fail(
             config, "model.weights",
-            "%s has %lld blocks, %s and an embed size of %lld, but the model "
-            "%d, %d and %d: set model.blocks, model.heads and model.embed, "
-            "or model.size, to those of the file",
-            path, (long long)shape->blocks, heads, (long long)shape->embed, spec->blocks,
-            spec->heads, spec->embed);
+            "%s has %lld blocks, %s and an embed size of %lld, but the model %s: set "
+            "model.blocks, model.heads and model.embed, or model.size, to those of the file",
+            path, (long long)shape->blocks, heads, (long long)shape->embed, own);
     }
     cddpi_weights_close(weights);
     return status;
@@ -91,6 +93,7 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
     struct cddpi_dataset data = {.kind = CDDPI_DATASET_TOKENS,
                                  .context = config->model.context,
                                  .classes = config->model.vocab > 0 ? config->model.vocab : 2};
+    bool has_weights = config->model.type == CDDPI_MODEL_GPT2 && config->model.weights[0] != '\0';
     struct cddpi_model_spec spec;
     cddp_status status;
 
@@ -98,6 +101,12 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
         return CDDP_OK;
     }
     spec = cddpi_trainer_model_spec(config, &data);
+    if (has_weights && spec.size[0] == '\0' && spec.blocks == 0) {
+        status = check_weights_size(config, &spec); /* which says what is to be set */
+        if (status != CDDP_OK) {
+            return status;
+        }
+    }
     status = cddpi_model_check_layers(&spec);
     if (status == CDDP_OK) {
         status = cddpi_model_spec_complete(&spec);
@@ -105,9 +114,7 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
-    return config->model.type == CDDPI_MODEL_GPT2 && config->model.weights[0] != '\0'
-               ? check_weights_size(config, &spec)
-               : CDDP_OK;
+    return has_weights ? check_weights_size(config, &spec) : CDDP_OK;
 }
 
 static cddp_status build_whole_model(struct cddpi_trainer *trainer,

@@ -54,11 +54,13 @@ static cddp_status check(const cddp_group *group, const void *in, const void *ou
     if (status == CDDP_OK) {
         status = cddpi_check_memory(group, call, "out", out, all, type);
     }
+    if (status != CDDP_OK || out == NULL) { /* NULL: nobody has elements */
+        return status;
+    }
     place = (const char *)out + *out_own * element;
-    return status == CDDP_OK && in != place
-               ? cddpi_check_apart(group, call, in, counts[group->rank] * element, out,
-                                   all * element)
-               : status;
+    return in != place ? cddpi_check_apart(group, call, in, counts[group->rank] * element, out,
+                                           all * element)
+                       : CDDP_OK;
 }
 
 /* Put this rank's block where it belongs, in whichever memory that is. */

@@ -120,6 +120,10 @@ struct cddpi_carrier_ops {
     void (*abort)(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
     /* Whether another host's abort has come: then @p out is its failure. Cheap; any thread. */
     bool (*aborted)(struct cddpi_carrier *carrier, struct cddpi_failure *out);
+    /* The program ends by exit(), without closing this: the leaders of other hosts are to know that
+     * this rank has left, and has not died. Other threads may still be inside a call. Waits a
+     * moment at most. NULL: they see only that it is gone. */
+    void (*exits)(struct cddpi_carrier *carrier);
     /* The name of the network interface by which this rank reaches another host; false: it reaches
      * none yet. NULL: the carrier does not know. */
     bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);

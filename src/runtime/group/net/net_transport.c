@@ -24,11 +24,15 @@ enum {
     LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
 };
 
-/* The other hosts see the connections end. */
+/* (A watch beside a blind carrier is not told: that the connection ends is all that it can see of a
+ * rank that is still waited for.) */
 static void exits(struct cddpi_backend *net)
 {
     if (net->inner_ops->exits != NULL) {
         net->inner_ops->exits(net->inner);
+    }
+    if (net->carrier != NULL && net->carrier_ops->exits != NULL) {
+        net->carrier_ops->exits(net->carrier);
     }
 }
 

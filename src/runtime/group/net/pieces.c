@@ -219,12 +219,14 @@ static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *
     size_t bytes = bytes_down(net, collective, piece);
     bool to_each = op->kind == CDDPI_SCATTER || op->kind == CDDPI_REDUCE_SCATTER ||
                    op->kind == CDDPI_ALL_TO_ALL;
-    void *out = (char *)op->out + piece->at * collective->element;
+    void *out;
 
     if (!goes_down(net, collective)) {
         return CDDP_OK;
     }
-    if (has_blocks_out(op->kind)) { /* it comes packed */
+    if (!has_blocks_out(op->kind)) {
+        out = (char *)op->out + piece->at * collective->element;
+    } else { /* it comes packed */
         bool has = op->kind == CDDPI_ALL_GATHER && acts(net, piece);
 
         out = has ? piece->result : cddpi_net_take(piece->arena, bytes);

@@ -80,7 +80,6 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
             if (cddpi_shm_needs(shm, op, r)) {
                 status = cddpi_peer_left(title(shm, op, name), shm_name(shm, r), peer->pid,
                                          state == SHM_LEFT ? CDDPI_PEER_LEFT : CDDPI_PEER_EXITED);
-                status = cddpi_peer_add_advice(status, op);
             }
             continue;
         }

@@ -71,10 +71,12 @@ static cddp_status advance(struct cddpi_backend *solo, struct cddpi_group_op *op
         if (status != CDDP_OK) {
             return status;
         }
-    } else if (op->weighted && op->weight == 0) {
-        memset(op->out, 0, bytes);
-    } else if (op->kind != CDDPI_BARRIER && op->out != op->in && bytes > 0) {
-        memmove(op->out, op->in, bytes);
+    } else if (op->kind != CDDPI_BARRIER && bytes > 0) { /* else there may be no memory */
+        if (op->weighted && op->weight == 0) {
+            memset(op->out, 0, bytes);
+        } else if (op->out != op->in) {
+            memmove(op->out, op->in, bytes);
+        }
     }
     *out_done = true;
     return CDDP_OK;

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "group/group.h"
 
 #include <stdio.h>
 
@@ -19,16 +18,8 @@ cddp_status cddpi_peer_left(const char *title, int rank, int pid, enum cddpi_pee
         (void)cddpi_fail(CDDP_ERR_PEER, "%s: rank %d has left the group", title, rank);
     }
     cddpi_error_blame(rank);
+    cddpi_error_left();
     return CDDP_ERR_PEER;
-}
-
-cddp_status cddpi_peer_add_advice(cddp_status status, const struct cddpi_group_op *op)
-{
-    uint64_t call = op->whole != NULL ? op->whole->call : op->call;
-
-    return call != 0 ? status /* the program's own */
-                     : cddpi_fail_suffix(status, "; if its data ended before the others', let each "
-                                                 "rank call cddp_ddp_join() after its last step");
 }
 
 cddp_status cddpi_peer_died(const char *title, int rank, int pid)

@@ -7,8 +7,6 @@
 
 #include <stdbool.h>
 
-struct cddpi_group_op;
-
 /* What a rank says of itself in memory that it shares, once it no longer takes part. */
 enum cddpi_peer_end {
     CDDPI_PEER_HERE,
@@ -19,9 +17,6 @@ enum cddpi_peer_end {
 /** Fail with CDDP_ERR_PEER: @p title ("all_reduce #12") needs @p rank, which ended as @p end says.
  *  It is the culprit. */
 cddp_status cddpi_peer_left(const char *title, int rank, int pid, enum cddpi_peer_end end);
-/** Add to that, if @p op is of a cddp_ddp, what helps where one rank's data end before another's.
- */
-cddp_status cddpi_peer_add_advice(cddp_status status, const struct cddpi_group_op *op);
 /** The same of a rank whose process is gone without a word. */
 cddp_status cddpi_peer_died(const char *title, int rank, int pid);
 

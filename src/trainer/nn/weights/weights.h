@@ -16,6 +16,8 @@
 
 #include <cddp/checkpoint.h>
 
+#include <stdbool.h>
+
 enum cddpi_weights_format { CDDPI_WEIGHTS_CDDP, CDDPI_WEIGHTS_HF, CDDPI_WEIGHTS_LLMC };
 
 /** "cddp", "hf", "llmc" */
@@ -42,6 +44,12 @@ enum cddpi_weights_format cddpi_weights_format(const struct cddpi_weights *weigh
 const struct cddpi_gpt2_shape *cddpi_weights_shape(const struct cddpi_weights *weights);
 /** The type of wte.weight in the file. */
 cddp_type cddpi_weights_type(const struct cddpi_weights *weights);
+
+/** Whether a file called @p name holds weights, of cddp's formats or of others'. */
+bool cddpi_weights_are_called(const char *name);
+/** Whether @p folder holds such files: then @p out is the name of one, of a format that can be read
+ *  if there is one. */
+bool cddpi_weights_name_in(const char *folder, char *out, size_t bytes);
 
 /** Tensors of a GPT-2, in cddp's order of registration. */
 size_t cddpi_weights_count(const struct cddpi_weights *weights);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/snapshot.h"
 #include "nn/weights/weights_file.h"
 
 #include <dirent.h>
@@ -50,13 +51,20 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-static void count_name(struct contents *contents, const char *name)
+static size_t kind_of(const char *name)
 {
     size_t kind = 0;
 
     while (kind < KINDS && !ends_with(name, kinds[kind].end)) {
         kind++;
     }
+    return kind;
+}
+
+static void count_name(struct contents *contents, const char *name)
+{
+    size_t kind = kind_of(name);
+
     contents->count++;
     if (kind > contents->kind) {
         return;
@@ -88,6 +96,24 @@ static cddp_status look_into(const char *folder, struct contents *out)
     return CDDP_OK;
 }
 
+bool cddpi_weights_are_called(const char *name)
+{
+    return kind_of(name) < KINDS;
+}
+
+/* Whether @p folder holds checkpoints, or is a run's, whose checkpoints are one deeper. */
+static bool has_checkpoints(const char *folder, const char *deeper)
+{
+    char *path = cddpi_format("%s%s", folder, deeper);
+    bool any = false;
+
+    if (path != NULL) {
+        (void)!cddpi_snapshot_any(path, &any);
+    }
+    cddpi_free(path);
+    return any;
+}
+
 static cddp_status fail_without(const char *folder)
 {
     static const char none[] =
@@ -95,9 +121,15 @@ static cddp_status fail_without(const char *folder)
         "it";
     struct contents contents;
     cddp_status status = look_into(folder, &contents);
+    bool is_run = status == CDDP_OK && has_checkpoints(folder, "/checkpoints");
 
     if (status != CDDP_OK) {
         return status;
+    }
+    if (is_run || has_checkpoints(folder, "")) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND,
+                          "%s: it holds checkpoints: name one of them, %s%s/step-...", folder,
+                          folder, is_run ? "/checkpoints" : "");
     }
     if (contents.count == 0) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: %s: the folder is empty", folder, none);
@@ -134,4 +166,21 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out)
         cddpi_free(path);
     }
     return fail_without(folder);
+}
+
+bool cddpi_weights_name_in(const char *folder, char *out, size_t bytes)
+{
+    struct contents contents;
+    char *path = NULL;
+
+    if (cddpi_weights_find_in_folder(folder, &path) == CDDP_OK) {
+        (void)snprintf(out, bytes, "%s", strrchr(path, '/') + 1);
+        cddpi_free(path);
+        return true;
+    }
+    if (look_into(folder, &contents) != CDDP_OK || contents.kind == KINDS) {
+        return false;
+    }
+    (void)snprintf(out, bytes, "%s", contents.name);
+    return true;
 }

@@ -225,15 +225,14 @@ static void judge_suspicion(struct cddpi_carrier *tcp, struct tcp_pair *pair, in
     if (!left) {
         cddpi_tcp_pair_lost(tcp, pair, "is lost: %s", pair->suspicion);
     } else if (pair->is_needed) {
-        cddpi_tcp_pair_lost(tcp, pair, "has left the group, while this rank still waits for it");
+        cddpi_tcp_pair_left(tcp, pair);
     }
 }
 
-static void send_aborts(struct cddpi_carrier *tcp)
-{
-    uint8_t message[TCP_CONTROL_MAX_BYTES];
-    size_t bytes = cddpi_tcp_abort_put(&tcp->own_abort, message);
+static const uint8_t goodbye = TCP_CONTROL_GOODBYE;
 
+static void say_to_all(struct cddpi_carrier *tcp, const uint8_t *message, size_t bytes)
+{
     for (int host = 0; host < tcp->params.host_count; host++) {
         struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
 
@@ -241,6 +240,20 @@ static void send_aborts(struct cddpi_carrier *tcp)
             say(tcp, pair->control, message, bytes);
         }
     }
+}
+
+static void send_aborts(struct cddpi_carrier *tcp)
+{
+    uint8_t message[TCP_CONTROL_MAX_BYTES];
+
+    say_to_all(tcp, message, cddpi_tcp_abort_put(&tcp->own_abort, message));
+}
+
+/* The program exits: what is said is in the kernel's hands before it does. */
+static void say_goodbye(struct cddpi_carrier *tcp)
+{
+    say_to_all(tcp, &goodbye, 1);
+    atomic_store(&tcp->has_said_goodbye, true);
 }
 
 void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
@@ -253,6 +266,9 @@ void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *
     if (tcp->must_abort) {
         tcp->must_abort = false;
         send_aborts(tcp);
+    }
+    if (atomic_load(&tcp->must_say_goodbye) && !atomic_load(&tcp->has_said_goodbye)) {
+        say_goodbye(tcp);
     }
     if (is_due) {
         tcp->next_look_ns = now_ns + cddpi_silence_look_ms(tcp->limit_ms) * INT64_C(1000000);
@@ -295,7 +311,6 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
 
 void cddpi_tcp_control_goodbye(struct cddpi_carrier *tcp)
 {
-    static const uint8_t goodbye = TCP_CONTROL_GOODBYE;
     int64_t deadline_ns = cddpi_deadline_ns(GOODBYE_MS);
 
     if (tcp->must_abort) {

@@ -13,6 +13,7 @@ _Static_assert(TCP_SIGNATURE_KEY_BYTES == crypto_shorthash_siphashx24_KEYBYTES &
                "SipHash-2-4 of 128 bits");
 
 enum { HEAD_BYTES = TCP_FRAME_BYTES - TCP_SIGNATURE_BYTES };
+enum { FAILURE_STOPPED = 1, FAILURE_LEFT = 2 }; /* bits of what is known of the culprit */
 
 void cddpi_tcp_signature_init(struct tcp_signature *signature, const struct cddpi_session *session,
                               bool is_own)
@@ -86,7 +87,8 @@ size_t cddpi_tcp_abort_put(const struct cddpi_failure *failure, uint8_t out[TCP_
     cddpi_put_u32(at + 4, (uint32_t)failure->rank);
     cddpi_put_u32(at + 8, (uint32_t)failure->culprit);
     cddpi_put_u32(at + 12, (uint32_t)failure->error_number);
-    cddpi_put_u32(at + 16, failure->is_stopped != 0);
+    cddpi_put_u32(at + 16, (failure->is_stopped != 0 ? FAILURE_STOPPED : 0) |
+                               (failure->has_left != 0 ? FAILURE_LEFT : 0));
     cddpi_put_u32(at + 20, failure->unnamed);
     cddpi_put_u16(at + 24, (uint16_t)operation_bytes);
     cddpi_put_u16(at + 26, (uint16_t)text_bytes);
@@ -141,7 +143,8 @@ bool cddpi_tcp_abort_get(const uint8_t *data, struct cddpi_failure *out)
                                     .rank = (int32_t)cddpi_get_u32(at + 4),
                                     .culprit = (int32_t)cddpi_get_u32(at + 8),
                                     .error_number = (int32_t)cddpi_get_u32(at + 12),
-                                    .is_stopped = cddpi_get_u32(at + 16) != 0,
+                                    .is_stopped = (cddpi_get_u32(at + 16) & FAILURE_STOPPED) != 0,
+                                    .has_left = (cddpi_get_u32(at + 16) & FAILURE_LEFT) != 0,
                                     .unnamed = cddpi_get_u32(at + 20)};
 
     if (failure.status >= 0 || failure.status < CDDP_ERR_DEVICE || failure.rank < -1 ||

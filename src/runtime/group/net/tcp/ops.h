@@ -20,6 +20,7 @@ cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp);
 void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes);
 void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure);
 bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out);
+void cddpi_tcp_exits(struct cddpi_carrier *tcp);
 bool cddpi_tcp_interface(struct cddpi_carrier *tcp, char *out, size_t bytes);
 
 #endif

@@ -65,8 +65,8 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes)
     }
 }
 
-void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
-                           const char *why)
+static void fail(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                 const char *why, bool has_left)
 {
     char name[TCP_TEXT_BYTES];
 
@@ -76,10 +76,24 @@ void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cdd
     cddpi_tcp_pair_name(pair, name, sizeof name);
     (void)cddpi_fail(status, "%s %s", name, why);
     cddpi_error_blame(pair->peer);
+    if (has_left) {
+        cddpi_error_left();
+    }
     tcp->failure = *cddpi_last_failure();
     atomic_store(&tcp->has_failed, true);
     tcp->needs_wake = true;
     pthread_cond_broadcast(&tcp->opened);
+}
+
+void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+                           const char *why)
+{
+    fail(tcp, pair, status, why, false);
+}
+
+void cddpi_tcp_pair_left(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+{
+    fail(tcp, pair, CDDP_ERR_PEER, "has left the group, while this rank still waits for it", true);
 }
 
 void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)

@@ -342,4 +342,5 @@ const struct cddpi_carrier_ops cddpi_tcp_carrier = {.name = "tcp",
                                                     .describe = cddpi_tcp_describe,
                                                     .abort = cddpi_tcp_abort,
                                                     .aborted = cddpi_tcp_aborted,
+                                                    .exits = cddpi_tcp_exits,
                                                     .interface = cddpi_tcp_interface};

@@ -184,6 +184,8 @@ struct cddpi_carrier {
     struct cddpi_failure abort_failure;
     bool must_abort; /* own_abort is to be sent */
     struct cddpi_failure own_abort;
+    _Atomic bool must_say_goodbye; /* the program exits, and waits for the other one */
+    _Atomic bool has_said_goodbye;
 
     /* the caller's thread's */
     bool is_forgotten;
@@ -224,6 +226,8 @@ void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const
 /** The same with another status than CDDP_ERR_PEER. */
 void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
                            const char *why);
+/** The same of a peer that has said goodbye and is waited for. */
+void cddpi_tcp_pair_left(struct cddpi_carrier *tcp, struct tcp_pair *pair);
 /** A data connection broke. The peer's control connection may say why; else it is lost soon. */
 void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why);

@@ -6,9 +6,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { ANSWERS_S = 2 }; /* it is asked once a second */
+enum {
+    ANSWERS_S = 2, /* it is asked once a second */
+    EXIT_MS = 100  /* how long an exit() waits for what is said to other hosts */
+};
 
 cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp)
 {
@@ -76,6 +80,22 @@ bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
     }
     *out = tcp->abort_failure;
     return true;
+}
+
+/* The lock is not asked for: exit() may be called anywhere. */
+void cddpi_tcp_exits(struct cddpi_carrier *tcp)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(EXIT_MS);
+    const struct timespec moment = {0, 200000};
+
+    if (!tcp->leads || !tcp->has_thread || tcp->owner != getpid()) {
+        return;
+    }
+    atomic_store(&tcp->must_say_goodbye, true);
+    cddpi_tcp_wake(tcp);
+    while (!atomic_load(&tcp->has_said_goodbye) && cddpi_now_ns() < deadline_ns) {
+        (void)nanosleep(&moment, NULL);
+    }
 }
 
 /* By this host's end of a connection to another leader. */
