@@ -437,9 +437,8 @@ static void the_resolved_text_reads_back_to_itself(void **state)
     assert_true(again.model.layers.values[0].no_bias);
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        const char *words;
 
-        if (cddpi_key_without(key, &again, &words) == NULL) {
+        if (cddpi_key_without(key, &again) == NULL) {
             assert_non_null(strstr(first, strrchr(key->path, '.') + 1));
         }
     }

@@ -233,21 +233,19 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* "a|b|c" as "a", "b" or "c". */
-static void quote_words(const char *words, char *out, size_t bytes)
+/* The choices @p choices of @p key as "a", "b" or "c". */
+static void quote_choices(const struct cddpi_key *key, const int *choices, char *out, size_t bytes)
 {
-    char word[64], after[64];
     size_t used = 0;
 
-    out[0] = '\0';
-    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word) && used < bytes; i++) {
-        bool last = !cddpi_key_choice(words, i + 1, after, sizeof after);
+    for (int i = 0; choices[i] != CDDPI_NO_CHOICE && used < bytes; i++) {
+        bool last = choices[i + 1] == CDDPI_NO_CHOICE;
 
         used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
                                  i == 0 ? ""
                                  : last ? " or "
                                         : ", ",
-                                 word);
+                                 cddpi_key_word(key, choices[i]));
     }
 }
 
@@ -256,18 +254,17 @@ static void quote_words(const char *words, char *out, size_t bytes)
 static cddp_status check_meaning(const struct cddpi_config *config, const struct cddpi_key *key)
 {
     static const char argument[] = "argument ";
-    const char *words;
-    const struct cddpi_key *type = cddpi_key_without(key, config, &words);
+    const struct cddpi_key *type = cddpi_key_without(key, config);
     const char *where = config->where[key - cddpi_config_keys];
     const char *type_where = type != NULL ? config->where[type - cddpi_config_keys] : NULL;
-    char quoted[160];
+    char quoted[160] = "";
 
     if (type == NULL ||
         (type_where != NULL && strncmp(type_where, argument, sizeof argument - 1) == 0 &&
          strncmp(where, argument, sizeof argument - 1) != 0)) {
         return CDDP_OK;
     }
-    quote_words(words, quoted, sizeof quoted);
+    quote_choices(type, key->of_choices, quoted, sizeof quoted);
     return cddpi_config_fail(config, key->path, "is used only with %s = %s", type->path, quoted);
 }
 
@@ -275,28 +272,18 @@ static cddp_status check_meaning(const struct cddpi_config *config, const struct
  * optimizers. */
 static cddp_status check_given(const struct cddpi_config *config)
 {
-    int type = config->data.type;
-    char word[64] = "";
-
-    (void)cddpi_key_choice(
-        cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type")->choices, type, word,
-        sizeof word);
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        bool given = config->where[i] != NULL;
 
-        if (!given && (key->fallback == NULL || cddpi_key_has_data(key->needed, type))) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing%s%s%s", config->path,
-                              key->path, key->needed != NULL ? ", which data.type = \"" : "",
-                              key->needed != NULL ? word : "",
-                              key->needed != NULL ? "\" needs" : "");
-        }
-        if (given) {
-            cddp_status status = check_meaning(config, key);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
+        if (config->where[i] != NULL) {
+            CDDPI_TRY(check_meaning(config, key));
+        } else if (key->needed != NULL && cddpi_choices_have(key->needed, config->data.type)) {
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "%s: the key %s is missing, which data.type = \"%s\" needs",
+                              config->path, key->path, cddpi_config_word(config, "data.type"));
+        } else if (key->fallback == NULL) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing", config->path,
+                              key->path);
         }
     }
     return CDDP_OK;
@@ -353,7 +340,7 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
     if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
         return cddpi_config_fail(config, "model.type",
                                  "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
-                                 config->data.type == CDDPI_DATA_TEXT ? "text" : "tokens");
+                                 cddpi_config_word(config, "data.type"));
     }
     if (config->model.loss != 0) {
         return cddpi_config_fail(
@@ -391,10 +378,9 @@ static cddp_status check_together(const struct cddpi_config *config)
     }
     if (cddpi_config_is_language_model(config) &&
         (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
-        return cddpi_config_fail(config, "model.type",
-                                 "\"%s\" takes tokens, but data.type = \"%s\" are images",
-                                 config->model.type == CDDPI_MODEL_GPT2 ? "gpt2" : "lstm_lm",
-                                 config->data.type == CDDPI_DATA_IDX ? "idx" : "image_folder");
+        return cddpi_config_fail(
+            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are images",
+            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"));
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
         status = check_folders(config);

@@ -110,7 +110,6 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
     const struct cddpi_int_list *integers = member;
     const struct cddpi_real_list *reals = member;
     const struct cddpi_text_list *texts = member;
-    char word[64] = "";
 
     switch (key->type) {
     case CDDPI_KEY_BOOL:
@@ -129,8 +128,7 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
         write_string(file, *(char *const *)member);
         break;
     case CDDPI_KEY_ENUM:
-        (void)cddpi_key_choice(key->choices, *(const int *)member, word, sizeof word);
-        write_string(file, word);
+        write_string(file, cddpi_key_word(key, *(const int *)member));
         break;
     case CDDPI_KEY_INTS:
         fputc('[', file);
@@ -224,9 +222,8 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
     }
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        const char *words;
 
-        if ((shared_only && key->local) || cddpi_key_without(key, config, &words) != NULL) {
+        if ((shared_only && key->local) || cddpi_key_without(key, config) != NULL) {
             continue;
         }
         change_group(file, last, key->path);
@@ -244,29 +241,12 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
     return text;
 }
 
-static const char *type_word(const struct cddpi_key *key)
-{
-    static const char *const words[] = {"bool", "int",   "int",     "real",   "string", "word",
-                                        "ints", "reals", "strings", "stages", "layers"};
-
-    return words[key->type];
-}
-
-/* "a|b" as "a, b". */
-static void print_words(FILE *file, const char *words)
-{
-    char word[64];
-
-    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
-        fprintf(file, "%s%s", i > 0 ? ", " : "", word);
-    }
-}
-
 static void print_range(FILE *file, const struct cddpi_key *key)
 {
     if (key->type == CDDPI_KEY_ENUM) {
-        fputs(": ", file);
-        print_words(file, key->choices);
+        for (const struct cddpi_choice *choice = key->choices; choice->word != NULL; choice++) {
+            fprintf(file, "%s%s", choice == key->choices ? ": " : ", ", choice->word);
+        }
     } else if (key->low != 0 || key->high != 0) {
         fprintf(file, key->high >= 9e18 ? " from %.10g" : " from %.10g to %.10g", key->low,
                 key->high);
@@ -287,14 +267,20 @@ static void print_escaped(FILE *file, const char *text)
 
 static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
 {
+    const struct cddpi_key *data_type = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count,
+                                                       "data.type");
+
     for (size_t i = 0; i < count; i++) {
         fputc('*', file);
         print_escaped(file, keys[i].path);
-        fprintf(file, "* (%s", type_word(&keys[i]));
+        fprintf(file, "* (%s", cddpi_key_type_word(keys[i].type));
         print_range(file, &keys[i]);
         if (keys[i].needed != NULL) {
             fputs("; must be given with data.type = ", file);
-            print_words(file, keys[i].needed);
+            for (const int *type = keys[i].needed; *type != CDDPI_NO_CHOICE; type++) {
+                fprintf(file, "%s%s", type == keys[i].needed ? "" : ", ",
+                        cddpi_key_word(data_type, *type));
+            }
         } else if (keys[i].fallback == NULL) {
             fputs("; must be given", file);
         } else if (keys[i].fallback[0] != '\0') {

@@ -111,27 +111,26 @@ static cddp_status read_choice(const struct cddpi_config_source *source,
                                int *out)
 {
     const char *text = config_setting_get_string(setting);
-    char choice[64];
-    char nearest[64] = "";
+    const char *nearest = "";
     char all[512] = "";
     unsigned least = ~0u;
 
     if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
         return fail_type(source, setting, key);
     }
-    for (int i = 0; cddpi_key_choice(key->choices, i, choice, sizeof choice); i++) {
-        unsigned distance = cddpi_edit_distance(choice, text);
+    for (const struct cddpi_choice *choice = key->choices; choice->word != NULL; choice++) {
+        unsigned distance = cddpi_edit_distance(choice->word, text);
         size_t used = strlen(all);
 
-        if (strcmp(choice, text) == 0) {
-            *out = i;
+        if (strcmp(choice->word, text) == 0) {
+            *out = choice->value;
             return CDDP_OK;
         }
         if (distance < least) {
             least = distance;
-            memcpy(nearest, choice, sizeof nearest);
+            nearest = choice->word;
         }
-        snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", choice);
+        snprintf(all + used, sizeof all - used, "%s%s", used > 0 ? ", " : "", choice->word);
     }
     return cddpi_config_fail_at(source, setting,
                                 "%s: \"%s\" is not one of: %s; the nearest is \"%s\"", key->path,
