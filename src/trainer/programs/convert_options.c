@@ -26,8 +26,8 @@ static cddp_status read_format(const char *const values[OPTION_COUNT],
                                enum cddpi_weights_format *out)
 {
     int word = (int)*out;
-    cddp_status status = cddpi_option_word(&table, values, OPTION_TO, cddpi_weights_format_names, 3,
-                                           &word);
+    cddp_status status = cddpi_option_word(&table, values, OPTION_TO, cddpi_weights_format_names,
+                                           CDDPI_CHOICE_COUNT(CDDPI_WEIGHTS_FORMAT_MAP), &word);
 
     *out = (enum cddpi_weights_format)word;
     return status;

@@ -24,13 +24,16 @@ static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_
 {
     static const int ids[] = {OPTION_DRY_RUN, OPTION_VALIDATE, OPTION_GENERATE, OPTION_PRINT_NPROC,
                               OPTION_KEYS};
-    static const enum cddpi_train_mode modes[] = {CDDPI_TRAIN_DRY_RUN, CDDPI_TRAIN_VALIDATE,
-                                                  CDDPI_TRAIN_GENERATE, CDDPI_TRAIN_PRINT_NPROC,
-                                                  CDDPI_TRAIN_KEYS};
-    int choice = -1;
-    cddp_status status = cddpi_option_choice(&table, values, ids, 5, &choice);
+    static const enum cddpi_train_mode modes[OPTION_COUNT] = {
+        [OPTION_DRY_RUN] = CDDPI_TRAIN_DRY_RUN,
+        [OPTION_VALIDATE] = CDDPI_TRAIN_VALIDATE,
+        [OPTION_GENERATE] = CDDPI_TRAIN_GENERATE,
+        [OPTION_PRINT_NPROC] = CDDPI_TRAIN_PRINT_NPROC,
+        [OPTION_KEYS] = CDDPI_TRAIN_KEYS};
+    int chosen = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 5, &chosen);
 
-    *out = choice >= 0 ? modes[choice] : CDDPI_TRAIN_RUN;
+    *out = chosen >= 0 ? modes[chosen] : CDDPI_TRAIN_RUN;
     return status;
 }
 

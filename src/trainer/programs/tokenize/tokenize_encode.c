@@ -176,7 +176,7 @@ static void print_result(struct encoding *encoding)
 
 static cddp_status init_shards(struct encoding *encoding)
 {
-    static const char *const parts[PARTS] = {"train", "val"};
+    static const char *const parts[PARTS] = {[TRAIN] = "train", [VAL] = "val"};
     const struct cddpi_tokenize_options *options = encoding->run->options;
     cddp_status status = CDDP_OK;
 

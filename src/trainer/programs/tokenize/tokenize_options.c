@@ -58,12 +58,14 @@ static cddp_status read_fraction(const char *text, double *out)
 static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_tokenize_mode *out)
 {
     static const int ids[] = {OPTION_TRAIN, OPTION_DECODE, OPTION_CHECK};
-    static const enum cddpi_tokenize_mode modes[] = {CDDPI_TOKENIZE_TRAIN, CDDPI_TOKENIZE_DECODE,
-                                                     CDDPI_TOKENIZE_CHECK};
-    int choice = -1;
-    cddp_status status = cddpi_option_choice(&table, values, ids, 3, &choice);
+    static const enum cddpi_tokenize_mode modes[OPTION_COUNT] = {
+        [OPTION_TRAIN] = CDDPI_TOKENIZE_TRAIN,
+        [OPTION_DECODE] = CDDPI_TOKENIZE_DECODE,
+        [OPTION_CHECK] = CDDPI_TOKENIZE_CHECK};
+    int chosen = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 3, &chosen);
 
-    *out = choice >= 0 ? modes[choice] : CDDPI_TOKENIZE_ENCODE;
+    *out = chosen >= 0 ? modes[chosen] : CDDPI_TOKENIZE_ENCODE;
     return status;
 }
 
@@ -73,16 +75,20 @@ static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
 {
     static const struct {
         enum option_id id;
-        bool modes[4]; /* where it means something: encode, train, decode, check */
-    } uses[] = {{OPTION_WORDS, {false, true, false, false}},
-                {OPTION_VOCABULARY, {true, false, true, true}},
-                {OPTION_OUTPUT, {true, true, false, false}},
-                {OPTION_VAL_FRACTION, {true, false, false, false}},
-                {OPTION_SHARD_TOKENS, {true, false, false, false}}};
-    static const char *const names[] = {"", " with --train", " with --decode", " with --check"};
+        unsigned modes; /* bits of those where it means something */
+    } uses[] = {{OPTION_WORDS, 1 << CDDPI_TOKENIZE_TRAIN},
+                {OPTION_VOCABULARY, 1 << CDDPI_TOKENIZE_ENCODE | 1 << CDDPI_TOKENIZE_DECODE |
+                                        1 << CDDPI_TOKENIZE_CHECK},
+                {OPTION_OUTPUT, 1 << CDDPI_TOKENIZE_ENCODE | 1 << CDDPI_TOKENIZE_TRAIN},
+                {OPTION_VAL_FRACTION, 1 << CDDPI_TOKENIZE_ENCODE},
+                {OPTION_SHARD_TOKENS, 1 << CDDPI_TOKENIZE_ENCODE}};
+    static const char *const names[] = {[CDDPI_TOKENIZE_ENCODE] = "",
+                                        [CDDPI_TOKENIZE_TRAIN] = " with --train",
+                                        [CDDPI_TOKENIZE_DECODE] = " with --decode",
+                                        [CDDPI_TOKENIZE_CHECK] = " with --check"};
 
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        if (values[uses[i].id] != NULL && !uses[i].modes[mode]) {
+        if (values[uses[i].id] != NULL && (uses[i].modes & 1u << mode) == 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning%s", rows[uses[i].id].name,
                               names[mode]);
         }
