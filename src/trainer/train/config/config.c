@@ -34,10 +34,10 @@ static cddp_status store_key(const struct cddpi_config_source *source,
 {
     char where[CDDPI_WHERE_BYTES];
     char *copy;
-    cddp_status status = cddpi_config_read_value(source, setting, key, config);
 
-    if (status != CDDP_OK || (source->file == NULL && source->argument == NULL)) {
-        return status;
+    CDDPI_TRY(cddpi_config_read_value(source, setting, key, config));
+    if (source->file == NULL && source->argument == NULL) {
+        return CDDP_OK; /* a default was not given anywhere */
     }
     cddpi_config_place(source, setting, where);
     copy = cddpi_strdup(where);
@@ -68,24 +68,20 @@ static cddp_status read_group(const struct cddpi_config_source *source,
         const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
         const struct cddpi_key *key;
         char path[256];
-        cddp_status status;
 
         snprintf(path, sizeof path - 1, "%s%s", prefix, config_setting_name(setting));
         key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
         if (key != NULL) {
-            status = store_key(source, setting, key, config);
+            CDDPI_TRY(store_key(source, setting, key, config));
         } else if (!is_group_path(path)) {
-            status = fail_unknown(source, setting, path);
+            return fail_unknown(source, setting, path);
         } else if (config_setting_type(setting) != CONFIG_TYPE_GROUP) {
-            status = cddpi_config_fail_at(source, setting,
-                                          "%s is a group of keys, as in %s = { ... }, not %s", path,
-                                          config_setting_name(setting), cddpi_config_kind(setting));
+            return cddpi_config_fail_at(source, setting,
+                                        "%s is a group of keys, as in %s = { ... }, not %s", path,
+                                        config_setting_name(setting), cddpi_config_kind(setting));
         } else {
             strcat(path, ".");
-            status = read_group(source, setting, path, config);
-        }
-        if (status != CDDP_OK) {
-            return status;
+            CDDPI_TRY(read_group(source, setting, path, config));
         }
     }
     return CDDP_OK;
@@ -107,15 +103,10 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
     struct cddpi_config_source source = {path, NULL};
     config_t parsed;
     char *text = NULL;
-    cddp_status status = cddpi_config_read_text(path, &text);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_config_check_includes(path, text);
-    }
-    if (status != CDDP_OK) {
-        cddpi_free(text);
-        return status;
-    }
+    CDDPI_TRY(cddpi_config_read_text(path, &text));
+    CDDPI_TRY_GOTO(out, status, cddpi_config_check_includes(path, text));
     config_init(&parsed);
     set_include_dir(&parsed, path);
     if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE) {
@@ -124,11 +115,12 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
         status = read_group(&source, config_root_setting(&parsed), "", config);
     }
     config_destroy(&parsed);
+out:
     cddpi_free(text);
     return status;
 }
 
-/* Parse @p value as the file's syntax would have it behind "key =", and store it. */
+/* Parse @p value as if the file had it after "key =", and store it. */
 static cddp_status read_scalar(const struct cddpi_config_source *source,
                                const struct cddpi_key *key, const char *value,
                                struct cddpi_config *config)
@@ -191,13 +183,9 @@ static cddp_status read_defaults(struct cddpi_config *config)
 
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        cddp_status status;
 
         if (key->fallback != NULL) {
-            status = read_scalar(&source, key, key->fallback, config);
-            if (status != CDDP_OK) {
-                return status;
-            }
+            CDDPI_TRY(read_scalar(&source, key, key->fallback, config));
         }
     }
     return CDDP_OK;
@@ -215,15 +203,11 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     if (forced == NULL && config->train.run_dir[0] != '\0') {
         return CDDP_OK;
     }
-    if (forced != NULL) {
-        cddp_status status = cddpi_user_path(forced, &folder);
-
-        if (status != CDDP_OK) {
-            return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
-        }
-    } else {
+    if (forced == NULL) {
         folder = cddpi_format(
             "runs/%.*s", dot != NULL && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    } else if (cddpi_user_path(forced, &folder) != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
     }
     if (folder == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
@@ -249,8 +233,8 @@ static void quote_choices(const struct cddpi_key *key, const int *choices, char 
     }
 }
 
-/* A key without an effect is an error. But where the command line chose another type, keys of the
- * file for its own type may stay without one. */
+/* A key without an effect is an error. But if the command line chose another type, keys that the
+ * file gives for its own type are ignored. */
 static cddp_status check_meaning(const struct cddpi_config *config, const struct cddpi_key *key)
 {
     static const char argument[] = "argument ";
@@ -268,8 +252,7 @@ static cddp_status check_meaning(const struct cddpi_config *config, const struct
     return cddpi_config_fail(config, key->path, "is used only with %s = %s", type->path, quoted);
 }
 
-/* Check that all keys that must be given are, and none that is for other data, models or
- * optimizers. */
+/* Check that every required key was given, and no key of other data, models or optimizers. */
 static cddp_status check_given(const struct cddpi_config *config)
 {
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
@@ -308,7 +291,7 @@ static cddp_status check_gpt2(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* What the single keys of image folders cannot say. */
+/* Conditions on several keys of image folders. */
 static cddp_status check_folders(const struct cddpi_config *config)
 {
     const struct cddpi_real_list *area = &config->data.crop_area;
@@ -333,8 +316,8 @@ static cddp_status check_folders(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* What two networks do not do yet. Values count, not whether they were given: a run writes all keys
- * down, and must be able to read them again. */
+/* What dcgan does not support yet. The check looks at values, not at whether a key was given: a run
+ * writes all keys to RUN_DIR/train.conf, which must load again. */
 static cddp_status check_dcgan(const struct cddpi_config *config)
 {
     if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
@@ -368,11 +351,7 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
 
 static cddp_status check_together(const struct cddpi_config *config)
 {
-    cddp_status status = check_given(config);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_given(config));
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
@@ -383,16 +362,10 @@ static cddp_status check_together(const struct cddpi_config *config)
             cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"));
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
-        status = check_folders(config);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_folders(config));
     }
     if (config->model.type == CDDPI_MODEL_GPT2) {
-        status = check_gpt2(config);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_gpt2(config));
     }
     if (config->model.recompute && config->model.sync_batch_norm) {
         return cddpi_config_fail(config, "model.recompute",
@@ -400,10 +373,7 @@ static cddp_status check_together(const struct cddpi_config *config)
                                  "once a batch, and could not again: leave one of the two out");
     }
     if (config->model.type == CDDPI_MODEL_DCGAN) {
-        status = check_dcgan(config);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_dcgan(config));
     }
     if (config->optimizer.nesterov && config->optimizer.momentum == 0.0) {
         return cddpi_config_fail(config, "optimizer.nesterov", "needs optimizer.momentum");
@@ -415,31 +385,25 @@ cddp_status cddpi_config_load(const char *path, char *const *overrides, int over
                               struct cddpi_config *out)
 {
     struct cddpi_config config = {0};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     config.path = cddpi_strdup(path);
     if (config.path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
     }
-    status = read_defaults(&config);
-    if (status == CDDP_OK) {
-        status = read_file(path, &config);
+    CDDPI_TRY_GOTO(fail, status, read_defaults(&config));
+    CDDPI_TRY_GOTO(fail, status, read_file(path, &config));
+    for (int i = 0; i < override_count; i++) {
+        CDDPI_TRY_GOTO(fail, status, read_override(overrides[i], &config));
     }
-    for (int i = 0; status == CDDP_OK && i < override_count; i++) {
-        status = read_override(overrides[i], &config);
-    }
-    if (status == CDDP_OK) {
-        status = check_together(&config);
-    }
-    if (status == CDDP_OK) {
-        status = resolve_run_dir(&config);
-    }
-    if (status != CDDP_OK) {
-        cddpi_config_fini(&config);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, check_together(&config));
+    CDDPI_TRY_GOTO(fail, status, resolve_run_dir(&config));
     *out = config;
     return CDDP_OK;
+
+fail:
+    cddpi_config_fini(&config);
+    return status;
 }
 
 void cddpi_config_fini(struct cddpi_config *config)

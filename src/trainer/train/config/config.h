@@ -1,4 +1,5 @@
-/* config.h - train.conf and what was given beside it, read by the table of keys of schema.h. */
+/* config.h - train.conf with what the command line changes, read by the table of keys of schema.h.
+ */
 #ifndef CDDPI_TRAIN_CONFIG_CONFIG_H
 #define CDDPI_TRAIN_CONFIG_CONFIG_H
 
@@ -26,12 +27,12 @@ struct cddpi_text_list {
     int count;
 };
 
-/* ["fc2"]: the layers at which a stage begins; or ( ["input", "layer2"], ["layer3", "fc"] ): the
- * first and the last layer of each. */
+/* Either ["fc2"], the first layer of each stage but the first, or
+ * ( ["input", "layer2"], ["layer3", "fc"] ), the first and the last layer of each stage. */
 struct cddpi_stage_names {
     char **values;
     int count;
-    bool pairs; /* values are those of count / 2 stages, first and last in turn */
+    bool pairs; /* values are first and last layer, in turn, of count / 2 stages */
 };
 
 struct cddpi_config_layers {
@@ -39,7 +40,7 @@ struct cddpi_config_layers {
     int count;
 };
 
-/* What train.conf may say for a key that is a choice: X(value, word) for each. */
+/* The choices of keys: X(value, its word in train.conf). */
 #define CDDPI_MODEL_KIND_MAP(X)                                                                    \
     X(CDDPI_MODEL_MLP, "mlp")                                                                      \
     X(CDDPI_MODEL_CNN, "cnn")                                                                      \
@@ -107,7 +108,7 @@ enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
 
-/* One member for each key; see schema.c for what they mean. */
+/* One member for each key; schema.c says what each means. */
 struct cddpi_config {
     struct {
         int type;
@@ -229,13 +230,13 @@ struct cddpi_config {
     } optimizer;
 
     char *path;                  /* the file, as it was named */
-    char *where[CDDPI_KEYS_MAX]; /* per row of the table: "file:line" or the argument; NULL: its
-                                    default */
+    char *where[CDDPI_KEYS_MAX]; /* where each row's key was given: "file:line" or the argument;
+                                    NULL: nowhere, it has its default */
 };
 
 /** Read @p path, then apply @p overrides ("key=value").
- *  @param out  Release with cddpi_config_fini(). @return CDDP_OK or CDDP_ERR_CONFIG: the text names
- * file and line, or the argument. */
+ *  @param out  Release with cddpi_config_fini().
+ *  @return CDDP_OK, or CDDP_ERR_CONFIG with a text that names file and line, or the argument. */
 CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */

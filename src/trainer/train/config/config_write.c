@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The shortest text that reads back to the same number, in libconfig's syntax. */
+/* Write the shortest text in libconfig's syntax that reads back as the same number. */
 static void write_real(FILE *file, double value)
 {
     char text[40];
@@ -54,7 +54,7 @@ static void write_string(FILE *file, const char *text)
 
 static void write_value(FILE *file, const struct cddpi_key *key, const void *base);
 
-/* What is zero is the layer's own default and is left out. */
+/* Zero means the layer's own default, which is not written. */
 static bool is_zero(const struct cddpi_key *key, const struct cddpi_layer *layer)
 {
     const void *member = (const char *)layer + key->offset;
@@ -168,7 +168,7 @@ static void indent(FILE *file, int depth)
     fprintf(file, "%*s", 2 * depth, "");
 }
 
-/* How many of the groups of @p a (all its words but the last) @p b lies in as well. */
+/* How many of the groups of @p a (all its words but the last) @p b is in, too. */
 static int common_groups(const char *a, const char *b)
 {
     int groups = 0;

@@ -600,7 +600,7 @@ static const char *last_word(const char *path)
     return dot != NULL ? dot + 1 : path;
 }
 
-/* Edits between two paths; the right word in the wrong group is close, too. */
+/* The number of edits between two paths; the right word in the wrong group is close, too. */
 static unsigned path_distance(const char *known, const char *path)
 {
     unsigned whole = cddpi_edit_distance(known, path);
@@ -619,7 +619,7 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
         char *dot;
 
         snprintf(known, sizeof known, "%s", keys[i].path);
-        do { /* the key itself, then the groups that it lies in */
+        do { /* the key itself, then the groups around it */
             unsigned distance = path_distance(known, path);
 
             if (distance < least) {

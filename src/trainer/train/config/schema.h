@@ -1,5 +1,5 @@
-/* schema.h - one table of the keys of train.conf from which everything about them is made: parsing,
- * error messages, command line overrides, the resolved configuration and the manual page. */
+/* schema.h - the table of train.conf's keys. Everything about them is made from it: parsing, error
+ * messages, command line overrides, the resolved configuration and the manual page. */
 #ifndef CDDPI_TRAIN_CONFIG_SCHEMA_H
 #define CDDPI_TRAIN_CONFIG_SCHEMA_H
 
@@ -38,7 +38,7 @@ struct cddpi_key {
     const char *fallback;               /* in the file's syntax; NULL: the key must be given */
     double low, high;                   /* numbers, and the elements of lists */
     const struct cddpi_choice *choices; /* enum: up to one without a word */
-    bool local;                         /* ranks need not agree about it */
+    bool local;                         /* may differ between ranks */
     bool is_path;      /* text, texts: files or folders, so a leading ~/ is $HOME */
     bool negated;      /* bool: stored as its opposite */
     const char *text;  /* a sentence */
