@@ -147,7 +147,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Hugging Face's folder: the weights, and what they are. */
+/* Write a folder as Hugging Face has it: the weights, and a description of them. */
 static cddp_status write_folder(const struct cddpi_convert_options *options,
                                 const struct cddpi_weights *weights, int64_t heads)
 {
@@ -157,15 +157,13 @@ static cddp_status write_folder(const struct cddpi_convert_options *options,
 
     if (model == NULL || config == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for names", options->out);
-    } else {
-        status = cddpi_folder_make(options->out);
+        goto out;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_weights_write(weights, model, options->format, options->type, heads);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_weights_write_config(weights, config, options->type, heads);
-    }
+    CDDPI_TRY_GOTO(out, status, cddpi_folder_make(options->out));
+    CDDPI_TRY_GOTO(out, status,
+                   cddpi_weights_write(weights, model, options->format, options->type, heads));
+    status = cddpi_weights_write_config(weights, config, options->type, heads);
+out:
     cddpi_free(model);
     cddpi_free(config);
     return status;

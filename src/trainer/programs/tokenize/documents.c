@@ -44,7 +44,7 @@ static const char *path_of(const struct cddpi_documents *documents, int index)
 }
 
 /* Add up the sizes, and refuse what cannot be read before anything else is done. */
-static cddp_status measure(struct cddpi_documents *documents)
+static cddp_status measure_files(struct cddpi_documents *documents)
 {
     uint64_t total = 0;
 
@@ -95,7 +95,7 @@ cddp_status cddpi_documents_open(const struct cddpi_documents_options *options,
     documents->room = ROOM_MIN;
     documents->buffer = cddpi_realloc(NULL, ROOM_MIN);
     status = documents->buffer != NULL
-                 ? measure(documents)
+                 ? measure_files(documents)
                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d bytes", ROOM_MIN);
     if (status != CDDP_OK) {
         cddpi_documents_close(documents);
@@ -155,8 +155,9 @@ static cddp_status await_input(const struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-/* Fill the buffer. What is left in it begins it; more than half of it, a long word, doubles it. */
-static cddp_status fill(struct cddpi_documents *documents)
+/* Fill the buffer after moving what is left in it to its beginning. A rest of more than half of it,
+ * a long word, doubles it. */
+static cddp_status fill_buffer(struct cddpi_documents *documents)
 {
     size_t left = documents->end - documents->start;
 
@@ -176,12 +177,9 @@ static cddp_status fill(struct cddpi_documents *documents)
         documents->room *= 2;
     }
     while (documents->end < documents->room && !documents->at_file_end) {
-        cddp_status status = await_input(documents);
-        ssize_t got = 0;
+        ssize_t got;
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(await_input(documents));
         got = read(documents->fd, documents->buffer + documents->end,
                    documents->room - documents->end);
         if (got < 0) { /* interrupted, too: only a signal that ends us does that */
@@ -195,8 +193,8 @@ static cddp_status fill(struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-/* A file's first bytes are in the buffer: pass over a byte order mark, and refuse what is no text
- * before it becomes tokens. */
+/* Look at a file's first bytes: pass over a byte order mark, and refuse what is not text before it
+ * becomes tokens. */
 static cddp_status look_at_begin(struct cddpi_documents *documents)
 {
     const char *begin = documents->buffer + documents->start;
@@ -219,7 +217,7 @@ static void end_document(struct cddpi_documents *documents, size_t skip)
     documents->skip = skip;
 }
 
-/* The line that begins at scanned: false if its end has not been read yet, and it matters. */
+/* Look at the line that begins at scanned. False: more of it must be read to know what it is. */
 static bool look_at_line(struct cddpi_documents *documents)
 {
     const char *line = documents->buffer + documents->scanned;
@@ -242,7 +240,7 @@ static bool look_at_line(struct cddpi_documents *documents)
 }
 
 /* Look for the document's end in what has been read. */
-static void scan(struct cddpi_documents *documents)
+static void scan_buffer(struct cddpi_documents *documents)
 {
     while (!documents->is_over && documents->scanned < documents->end) {
         if (documents->in_line) {
@@ -268,7 +266,7 @@ static void scan(struct cddpi_documents *documents)
     }
 }
 
-/* Behind the end of a document: is the next one of the last part? */
+/* After the end of a document, begin the next one, which may be of the last part. */
 static void begin_document(struct cddpi_documents *documents)
 {
     documents->start += documents->skip;
@@ -289,8 +287,6 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
     documents->start += used;
     documents->has_text = documents->has_text || used > 0;
     for (;;) {
-        cddp_status status = CDDP_OK;
-
         if (documents->is_over) { /* and its last piece was used */
             begin_document(documents);
         }
@@ -299,18 +295,15 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
             return CDDP_OK;
         }
         if (documents->fd < 0) {
-            status = open_next(documents);
+            CDDPI_TRY(open_next(documents));
         }
-        if (status == CDDP_OK && !documents->at_file_end) {
-            status = fill(documents);
+        if (!documents->at_file_end) {
+            CDDPI_TRY(fill_buffer(documents));
         }
-        if (status == CDDP_OK && documents->at_file_begin) {
-            status = look_at_begin(documents);
+        if (documents->at_file_begin) {
+            CDDPI_TRY(look_at_begin(documents));
         }
-        if (status != CDDP_OK) {
-            return status;
-        }
-        scan(documents);
+        scan_buffer(documents);
         if (documents->scanned > documents->start || (documents->is_over && documents->has_text)) {
             *out = (struct cddpi_piece){.text = documents->buffer + documents->start,
                                         .bytes = documents->scanned - documents->start,
