@@ -50,7 +50,7 @@ static bool is_run(const char *path)
     return found;
 }
 
-/* Open the newest whole checkpoint of a run. */
+/* Open the newest complete checkpoint of a run. */
 static cddp_status open_run(const char *path, struct cddpi_weights **out)
 {
     char *folder = cddpi_format("%s%s", path, exists(path, "checkpoints") ? "/checkpoints" : "");
@@ -73,7 +73,7 @@ static cddp_status open_run(const char *path, struct cddpi_weights **out)
     return status;
 }
 
-/* Open a file, a folder of weights, or the newest whole checkpoint of a run. */
+/* Open a file, a folder of weights, or the newest complete checkpoint of a run. */
 static cddp_status open_input(const char *path, struct cddpi_weights **out)
 {
     struct stat info;
@@ -93,7 +93,7 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
                : status;
 }
 
-/* All GPT-2 models that were published have heads of 64. */
+/* Without any other information: all published GPT-2 models have heads of 64. */
 static cddp_status resolve_heads(const struct cddpi_convert_options *options,
                                  const struct cddpi_weights *weights, int64_t *out)
 {
@@ -199,7 +199,7 @@ static int run(const struct cddpi_convert_options *options)
     struct cddpi_weights *weights;
     int result;
 
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
     if (open_input(options->in, &weights) != CDDP_OK) {
         return fail();
     }

@@ -26,7 +26,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
 
-/* This process's rank, as far as it is known; -1: it is not. */
+/* This process's rank; -1: not known yet. */
 static int own_rank(const struct cddpi_trainer *trainer)
 {
     const char *text = cddpi_env(CDDPI_ENV_RANK);
@@ -208,7 +208,7 @@ int main(int argc, char **argv)
     cddpi_launcher_report_open();
     cddpi_mapped_files_catch();
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
     if (cddpi_train_options_parse(argc, argv, &options) != CDDP_OK) {
         print_failure(NULL);
         return EXIT_CONFIG;

@@ -17,7 +17,7 @@ enum cddpi_train_mode {
     CDDPI_TRAIN_VERSION
 };
 
-/* All texts are argv's. */
+/* Strings point into argv. */
 struct cddpi_train_options {
     enum cddpi_train_mode mode;
     const char *prompt; /* of CDDPI_TRAIN_GENERATE */

@@ -64,7 +64,7 @@ static cddp_status receive_block(const struct cddpi_bench_call *call, int partne
     return cddp_recv(call->group, call->out, call->count, call->type, partner, NULL);
 }
 
-/* Ping and pong. */
+/* The lower rank sends first, and then receives. */
 static cddp_status run_send_recv(const struct cddpi_bench_call *call)
 {
     int partner = cddpi_bench_partner(call->rank, call->world_size);

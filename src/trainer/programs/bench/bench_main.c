@@ -60,13 +60,13 @@ static cddp_status check_ranks(const struct cddpi_bench *bench)
     return CDDP_OK;
 }
 
-/* 0: none. */
+/* The size after @p bytes; 0: there is none. */
 static int64_t next_size(const struct cddpi_bench_options *options, int64_t bytes)
 {
     return bytes <= options->max_bytes / options->factor ? bytes * options->factor : 0;
 }
 
-/* @p out_wrong: -1 without --check. */
+/* Measure all sizes. @p out_wrong: wrong elements of all; -1 without --check. */
 static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_report *report,
                                  int64_t *out_wrong)
 {
@@ -78,7 +78,7 @@ static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_r
         int64_t bytes = cddpi_bench_bytes(bench, wanted);
         struct cddpi_bench_row row;
 
-        if (bytes == last) { /* both sizes are less than an element of each block */
+        if (bytes == last) { /* both were rounded to one element a block */
             continue;
         }
         last = bytes;

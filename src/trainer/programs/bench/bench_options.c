@@ -53,7 +53,7 @@ _Static_assert(CDDPI_BENCH_WORDS >= 2 * OPTION_COUNT + 1, "all options and the c
 static const int64_t max_bytes = (int64_t)1 << 44;
 static const int64_t default_max_bytes = 64 << 20;
 
-/* "4096", "4K", "4KiB". */
+/* Read "4096", "4K" or "4KiB". */
 static bool parse_bytes(const char *text, int64_t *out)
 {
     static const struct {
@@ -132,7 +132,7 @@ static cddp_status read_type(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* An option that would be ignored is a mistake. */
+/* Refuse an option that would be ignored: it is a mistake. */
 static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
                                   const struct cddpi_bench_collective *collective)
 {
@@ -171,7 +171,7 @@ static cddp_status find_collective(int word_count, char **words,
                                    const struct cddpi_bench_collective **out)
 {
     const char *near = NULL;
-    unsigned best = 4; /* what is further away was not meant */
+    unsigned best = 4; /* a word with more edits was not meant as this one */
 
     if (word_count != 1) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -210,7 +210,7 @@ static cddp_status read_numbers(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* "host", "tcp", "nccl:tcp". */
+/* Read "host", "tcp" or "nccl:tcp". */
 static cddp_status read_transport(const char *const values[OPTION_COUNT],
                                   struct cddpi_bench_options *options)
 {

@@ -19,7 +19,7 @@ struct cddpi_documents {
     struct cddpi_documents_options options;
     size_t separator_bytes;
     uint64_t total; /* of all files; 0: not known */
-    uint64_t cut;   /* of all bytes: the first line from here on begins the last part */
+    uint64_t cut;   /* offset in all bytes: validation begins with the next line */
     bool is_val;
     int next_path;
     int fd; /* -1: no file is open */
@@ -27,13 +27,13 @@ struct cddpi_documents {
     bool at_file_end;
     char *buffer;
     size_t room;
-    size_t start, end; /* what of the buffer is still to be used */
-    uint64_t base;     /* of all bytes: where the buffer begins */
-    size_t scanned;    /* from start to here there is no end of a document */
-    bool in_line;      /* scanned is inside a line that is no separator */
+    size_t start, end; /* the part of the buffer that was not used yet */
+    uint64_t base;     /* offset of the buffer in all bytes */
+    size_t scanned;    /* no document ends between start and here */
+    bool in_line;      /* scanned is inside a line that is not a separator */
     bool has_text;     /* pieces of this document were used before */
     bool is_over;      /* the document ends at scanned */
-    size_t skip;       /* bytes between it and the next */
+    size_t skip;       /* bytes between this document and the next */
 };
 
 static const char *path_of(const struct cddpi_documents *documents, int index)
@@ -43,7 +43,7 @@ static const char *path_of(const struct cddpi_documents *documents, int index)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-/* Add up the sizes, and refuse what cannot be read before anything else is done. */
+/* Add up the sizes. Files that cannot be read are refused before any work is done. */
 static cddp_status measure_files(struct cddpi_documents *documents)
 {
     uint64_t total = 0;
@@ -141,8 +141,8 @@ static void close_file(struct cddpi_documents *documents)
     documents->fd = -1;
 }
 
-/* Wait until there is something to read. A signal that comes just before a read() would not end it,
- * and the other end of a pipe may stay silent for ever: so look at times. */
+/* Wait until there is something to read. Polling is needed because a signal just before a read()
+ * would not interrupt it, and the other end of a pipe may stay silent for ever. */
 static cddp_status await_input(const struct cddpi_documents *documents)
 {
     struct pollfd input = {.fd = documents->fd, .events = POLLIN};
@@ -182,7 +182,7 @@ static cddp_status fill_buffer(struct cddpi_documents *documents)
         CDDPI_TRY(await_input(documents));
         got = read(documents->fd, documents->buffer + documents->end,
                    documents->room - documents->end);
-        if (got < 0) { /* interrupted, too: only a signal that ends us does that */
+        if (got < 0) { /* EINTR is an error, too: only a signal that stops us interrupts */
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s at byte %llu of all",
                                     path_of(documents, documents->next_path - 1),
                                     (unsigned long long)(documents->base + documents->end));
@@ -266,7 +266,7 @@ static void scan_buffer(struct cddpi_documents *documents)
     }
 }
 
-/* After the end of a document, begin the next one, which may be of the last part. */
+/* After the end of a document, begin the next one, which may be for validation. */
 static void begin_document(struct cddpi_documents *documents)
 {
     documents->start += documents->skip;

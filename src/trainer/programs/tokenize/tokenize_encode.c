@@ -1,4 +1,4 @@
-/* tokenize_encode.c - texts to tokens, into files or, for --check, back and compared. */
+/* tokenize_encode.c - encodes texts: into files or, for --check, to decode and compare them. */
 #include "programs/tokenize/run.h"
 
 #include "base/alloc.h"
@@ -18,8 +18,8 @@ struct encoding {
     struct cddpi_encoder *encoder;
     struct cddpi_documents *documents;
     struct cddpi_token_shards shards[PARTS]; /* zeroed: nothing is written */
-    int64_t tokens;                          /* without those of the end */
-    int64_t ended;                           /* documents */
+    int64_t tokens;                          /* not counting end tokens */
+    int64_t ended;                           /* documents that ended */
 };
 
 cddp_status cddpi_tokenize_stopped(void)

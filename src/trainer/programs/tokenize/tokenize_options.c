@@ -69,13 +69,13 @@ static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_
     return status;
 }
 
-/* An option that would be ignored is a mistake. */
+/* Refuse an option that would be ignored: it is a mistake. */
 static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
                                   enum cddpi_tokenize_mode mode)
 {
     static const struct {
         enum option_id id;
-        unsigned modes; /* bits of those where it means something */
+        unsigned modes; /* a bit for each mode that uses the option */
     } uses[] = {{OPTION_WORDS, 1 << CDDPI_TOKENIZE_TRAIN},
                 {OPTION_VOCABULARY, 1 << CDDPI_TOKENIZE_ENCODE | 1 << CDDPI_TOKENIZE_DECODE |
                                         1 << CDDPI_TOKENIZE_CHECK},
