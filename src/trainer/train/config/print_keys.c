@@ -1,4 +1,4 @@
-/* print_keys.c - the table of keys as text. doc/keys_page.c is built of this file, schema.c and
+/* print_keys.c - the table of keys as text. doc/page_tables.c is built of this file, schema.c and
  * what these two need, for the machine that builds: keep that little. */
 #include "train/config/print_keys.h"
 
