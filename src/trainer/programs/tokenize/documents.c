@@ -105,14 +105,20 @@ cddp_status cddpi_documents_open(const struct cddpi_documents_options *options,
     return CDDP_OK;
 }
 
+static void close_file(struct cddpi_documents *documents)
+{
+    if (documents->fd > STDIN_FILENO) {
+        close(documents->fd);
+    }
+    documents->fd = -1;
+}
+
 void cddpi_documents_close(struct cddpi_documents *documents)
 {
     if (documents == NULL) {
         return;
     }
-    if (documents->fd > STDIN_FILENO) {
-        close(documents->fd);
-    }
+    close_file(documents);
     cddpi_free(documents->buffer);
     cddpi_free(documents);
 }
@@ -131,14 +137,6 @@ static cddp_status open_next(struct cddpi_documents *documents)
     documents->at_file_end = false;
     documents->in_line = false;
     return CDDP_OK;
-}
-
-static void close_file(struct cddpi_documents *documents)
-{
-    if (documents->fd > STDIN_FILENO) {
-        close(documents->fd);
-    }
-    documents->fd = -1;
 }
 
 /* Wait until there is something to read. Polling is needed because a signal just before a read()

@@ -411,16 +411,29 @@ void cddpi_config_fini(struct cddpi_config *config)
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         void *member = (char *)config + cddpi_config_keys[i].offset;
 
-        if (cddpi_config_keys[i].type == CDDPI_KEY_TEXT) {
+        switch (cddpi_config_keys[i].type) {
+        case CDDPI_KEY_TEXT:
             cddpi_free(*(char **)member);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_INTS) {
+            break;
+        case CDDPI_KEY_INTS:
             cddpi_free(((struct cddpi_int_list *)member)->values);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_TEXTS) {
+            break;
+        case CDDPI_KEY_TEXTS:
             cddpi_config_texts_fini(member);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_STAGES) {
+            break;
+        case CDDPI_KEY_STAGES:
             cddpi_config_stages_fini(member);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_LAYERS) {
+            break;
+        case CDDPI_KEY_LAYERS:
             cddpi_config_layers_fini(member);
+            break;
+        case CDDPI_KEY_BOOL:
+        case CDDPI_KEY_INT:
+        case CDDPI_KEY_LONG:
+        case CDDPI_KEY_REAL:
+        case CDDPI_KEY_ENUM:
+        case CDDPI_KEY_REALS:
+            break; /* own no memory */
         }
         cddpi_free(config->where[i]);
     }
