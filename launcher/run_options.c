@@ -103,9 +103,10 @@ static cddp_status read_seconds(const char *const values[OPTION_COUNT], enum opt
 
 static cddp_status read_bind(const char *const values[OPTION_COUNT], enum cddpi_bind *out)
 {
-    static const char *const words[] = {"auto", "core", "none"};
+    static const char *const words[] = {CDDPI_BIND_MAP(CDDPI_CHOICE_WORD)};
     int word = (int)*out;
-    cddp_status status = cddpi_option_word(&table, values, OPTION_BIND, words, 3, &word);
+    cddp_status status = cddpi_option_word(&table, values, OPTION_BIND, words,
+                                           CDDPI_CHOICE_COUNT(CDDPI_BIND_MAP), &word);
 
     *out = (enum cddpi_bind)word;
     return status;
@@ -114,11 +115,12 @@ static cddp_status read_bind(const char *const values[OPTION_COUNT], enum cddpi_
 static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_tag *out)
 {
     static const int ids[] = {OPTION_TAG_OUTPUT, OPTION_NO_TAG};
-    static const enum cddpi_tag tags[] = {CDDPI_TAG_ALL, CDDPI_TAG_NONE};
-    int choice = -1;
-    cddp_status status = cddpi_option_choice(&table, values, ids, 2, &choice);
+    int chosen = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 2, &chosen);
 
-    *out = choice >= 0 ? tags[choice] : CDDPI_TAG_AUTO;
+    *out = chosen == OPTION_TAG_OUTPUT ? CDDPI_TAG_ALL
+           : chosen == OPTION_NO_TAG   ? CDDPI_TAG_NONE
+                                       : CDDPI_TAG_AUTO;
     return status;
 }
 
@@ -201,25 +203,25 @@ static cddp_status read_hosts(const char *const values[OPTION_COUNT],
     static const int lists[] = {OPTION_HOSTS, OPTION_HOSTFILE};
     static const int users[] = {OPTION_SSH, OPTION_EXPORT};
     static const int others[] = {OPTION_NNODES, OPTION_NODE_RANK, OPTION_RDZV};
-    int choice;
-    cddp_status status = cddpi_option_choice(&table, values, lists, 2, &choice);
+    int list;
+    cddp_status status = cddpi_option_choice(&table, values, lists, 2, &list);
 
     options->hosts = values[OPTION_HOSTS];
     options->hostfile = values[OPTION_HOSTFILE];
     options->ssh = values[OPTION_SSH] != NULL ? values[OPTION_SSH] : "ssh -o BatchMode=yes";
     options->exports = values[OPTION_EXPORT];
     for (int i = 0; status == CDDP_OK && i < 2; i++) {
-        if (choice < 0 && values[users[i]] != NULL) {
+        if (list < 0 && values[users[i]] != NULL) {
             status = cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs --hosts or --hostfile",
                                 rows[users[i]].name);
         }
     }
     for (int i = 0; status == CDDP_OK && i < 3; i++) {
-        if (choice >= 0 && values[others[i]] != NULL) {
+        if (list >= 0 && values[others[i]] != NULL) {
             status = cddpi_fail(CDDP_ERR_ARGUMENT,
                                 "--%s and --%s exclude each other: with a list of hosts one "
                                 "cddp-run starts the others",
-                                rows[lists[choice]].name, rows[others[i]].name);
+                                rows[list].name, rows[others[i]].name);
         }
     }
     return status;

@@ -3,6 +3,8 @@
 #ifndef CDDPI_LAUNCHER_OPTIONS_H
 #define CDDPI_LAUNCHER_OPTIONS_H
 
+#include "base/choices.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
@@ -21,7 +23,12 @@ enum cddpi_action {
     CDDPI_ACTION_VERSION
 };
 
-enum cddpi_bind { CDDPI_BIND_AUTO, CDDPI_BIND_CORE, CDDPI_BIND_NONE };
+/* X(value, its word behind --bind). */
+#define CDDPI_BIND_MAP(X)                                                                          \
+    X(CDDPI_BIND_AUTO, "auto")                                                                     \
+    X(CDDPI_BIND_CORE, "core")                                                                     \
+    X(CDDPI_BIND_NONE, "none")
+enum cddpi_bind { CDDPI_BIND_MAP(CDDPI_CHOICE_ID) };
 
 /* Which ranks' lines get "[rank] " in front. */
 enum cddpi_tag { CDDPI_TAG_AUTO, CDDPI_TAG_ALL, CDDPI_TAG_NONE };

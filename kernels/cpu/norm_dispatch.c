@@ -8,10 +8,10 @@ extern const struct cddpi_norm_kernels cddpi_norm_kernels_avx2, cddpi_norm_kerne
 #endif
 
 static const struct cddpi_norm_kernels *const builds[] = {
-    &cddpi_norm_kernels_generic,
+    [CDDPI_ISA_LEVEL_GENERIC] = &cddpi_norm_kernels_generic,
 #if defined(__x86_64__)
-    &cddpi_norm_kernels_avx2,
-    &cddpi_norm_kernels_avx512,
+    [CDDPI_ISA_LEVEL_AVX2] = &cddpi_norm_kernels_avx2,
+    [CDDPI_ISA_LEVEL_AVX512] = &cddpi_norm_kernels_avx512,
 #endif
 };
 

@@ -9,10 +9,10 @@ extern const struct cddpi_optim_kernels cddpi_optim_kernels_avx512;
 #endif
 
 static const struct cddpi_optim_kernels *const builds[] = {
-    &cddpi_optim_kernels_generic,
+    [CDDPI_ISA_LEVEL_GENERIC] = &cddpi_optim_kernels_generic,
 #if defined(__x86_64__)
-    &cddpi_optim_kernels_avx2,
-    &cddpi_optim_kernels_avx512,
+    [CDDPI_ISA_LEVEL_AVX2] = &cddpi_optim_kernels_avx2,
+    [CDDPI_ISA_LEVEL_AVX512] = &cddpi_optim_kernels_avx512,
 #endif
 };
 

@@ -10,10 +10,10 @@ extern const struct cddpi_reduce_isa cddpi_reduce_avx512;
 #endif
 
 static const struct cddpi_reduce_isa *const isas[] = {
-    &cddpi_reduce_generic,
+    [CDDPI_ISA_LEVEL_GENERIC] = &cddpi_reduce_generic,
 #if defined(__x86_64__)
-    &cddpi_reduce_avx2,
-    &cddpi_reduce_avx512,
+    [CDDPI_ISA_LEVEL_AVX2] = &cddpi_reduce_avx2,
+    [CDDPI_ISA_LEVEL_AVX512] = &cddpi_reduce_avx512,
 #endif
 };
 

@@ -25,10 +25,10 @@ DECLARE(avx512)
 #endif
 
 static const struct cddpi_transformer_kernels builds[] = {
-    ROW(generic),
+    [CDDPI_ISA_LEVEL_GENERIC] = ROW(generic),
 #if defined(__x86_64__)
-    ROW(avx2),
-    ROW(avx512),
+    [CDDPI_ISA_LEVEL_AVX2] = ROW(avx2),
+    [CDDPI_ISA_LEVEL_AVX512] = ROW(avx512),
 #endif
 };
 

@@ -106,7 +106,7 @@ static void add_nproc(struct words *words, const struct cddpi_launch_options *op
 /* cddp-run's own words on host @p i. */
 static void add_own(const struct cddpi_head *head, int i, const char *url, struct words *words)
 {
-    static const char *const binds[] = {"auto", "core", "none"};
+    static const char *const binds[] = {CDDPI_BIND_MAP(CDDPI_CHOICE_WORD)};
     const struct cddpi_launch_options *options = head->options;
     char self[PATH_MAX] = "cddp-run";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);

@@ -148,11 +148,11 @@ static void options_that_exclude_each_other_are_named(void **state)
     assert_int_equal(choice, -1);
     assert_int_equal(READ(&line, "--loud"), CDDP_OK);
     assert_int_equal(cddpi_option_choice(&table, line.values, ids, 2, &choice), CDDP_OK);
-    assert_int_equal(choice, 1);
+    assert_int_equal(choice, LOUD);
     assert_int_equal(READ(&line, "--loud", "-q"), CDDP_OK);
     assert_int_equal(cddpi_option_choice(&table, line.values, ids, 2, &choice), CDDP_ERR_ARGUMENT);
     assert_string_equal(cddp_last_error(), "--quiet and --loud exclude each other");
-    assert_int_equal(choice, 1);
+    assert_int_equal(choice, LOUD);
 }
 
 static void the_table_prints_itself(void **state)

@@ -24,7 +24,7 @@ struct network {
 static enum cddpi_layer_type layer_type(const char *name)
 {
     for (int type = 0; type < CDDPI_LAYER_COUNT; type++) {
-        if (strcmp(cddpi_layer_rows[type].name, name) == 0) {
+        if (strcmp(cddpi_layer_words[type], name) == 0) {
             return (enum cddpi_layer_type)type;
         }
     }

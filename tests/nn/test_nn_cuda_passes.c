@@ -248,7 +248,7 @@ static void every_layer_is_on_every_kind_of_device(void **state)
     for (int type = 0; type < CDDPI_LAYER_COUNT; type++) {
         for (int kind = 0; kind < CDDPI_DEVICE_KINDS; kind++) {
             if (cddpi_layer_rows[type].ops->on[kind] == NULL) {
-                fail_msg("%s is not on devices of kind %d", cddpi_layer_rows[type].name, kind);
+                fail_msg("%s is not on devices of kind %d", cddpi_layer_words[type], kind);
             }
         }
     }

@@ -143,9 +143,20 @@ static void every_failing_allocation_is_an_error(void **state)
     assert_survives_want_of_memory(&spec, 50);
 }
 
+static void every_layer_type_has_an_op(void **state)
+{
+    (void)state;
+    for (int type = 0; type < CDDPI_LAYER_COUNT; type++) {
+        if (cddpi_layer_rows[type].text == NULL || cddpi_layer_rows[type].ops == NULL) {
+            fail_msg("%s has no row in cddpi_layer_rows", cddpi_layer_words[type]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layer_type_has_an_op),
         cmocka_unit_test(descriptions_that_do_not_fit_name_the_layer),
         cmocka_unit_test(models_that_cannot_be_are_refused),
         cmocka_unit_test(wrong_calls_are_refused),

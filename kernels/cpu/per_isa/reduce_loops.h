@@ -326,17 +326,26 @@ struct plan {
 
 static combine_fn *combine_for(cddp_type inner, cddp_op op)
 {
-    static combine_fn *const table[][7] = {
-        [CDDP_F32] = {f32_sum, f32_min, f32_max, f32_prod},
-        [CDDP_F64] = {f64_sum, f64_min, f64_max, f64_prod},
-        [CDDP_I32] = {i32_sum, i32_min, i32_max, i32_prod, i32_and, i32_or, i32_xor},
-        [CDDP_I64] = {i64_sum, i64_min, i64_max, i64_prod, i64_and, i64_or, i64_xor},
-        [CDDP_U8] = {u8_sum, u8_min, u8_max, u8_prod, u8_and, u8_or, u8_xor},
-        [CDDP_I8] = {i8_sum, i8_min, i8_max, i8_prod, i8_and, i8_or, i8_xor},
-        [CDDP_BOOL] = {u8_or, u8_and, u8_or, u8_and, u8_and, u8_or, u8_xor},
+#define ARITHMETIC(type)                                                                           \
+    [CDDP_OP_SUM] = type##_sum, [CDDP_OP_MEAN] = type##_sum /* and scaled afterwards */,           \
+    [CDDP_OP_MIN] = type##_min, [CDDP_OP_MAX] = type##_max, [CDDP_OP_PROD] = type##_prod
+#define BITWISE(type)                                                                              \
+    [CDDP_OP_AND] = type##_and, [CDDP_OP_OR] = type##_or, [CDDP_OP_XOR] = type##_xor
+    static combine_fn *const table[][CDDP_OP_XOR + 1] = {
+        [CDDP_F32] = {ARITHMETIC(f32)},
+        [CDDP_F64] = {ARITHMETIC(f64)},
+        [CDDP_I32] = {ARITHMETIC(i32), BITWISE(i32)},
+        [CDDP_I64] = {ARITHMETIC(i64), BITWISE(i64)},
+        [CDDP_U8] = {ARITHMETIC(u8), BITWISE(u8)},
+        [CDDP_I8] = {ARITHMETIC(i8), BITWISE(i8)},
+        [CDDP_BOOL] = {[CDDP_OP_SUM] = u8_or,
+                       [CDDP_OP_MIN] = u8_and,
+                       [CDDP_OP_MAX] = u8_or,
+                       [CDDP_OP_PROD] = u8_and,
+                       BITWISE(u8)},
     };
 
-    return table[inner][op == CDDP_OP_SUM ? 0 : op - 1]; /* a mean is a sum at first */
+    return table[inner][op];
 }
 
 static struct plan plan_for(cddp_type type, cddp_op op, const double *factors, int ranks)

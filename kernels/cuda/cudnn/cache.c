@@ -3,6 +3,7 @@
 #include "kernels/cuda/cudnn/cache.h"
 
 #include "base/log.h"
+#include "kernels/cuda/cudnn/cudnn_nodes.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/scratch.h"
 
@@ -122,9 +123,12 @@ static struct cache_entry *look(const struct cache *cache, const struct cddpi_cu
 
 static const char *name_of(const struct cddpi_cudnn_key *key)
 {
-    static const char *const names[] = {"attention", "gradient of attention", "convolution",
-                                        "gradient of a convolution's input",
-                                        "gradient of a convolution's filters"};
+    static const char *const names[] = {
+        [CDDPI_CUDNN_ATTENTION] = "attention",
+        [CDDPI_CUDNN_ATTENTION_GRAD] = "gradient of attention",
+        [CDDPI_CUDNN_CONV + CDDPI_CONV_FORWARD] = "convolution",
+        [CDDPI_CUDNN_CONV + CDDPI_CONV_INPUT] = "gradient of a convolution's input",
+        [CDDPI_CUDNN_CONV + CDDPI_CONV_WEIGHT] = "gradient of a convolution's filters"};
 
     return names[key->kind];
 }

@@ -19,7 +19,7 @@ static enum cddpi_log_level log_level = CDDPI_LOG_WARN;
 static cddp_log_fn log_sink;
 static void *log_sink_state;
 
-static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
+static const char *const level_names[] = {CDDPI_LOG_MAP(CDDPI_CHOICE_WORD)};
 
 static void read_level(void)
 {

@@ -4,15 +4,17 @@
 #ifndef CDDPI_LOG_H
 #define CDDPI_LOG_H
 
+#include "base/choices.h"
+
 #include <stdbool.h>
 
-enum cddpi_log_level {
-    CDDPI_LOG_OFF,
-    CDDPI_LOG_ERROR,
-    CDDPI_LOG_WARN,
-    CDDPI_LOG_INFO,
-    CDDPI_LOG_DEBUG
-};
+#define CDDPI_LOG_MAP(X)                                                                           \
+    X(CDDPI_LOG_OFF, "off")                                                                        \
+    X(CDDPI_LOG_ERROR, "error")                                                                    \
+    X(CDDPI_LOG_WARN, "warn")                                                                      \
+    X(CDDPI_LOG_INFO, "info")                                                                      \
+    X(CDDPI_LOG_DEBUG, "debug")
+enum cddpi_log_level { CDDPI_LOG_MAP(CDDPI_CHOICE_ID) };
 
 /** One line at @p level; a newline is added. */
 void cddpi_log(enum cddpi_log_level level, const char *format, ...)

@@ -173,9 +173,9 @@ cddp_status cddpi_option_choice(const struct cddpi_options *options, const char 
         }
         if (chosen >= 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s and --%s exclude each other",
-                              options->rows[ids[chosen]].name, options->rows[ids[i]].name);
+                              options->rows[chosen].name, options->rows[ids[i]].name);
         }
-        chosen = i;
+        chosen = ids[i];
     }
     *out = chosen;
     return CDDP_OK;

@@ -50,7 +50,7 @@ CDDP_CHECKED cddp_status cddpi_option_path(const struct cddpi_options *options, 
 CDDP_CHECKED cddp_status cddpi_options_read(const struct cddpi_options *options, int argc,
                                             char **argv, const char **values, int *out_count);
 
-/** Which one of the rows @p ids, of which only one may be given: its place in @p ids, or -1. */
+/** Which one of the rows @p ids was given, of which only one may be; -1: none was. */
 CDDP_CHECKED cddp_status cddpi_option_choice(const struct cddpi_options *options,
                                              const char *const *values, const int *ids, int count,
                                              int *out);

@@ -12,8 +12,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is l
 
 enum { LENGTH_BYTES = 8 };
 
-/* the format's names, in the order of CDDP_TYPE_MAP */
-#define TYPE_NAME(name, value, bytes, text) #name,
+/* the format's names */
+#define TYPE_NAME(name, value, bytes, text) [CDDP_##name] = #name,
 static const char *const type_names[] = {CDDP_TYPE_MAP(TYPE_NAME)};
 
 bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out)

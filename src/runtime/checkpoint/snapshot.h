@@ -16,7 +16,13 @@
 enum { CDDPI_SNAPSHOT_NAME_BYTES = 64 };
 
 /* The files of a snapshot: a folder that has others is not deleted. state.json is the last. */
-enum { CDDPI_SNAPSHOT_DATA_FILES = 2, CDDPI_SNAPSHOT_FILES = 3 };
+enum {
+    CDDPI_SNAPSHOT_MODEL,
+    CDDPI_SNAPSHOT_OPTIMIZER,
+    CDDPI_SNAPSHOT_DATA_FILES,
+    CDDPI_SNAPSHOT_STATE = CDDPI_SNAPSHOT_DATA_FILES,
+    CDDPI_SNAPSHOT_FILES
+};
 extern const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES];
 
 enum cddpi_snapshot_kind {

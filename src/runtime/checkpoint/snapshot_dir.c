@@ -22,7 +22,9 @@
 enum { STALE_SECONDS = 3600 };
 
 const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES] = {
-    "model.safetensors", "optimizer.safetensors", "state.json"};
+    [CDDPI_SNAPSHOT_MODEL] = "model.safetensors",
+    [CDDPI_SNAPSHOT_OPTIMIZER] = "optimizer.safetensors",
+    [CDDPI_SNAPSHOT_STATE] = "state.json"};
 
 static void name_of(enum cddpi_snapshot_kind kind, uint64_t step, int64_t pid,
                     char out[CDDPI_SNAPSHOT_NAME_BYTES])

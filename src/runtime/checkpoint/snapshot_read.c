@@ -53,7 +53,7 @@ static char *file_path(const char *path, int index)
 
 static cddp_status read_document(const char *path, json_t **out)
 {
-    char *name = file_path(path, CDDPI_SNAPSHOT_DATA_FILES);
+    char *name = file_path(path, CDDPI_SNAPSHOT_STATE);
     cddp_status status = name != NULL ? cddpi_state_read(name, out) : CDDP_ERR_NO_MEMORY;
 
     cddpi_free(name);
@@ -230,8 +230,10 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
 cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
                                 cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES])
 {
-    const cddp_tensor *tensors[] = {into->model, into->optimizer};
-    const size_t counts[] = {into->model_count, into->optimizer_count};
+    const cddp_tensor *tensors[] = {
+        [CDDPI_SNAPSHOT_MODEL] = into->model, [CDDPI_SNAPSHOT_OPTIMIZER] = into->optimizer};
+    const size_t counts[] = {[CDDPI_SNAPSHOT_MODEL] = into->model_count,
+                             [CDDPI_SNAPSHOT_OPTIMIZER] = into->optimizer_count};
     json_t *document;
     cddp_status status = read_document(path, &document);
 

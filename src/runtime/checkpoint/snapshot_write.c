@@ -85,8 +85,8 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s/%s: no memory for a name", writing->shown, name);
     }
     status = cddpi_safetensors_put(
-        into, name, shown, index == 0 ? snapshot->model : snapshot->optimizer,
-        index == 0 ? snapshot->model_count : snapshot->optimizer_count, metadata,
+        into, name, shown, index == CDDPI_SNAPSHOT_MODEL ? snapshot->model : snapshot->optimizer,
+        index == CDDPI_SNAPSHOT_MODEL ? snapshot->model_count : snapshot->optimizer_count, metadata,
         writing->source != NULL ? writing->source->put : NULL,
         writing->source != NULL ? writing->source->contexts[index] : NULL, &bytes, digest);
     cddpi_free(shown);
@@ -95,7 +95,7 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
 
 static cddp_status write_state(struct writing *writing, int into)
 {
-    const char *name = cddpi_snapshot_files[CDDPI_SNAPSHOT_DATA_FILES];
+    const char *name = cddpi_snapshot_files[CDDPI_SNAPSHOT_STATE];
     char *shown = cddpi_format("%s/%s/%s", writing->shown, writing->temporary, name);
     bool sealed = cddpi_state_seal(writing->document);
     char *text = sealed ? json_dumps(writing->document, JSON_INDENT(1)) : NULL;

@@ -14,39 +14,39 @@
 #ifndef CDDPI_NN_MODEL_H
 #define CDDPI_NN_MODEL_H
 
+#include "base/choices.h"
+
 #include <cddp/ddp.h>
 
 #include <stdio.h>
 
 struct cddpi_device;
 
-/* the table of src/trainer/nn/graph/graph_layers.c says how train.conf names each type, and what it
- * takes
- */
-enum cddpi_layer_type {
-    CDDPI_LAYER_LINEAR,
-    CDDPI_LAYER_CONV2D,
-    CDDPI_LAYER_BATCH_NORM,
-    CDDPI_LAYER_RELU,
-    CDDPI_LAYER_MAX_POOL,
-    CDDPI_LAYER_AVG_POOL,
-    CDDPI_LAYER_GLOBAL_AVG_POOL,
-    CDDPI_LAYER_FLATTEN,
-    CDDPI_LAYER_ADD,
-    CDDPI_LAYER_DROPOUT,
-    CDDPI_LAYER_EMBEDDING,
-    CDDPI_LAYER_LAYER_NORM,
-    CDDPI_LAYER_GELU,
-    CDDPI_LAYER_SILU,
-    CDDPI_LAYER_ATTENTION,
-    CDDPI_LAYER_RESPONSE_NORM,
-    CDDPI_LAYER_LSTM,
-    CDDPI_LAYER_CONV_TRANSPOSE2D,
-    CDDPI_LAYER_TANH,
-    CDDPI_LAYER_SIGMOID,
-    CDDPI_LAYER_LEAKY_RELU,
-    CDDPI_LAYER_COUNT
-};
+/* X(type, its word in train.conf); the table of src/trainer/nn/graph/graph_layers.c says what each
+ * takes. */
+#define CDDPI_LAYER_MAP(X)                                                                         \
+    X(CDDPI_LAYER_LINEAR, "linear")                                                                \
+    X(CDDPI_LAYER_CONV2D, "conv2d")                                                                \
+    X(CDDPI_LAYER_BATCH_NORM, "batch_norm")                                                        \
+    X(CDDPI_LAYER_RELU, "relu")                                                                    \
+    X(CDDPI_LAYER_MAX_POOL, "max_pool")                                                            \
+    X(CDDPI_LAYER_AVG_POOL, "avg_pool")                                                            \
+    X(CDDPI_LAYER_GLOBAL_AVG_POOL, "global_avg_pool")                                              \
+    X(CDDPI_LAYER_FLATTEN, "flatten")                                                              \
+    X(CDDPI_LAYER_ADD, "add")                                                                      \
+    X(CDDPI_LAYER_DROPOUT, "dropout")                                                              \
+    X(CDDPI_LAYER_EMBEDDING, "embedding")                                                          \
+    X(CDDPI_LAYER_LAYER_NORM, "layer_norm")                                                        \
+    X(CDDPI_LAYER_GELU, "gelu")                                                                    \
+    X(CDDPI_LAYER_SILU, "silu")                                                                    \
+    X(CDDPI_LAYER_ATTENTION, "attention")                                                          \
+    X(CDDPI_LAYER_RESPONSE_NORM, "local_response_norm")                                            \
+    X(CDDPI_LAYER_LSTM, "lstm")                                                                    \
+    X(CDDPI_LAYER_CONV_TRANSPOSE2D, "conv_transpose2d")                                            \
+    X(CDDPI_LAYER_TANH, "tanh")                                                                    \
+    X(CDDPI_LAYER_SIGMOID, "sigmoid")                                                              \
+    X(CDDPI_LAYER_LEAKY_RELU, "leaky_relu")
+enum cddpi_layer_type { CDDPI_LAYER_MAP(CDDPI_CHOICE_ID) CDDPI_LAYER_COUNT };
 
 /* One layer. `name` NULL: type and number, e.g. "linear3". `input` NULL: the layer before (the
  * first one: the data), "input": the data; else the name of an earlier layer. Zero
@@ -83,15 +83,26 @@ struct cddpi_layer {
 
 /* Of the last two the targets are one-hot; binary cross-entropy, which takes the outputs as logits,
  * has the label itself, 0 or 1, where there is one output. */
-enum cddpi_loss { CDDPI_LOSS_CROSS_ENTROPY, CDDPI_LOSS_MSE, CDDPI_LOSS_BINARY_CROSS_ENTROPY };
+#define CDDPI_LOSS_MAP(X)                                                                          \
+    X(CDDPI_LOSS_CROSS_ENTROPY, "cross_entropy")                                                   \
+    X(CDDPI_LOSS_MSE, "mse")                                                                       \
+    X(CDDPI_LOSS_BINARY_CROSS_ENTROPY, "binary_cross_entropy")
+enum cddpi_loss { CDDPI_LOSS_MAP(CDDPI_CHOICE_ID) };
 
 /* On the processor, that of the factors of products (linear, conv2d, attention): parameters,
  * activations, gradients and all sums are float32 in either. On a device, that of all activations
  * and their gradients, too. FP16 is for devices only. */
-enum cddpi_precision { CDDPI_PRECISION_F32, CDDPI_PRECISION_BF16, CDDPI_PRECISION_FP16 };
+#define CDDPI_PRECISION_MAP(X)                                                                     \
+    X(CDDPI_PRECISION_F32, "f32")                                                                  \
+    X(CDDPI_PRECISION_BF16, "bf16")                                                                \
+    X(CDDPI_PRECISION_FP16, "fp16")
+enum cddpi_precision { CDDPI_PRECISION_MAP(CDDPI_CHOICE_ID) };
 
 /* How those of float32 are made: on AMX in parts of bf16 where that is faster, or always by FMA. */
-enum cddpi_matmul_mode { CDDPI_MATMUL_AUTO, CDDPI_MATMUL_FMA };
+#define CDDPI_MATMUL_MODE_MAP(X)                                                                   \
+    X(CDDPI_MATMUL_AUTO, "auto")                                                                   \
+    X(CDDPI_MATMUL_FMA, "fma")
+enum cddpi_matmul_mode { CDDPI_MATMUL_MODE_MAP(CDDPI_CHOICE_ID) };
 
 /* Layers of a model, numbered from 0 in the order of its description: `first` up to and not
  * including `end`. Both 0: all of them. */

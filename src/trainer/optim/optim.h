@@ -2,12 +2,17 @@
 #ifndef CDDPI_OPTIM_H
 #define CDDPI_OPTIM_H
 
+#include "base/choices.h"
 #include "device/device.h"
 
 #include <cddp/checkpoint.h>
 #include <cddp/ddp.h>
 
-enum cddpi_optim_type { CDDPI_OPTIM_SGD, CDDPI_OPTIM_ADAMW };
+/* The words are train.conf's. */
+#define CDDPI_OPTIM_TYPE_MAP(X)                                                                    \
+    X(CDDPI_OPTIM_SGD, "sgd")                                                                      \
+    X(CDDPI_OPTIM_ADAMW, "adamw")
+enum cddpi_optim_type { CDDPI_OPTIM_TYPE_MAP(CDDPI_CHOICE_ID) };
 
 /* Values are used as they are: whoever fills this sets the defaults (train.conf's table does). */
 struct cddpi_optim_spec {
@@ -108,15 +113,18 @@ void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back);
 CDDP_CHECKED cddp_status cddpi_optim_fetch(struct cddpi_optim *optim);
 CDDP_CHECKED cddp_status cddpi_optim_send(struct cddpi_optim *optim);
 
-enum cddpi_schedule_type {
-    CDDPI_SCHEDULE_CONSTANT,
-    CDDPI_SCHEDULE_LINEAR,
-    CDDPI_SCHEDULE_COSINE,
-    CDDPI_SCHEDULE_STEP,
-    CDDPI_SCHEDULE_WSD /* warm up, stay, decay */
-};
+#define CDDPI_SCHEDULE_TYPE_MAP(X)                                                                 \
+    X(CDDPI_SCHEDULE_CONSTANT, "constant")                                                         \
+    X(CDDPI_SCHEDULE_LINEAR, "linear")                                                             \
+    X(CDDPI_SCHEDULE_COSINE, "cosine")                                                             \
+    X(CDDPI_SCHEDULE_STEP, "step")                                                                 \
+    X(CDDPI_SCHEDULE_WSD, "wsd") /* warm up, stay, decay */
+enum cddpi_schedule_type { CDDPI_SCHEDULE_TYPE_MAP(CDDPI_CHOICE_ID) };
 
-enum cddpi_schedule_decay { CDDPI_DECAY_LINEAR, CDDPI_DECAY_SQRT };
+#define CDDPI_SCHEDULE_DECAY_MAP(X)                                                                \
+    X(CDDPI_DECAY_LINEAR, "linear")                                                                \
+    X(CDDPI_DECAY_SQRT, "sqrt")
+enum cddpi_schedule_decay { CDDPI_SCHEDULE_DECAY_MAP(CDDPI_CHOICE_ID) };
 
 struct cddpi_lr_schedule {
     enum cddpi_schedule_type type;

@@ -50,7 +50,7 @@ static bool is_run(const char *path)
     return found;
 }
 
-/* Open the newest whole checkpoint of a run. */
+/* Open the newest complete checkpoint of a run. */
 static cddp_status open_run(const char *path, struct cddpi_weights **out)
 {
     char *folder = cddpi_format("%s%s", path, exists(path, "checkpoints") ? "/checkpoints" : "");
@@ -73,7 +73,7 @@ static cddp_status open_run(const char *path, struct cddpi_weights **out)
     return status;
 }
 
-/* Open a file, a folder of weights, or the newest whole checkpoint of a run. */
+/* Open a file, a folder of weights, or the newest complete checkpoint of a run. */
 static cddp_status open_input(const char *path, struct cddpi_weights **out)
 {
     struct stat info;
@@ -93,7 +93,7 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
                : status;
 }
 
-/* All GPT-2 models that were published have heads of 64. */
+/* Without any other information: all published GPT-2 models have heads of 64. */
 static cddp_status resolve_heads(const struct cddpi_convert_options *options,
                                  const struct cddpi_weights *weights, int64_t *out)
 {
@@ -147,7 +147,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Hugging Face's folder: the weights, and what they are. */
+/* Write a folder as Hugging Face has it: the weights, and a description of them. */
 static cddp_status write_folder(const struct cddpi_convert_options *options,
                                 const struct cddpi_weights *weights, int64_t heads)
 {
@@ -157,15 +157,13 @@ static cddp_status write_folder(const struct cddpi_convert_options *options,
 
     if (model == NULL || config == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for names", options->out);
-    } else {
-        status = cddpi_folder_make(options->out);
+        goto out;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_weights_write(weights, model, options->format, options->type, heads);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_weights_write_config(weights, config, options->type, heads);
-    }
+    CDDPI_TRY_GOTO(out, status, cddpi_folder_make(options->out));
+    CDDPI_TRY_GOTO(out, status,
+                   cddpi_weights_write(weights, model, options->format, options->type, heads));
+    status = cddpi_weights_write_config(weights, config, options->type, heads);
+out:
     cddpi_free(model);
     cddpi_free(config);
     return status;
@@ -201,7 +199,7 @@ static int run(const struct cddpi_convert_options *options)
     struct cddpi_weights *weights;
     int result;
 
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
     if (open_input(options->in, &weights) != CDDP_OK) {
         return fail();
     }

@@ -26,8 +26,8 @@ static cddp_status read_format(const char *const values[OPTION_COUNT],
                                enum cddpi_weights_format *out)
 {
     int word = (int)*out;
-    cddp_status status = cddpi_option_word(&table, values, OPTION_TO, cddpi_weights_format_names, 3,
-                                           &word);
+    cddp_status status = cddpi_option_word(&table, values, OPTION_TO, cddpi_weights_format_names,
+                                           CDDPI_CHOICE_COUNT(CDDPI_WEIGHTS_FORMAT_MAP), &word);
 
     *out = (enum cddpi_weights_format)word;
     return status;
@@ -49,7 +49,7 @@ static cddp_status read_type(const char *const values[OPTION_COUNT], cddp_type *
 }
 
 /* An option that would be ignored is a mistake. */
-static cddp_status interpret_info(const char *const values[OPTION_COUNT], int word_count)
+static cddp_status check_info(const char *const values[OPTION_COUNT], int word_count)
 {
     static const int useless[] = {OPTION_TO, OPTION_TYPE, OPTION_HEADS};
 
@@ -64,26 +64,21 @@ static cddp_status interpret_info(const char *const values[OPTION_COUNT], int wo
                                         "--info needs one file or folder: see cddp-convert --help");
 }
 
-static cddp_status interpret(const char *const values[OPTION_COUNT], int word_count,
-                             struct cddpi_convert_options *options)
+static cddp_status read_values(const char *const values[OPTION_COUNT], int word_count,
+                               struct cddpi_convert_options *options)
 {
-    cddp_status status = read_format(values, &options->format);
-
-    if (status == CDDP_OK) {
-        status = read_type(values, &options->type);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_HEADS, 1, HEADS_MAX, &options->heads);
-    }
-    if (status == CDDP_OK && word_count != 2) {
-        status = cddpi_fail(
+    CDDPI_TRY(read_format(values, &options->format));
+    CDDPI_TRY(read_type(values, &options->type));
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_HEADS, 1, HEADS_MAX, &options->heads));
+    if (word_count != 2) {
+        return cddpi_fail(
             CDDP_ERR_ARGUMENT,
             "name what to read and what to write, IN and OUT: see cddp-convert --help");
     }
-    if (status == CDDP_OK && values[OPTION_TO] == NULL) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "the format is missing: give --to hf, llmc or cddp");
+    if (values[OPTION_TO] == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "the format is missing: give --to hf, llmc or cddp");
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_convert_options_parse(int argc, char **argv, struct cddpi_convert_options *out)
@@ -91,26 +86,21 @@ cddp_status cddpi_convert_options_parse(int argc, char **argv, struct cddpi_conv
     struct cddpi_convert_options options = {.type = CDDP_F32};
     const char *values[OPTION_COUNT] = {NULL};
     int word_count = 0;
-    cddp_status status = cddpi_options_read(&table, argc, argv, values, &word_count);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_options_read(&table, argc, argv, values, &word_count));
     options.mode = values[OPTION_HELP] != NULL      ? CDDPI_CONVERT_HELP
                    : values[OPTION_VERSION] != NULL ? CDDPI_CONVERT_VERSION
                    : values[OPTION_INFO] != NULL    ? CDDPI_CONVERT_INFO
                                                     : CDDPI_CONVERT_WRITE;
     if (options.mode == CDDPI_CONVERT_INFO) {
-        status = interpret_info(values, word_count);
+        CDDPI_TRY(check_info(values, word_count));
     } else if (options.mode == CDDPI_CONVERT_WRITE) {
-        status = interpret(values, word_count, &options);
+        CDDPI_TRY(read_values(values, word_count, &options));
     }
-    if (status == CDDP_OK) {
-        options.in = word_count > 0 ? argv[1] : NULL;
-        options.out = word_count > 1 ? argv[2] : NULL;
-        *out = options;
-    }
-    return status;
+    options.in = word_count > 0 ? argv[1] : NULL;
+    options.out = word_count > 1 ? argv[2] : NULL;
+    *out = options;
+    return CDDP_OK;
 }
 
 void cddpi_convert_options_help(FILE *to)

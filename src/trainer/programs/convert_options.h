@@ -13,7 +13,7 @@ enum cddpi_convert_mode {
     CDDPI_CONVERT_VERSION
 };
 
-/* All texts are argv's. */
+/* Strings point into argv. */
 struct cddpi_convert_options {
     enum cddpi_convert_mode mode;
     enum cddpi_weights_format format;
@@ -23,7 +23,7 @@ struct cddpi_convert_options {
     const char *out; /* of CDDPI_CONVERT_WRITE */
 };
 
-/** Read the command line, whose options are moved behind its other words; texts of failures are
+/** Read the command line and move its options after its other words. Texts of failures are
  *  complete sentences for the user.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_convert_options_parse(int argc, char **argv,

@@ -12,7 +12,7 @@
 #include "base/streams.h"
 #include "group/watch/stop.h"
 #include "programs/train_options.h"
-#include "train/config/config_write.h"
+#include "train/config/print_keys.h"
 #include "train/dry_run.h"
 #include "train/generate/from_checkpoint.h"
 #include "train/loop.h"
@@ -26,7 +26,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
 
-/* This process's rank, as far as it is known; -1: it is not. */
+/* This process's rank; -1: not known yet. */
 static int own_rank(const struct cddpi_trainer *trainer)
 {
     const char *text = cddpi_env(CDDPI_ENV_RANK);
@@ -38,8 +38,8 @@ static int own_rank(const struct cddpi_trainer *trainer)
     return text != NULL && cddpi_parse_integer(text, 0, INT32_MAX, &rank) ? (int)rank : -1;
 }
 
-/* "cddp-train: rank 1: ...", once: many texts name the rank themselves. The launcher is told first
- * what will come, and where in it the part begins that other ranks may print, too. */
+/* Print "cddp-train: rank 1: ...", with the rank once: many texts name it themselves. Before that,
+ * tell the launcher the line, and where in it the part begins that other ranks may print, too. */
 static void print_failure(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_failure *failure = cddpi_last_failure();
@@ -74,8 +74,8 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
     return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
 }
 
-/* Whether a word of the command line is none of the next one's, which cddp-run starts: the run to
- * resume is named anew, and ranks meet as cddp-run lets them. */
+/* Whether a word of this command line does not belong into the one that resumes the run: that names
+ * the run to resume itself, and its ranks meet as cddp-run arranges it. */
 static bool is_dropped(const char *word)
 {
     static const char *const keys[] = {
@@ -88,8 +88,7 @@ static bool is_dropped(const char *word)
     return dropped;
 }
 
-/* Print the command line that resumes the run, to be pasted. cddp-run's part of it comes from
- * cddp-run. */
+/* Print a command line to paste, which resumes the run. Its first part comes from cddp-run. */
 static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
 {
     const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
@@ -123,7 +122,7 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     int result = 0;
 
     if (status == CDDP_OK) {
-        cddp_stop_on_signals(); /* before, there is nothing to save: a signal simply ends it */
+        cddp_stop_on_signals(); /* until now a signal just kills: there was nothing to save */
         status = cddpi_trainer_run(trainer);
     }
     if (status != CDDP_OK) {
@@ -152,8 +151,8 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     return result;
 }
 
-/* No more ranks than cores that this process may use (cddp-run has counted them: hardware threads
- * of one core are one, and quotas count), nor than samples in a batch. */
+/* As many ranks as there are cores, but no more than samples in a batch. cddp-run has counted the
+ * cores: hardware threads of one core count once, and quotas apply. */
 static int print_nproc(const struct cddpi_config *config)
 {
     int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);
@@ -209,7 +208,7 @@ int main(int argc, char **argv)
     cddpi_launcher_report_open();
     cddpi_mapped_files_catch();
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
     if (cddpi_train_options_parse(argc, argv, &options) != CDDP_OK) {
         print_failure(NULL);
         return EXIT_CONFIG;

@@ -24,39 +24,37 @@ static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_
 {
     static const int ids[] = {OPTION_DRY_RUN, OPTION_VALIDATE, OPTION_GENERATE, OPTION_PRINT_NPROC,
                               OPTION_KEYS};
-    static const enum cddpi_train_mode modes[] = {CDDPI_TRAIN_DRY_RUN, CDDPI_TRAIN_VALIDATE,
-                                                  CDDPI_TRAIN_GENERATE, CDDPI_TRAIN_PRINT_NPROC,
-                                                  CDDPI_TRAIN_KEYS};
-    int choice = -1;
-    cddp_status status = cddpi_option_choice(&table, values, ids, 5, &choice);
+    static const enum cddpi_train_mode modes[OPTION_COUNT] = {
+        [OPTION_DRY_RUN] = CDDPI_TRAIN_DRY_RUN,
+        [OPTION_VALIDATE] = CDDPI_TRAIN_VALIDATE,
+        [OPTION_GENERATE] = CDDPI_TRAIN_GENERATE,
+        [OPTION_PRINT_NPROC] = CDDPI_TRAIN_PRINT_NPROC,
+        [OPTION_KEYS] = CDDPI_TRAIN_KEYS};
+    int chosen = -1;
 
-    *out = choice >= 0 ? modes[choice] : CDDPI_TRAIN_RUN;
-    return status;
+    CDDPI_TRY(cddpi_option_choice(&table, values, ids, 5, &chosen));
+    *out = chosen >= 0 ? modes[chosen] : CDDPI_TRAIN_RUN;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_train_options_parse(int argc, char **argv, struct cddpi_train_options *out)
 {
     struct cddpi_train_options options = {.words = argv + 1};
     const char *values[OPTION_COUNT] = {NULL};
-    cddp_status status = cddpi_options_read(&table, argc, argv, values, &options.word_count);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_options_read(&table, argc, argv, values, &options.word_count));
     if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
         options.mode = values[OPTION_HELP] != NULL ? CDDPI_TRAIN_HELP : CDDPI_TRAIN_VERSION;
     } else {
-        status = read_mode(values, &options.mode);
+        CDDPI_TRY(read_mode(values, &options.mode));
     }
-    if (status == CDDP_OK && options.mode < CDDPI_TRAIN_KEYS && options.word_count == 0) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                            "no configuration is named: name a train.conf, see cddp-train --help");
+    if (options.mode < CDDPI_TRAIN_KEYS && options.word_count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "no configuration is named: name a train.conf, see cddp-train --help");
     }
-    if (status == CDDP_OK) {
-        options.prompt = values[OPTION_GENERATE];
-        *out = options;
-    }
-    return status;
+    options.prompt = values[OPTION_GENERATE];
+    *out = options;
+    return CDDP_OK;
 }
 
 void cddpi_train_options_help(FILE *to)

@@ -17,7 +17,7 @@ enum cddpi_train_mode {
     CDDPI_TRAIN_VERSION
 };
 
-/* All texts are argv's. */
+/* Strings point into argv. */
 struct cddpi_train_options {
     enum cddpi_train_mode mode;
     const char *prompt; /* of CDDPI_TRAIN_GENERATE */
@@ -25,8 +25,8 @@ struct cddpi_train_options {
     int word_count;     /* at least 1 in the modes that need a train.conf: all before KEYS */
 };
 
-/** Read the command line, whose options are moved behind its other words; texts of failures are
- *  complete sentences for the user.
+/** Read the command line and move its options after its other words. Texts of failures are complete
+ *  sentences for the user.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_train_options_parse(int argc, char **argv,
                                                    struct cddpi_train_options *out);

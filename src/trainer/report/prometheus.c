@@ -14,16 +14,18 @@
 #include <string.h>
 #include <time.h>
 
+enum { STEPS, EPOCH, WORLD_SIZE, UPDATED }; /* rows that are not from metrics.jsonl */
+
 static const struct {
     const char *metric; /* its name in metrics.jsonl; NULL: it is not there */
     const char *name, *type, *help;
     double scale; /* to its base unit */
 } rows[] = {
-    {NULL, "cddp_train_steps_total", "counter", "Optimizer steps done.", 1},
-    {NULL, "cddp_train_epoch", "gauge", "The epoch of the last step, counted from 1.", 1},
-    {NULL, "cddp_train_world_size", "gauge", "Ranks of the job.", 1},
-    {NULL, "cddp_train_last_update_timestamp_seconds", "gauge",
-     "When these numbers were new, in Unix time.", 1},
+    [STEPS] = {NULL, "cddp_train_steps_total", "counter", "Optimizer steps done.", 1},
+    [EPOCH] = {NULL, "cddp_train_epoch", "gauge", "The epoch of the last step, counted from 1.", 1},
+    [WORLD_SIZE] = {NULL, "cddp_train_world_size", "gauge", "Ranks of the job.", 1},
+    [UPDATED] = {NULL, "cddp_train_last_update_timestamp_seconds", "gauge",
+                 "When these numbers were new, in Unix time.", 1},
     {"loss", "cddp_train_loss", "gauge", "Mean training loss since the line before.", 1},
     {"accuracy", "cddp_train_accuracy_ratio", "gauge", "Part of the predictions that was right.",
      1},
@@ -49,7 +51,7 @@ static const struct {
     {"eval_accuracy", "cddp_train_eval_accuracy_ratio", "gauge", "Accuracy on the test data.", 1},
 };
 
-enum { ROWS = sizeof rows / sizeof rows[0], STEPS = 0, EPOCH, WORLD_SIZE, UPDATED };
+enum { ROWS = sizeof rows / sizeof rows[0] };
 enum { PERIOD_NS = 1000000000 };
 
 struct cddpi_prometheus {

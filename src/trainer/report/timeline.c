@@ -23,13 +23,18 @@ enum {
     MOST_STEPS = 1000 /* to choose from */
 };
 
-enum { WEIGHTS = 3, SPAN_KINDS = 6 };
-
-static const char *const kinds[] = {"data", "forward",   "backward", "weights",
-                                    "wait", "optimizer", "call",     "bucket"};
-static const char *const titles[] = {
-    "waiting for data",          "forward",   "backward",    "weights",
-    "waiting for communication", "optimizer", "collectives", "bucket, as compute sees it"};
+/* What bars are drawn as: the kinds of spans first. */
+static const struct {
+    const char *name, *title;
+    bool is_span;
+} kinds[] = {{"data", "waiting for data", true},
+             {"forward", "forward", true},
+             {"backward", "backward", true},
+             {"weights", "weights", true},
+             {"wait", "waiting for communication", true},
+             {"optimizer", "optimizer", true},
+             {"call", "collectives", false},
+             {"bucket", "bucket, as compute sees it", false}};
 
 struct timeline {
     const struct cddpi_traced_step *step;
@@ -88,9 +93,9 @@ static double height_of(const struct cddpi_traced_rank *rank)
 /* Which of the kinds a span is drawn as; NULL: it is not drawn in the rank's first line. */
 static const char *kind_of(const struct cddpi_traced_span *span)
 {
-    for (int k = 0; k < SPAN_KINDS; k++) {
-        if (strcmp(kinds[k], span->name) == 0) {
-            return kinds[k];
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        if (kinds[k].is_span && strcmp(kinds[k].name, span->name) == 0) {
+            return kinds[k].name;
         }
     }
     return NULL;
@@ -201,7 +206,7 @@ static bool has_weights(const struct cddpi_traces *traces)
 {
     for (int r = 0; r < traces->count; r++) {
         for (size_t i = 0; i < traces->ranks[r].span_count; i++) {
-            if (strcmp(traces->ranks[r].spans[i].name, kinds[WEIGHTS]) == 0) {
+            if (strcmp(traces->ranks[r].spans[i].name, "weights") == 0) {
                 return true;
             }
         }
@@ -214,14 +219,14 @@ static void draw_legend(const struct cddpi_traces *traces, FILE *out)
     double x = LEFT;
 
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        if (k == WEIGHTS && !has_weights(traces)) {
+        if (strcmp(kinds[k].name, "weights") == 0 && !has_weights(traces)) {
             continue;
         }
         fprintf(out,
                 "<rect class=\"%s\" x=\"%.1f\" y=\"30\" width=\"11\" height=\"11\" rx=\"2\"/>"
                 "<text class=\"soft\" x=\"%.1f\" y=\"40\">%s</text>\n",
-                kinds[k], x, x + 16, titles[k]);
-        x += 16 + 6.1 * (double)strlen(titles[k]) + 18;
+                kinds[k].name, x, x + 16, kinds[k].title);
+        x += 16 + 6.1 * (double)strlen(kinds[k].title) + 18;
     }
 }
 

@@ -138,8 +138,11 @@ static void put_calls(struct events *events, const struct cddpi_traces *traces,
 static void put_rank(struct events *events, const struct cddpi_traces *traces,
                      const struct cddpi_traced_rank *rank)
 {
-    static const char *const names[LINES] = {"compute", "loader", "buckets", "collectives",
-                                             "device"};
+    static const char *const names[LINES] = {[COMPUTE] = "compute",
+                                             [LOADER] = "loader",
+                                             [BUCKETS] = "buckets",
+                                             [COLLECTIVES] = "collectives",
+                                             [DEVICES] = "device"};
     int64_t ends[THREADS];
     char name[128];
 

@@ -19,9 +19,7 @@ struct cursor_state {
 
 const char *cddpi_cursor_order(const struct cddpi_trainer *trainer)
 {
-    static const char *const names[] = {"random", "torch", "sequential"};
-
-    return names[trainer->config->data.order];
+    return cddpi_config_word(trainer->config, "data.order");
 }
 
 static cddp_status read_integer(const char *path, const json_t *state, const char *field,

@@ -600,7 +600,6 @@ static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
-    static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
     const struct cddpi_config *config = trainer->config;
     int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
     int64_t evaluated = evaluated_at_once(trainer);
@@ -609,7 +608,7 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
                                                             : trainer->model;
     cddp_status status;
 
-    status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
+    status = cddp_sampler_create((cddp_order)config->data.order, trainer->train_data.count,
                                  (uint64_t)config->train.seed, &trainer->sampler);
     if (status == CDDP_OK) {
         status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,

@@ -18,12 +18,12 @@
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
-    static const char *const presets[] = {"mlp", "cnn",     "resnet20", "resnet50", "gpt2",
-                                          NULL,  "alexnet", "vgg11",    "lstm_lm",  "dcgan"};
     bool tokens = data->kind == CDDPI_DATASET_TOKENS;
 
     return (struct cddpi_model_spec){
-        .preset = presets[config->model.type],
+        .preset = config->model.type == CDDPI_MODEL_LAYERS
+                      ? NULL
+                      : cddpi_config_word(config, "model.type"),
         .hidden = config->model.hidden.values,
         .hidden_count = config->model.hidden.count,
         .dropout = config->model.dropout,
@@ -168,7 +168,8 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text)
 {
-    static const cddp_hook_fn hooks[] = {NULL, cddp_hook_bf16, cddp_hook_fp16};
+    static const cddp_hook_fn hooks[CDDPI_CHOICE_COUNT(CDDPI_WIRE_MAP)] = {
+        [CDDPI_WIRE_BF16] = cddp_hook_bf16, [CDDPI_WIRE_F16] = cddp_hook_fp16};
     cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
 
     options.first_bucket_bytes = (size_t)config->ddp.first_bucket_bytes;

@@ -42,10 +42,11 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
 {
-    static const char *const devices[] = {NULL, "cpu", "cuda"}; /* NULL: as $CDDP_DEVICE says */
     cddp_status status;
 
-    options->device = devices[trainer->config->train.device];
+    options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
+                          ? NULL /* as $CDDP_DEVICE says */
+                          : cddpi_config_word(trainer->config, "train.device");
     if (cddpi_trainer_has_devices(trainer->config)) {
         options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
     }

@@ -6,7 +6,9 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-static const char *const stream_names[CDDPI_STREAM_COUNT] = {"compute", "communication", "copy"};
+static const char *const stream_names[CDDPI_STREAM_COUNT] = {[CDDPI_STREAM_COMPUTE] = "compute",
+                                                             [CDDPI_STREAM_COMM] = "communication",
+                                                             [CDDPI_STREAM_COPY] = "copy"};
 
 cddp_status cuda_enter(struct cddpi_device *device)
 {

@@ -91,7 +91,7 @@ bool cddpi_recorder_read(const struct cddpi_recorder *recorder, uint64_t serial,
 
 const char *cddpi_call_state_name(enum cddpi_call_state state)
 {
-    static const char *const names[] = {"enqueued", "started", "done", "failed"};
+    static const char *const names[] = {CDDPI_CALL_STATE_MAP(CDDPI_CHOICE_WORD)};
 
     return names[state];
 }

@@ -6,6 +6,7 @@
 #ifndef CDDPI_GROUP_RECORDER_H
 #define CDDPI_GROUP_RECORDER_H
 
+#include "base/choices.h"
 #include "base/clock.h"
 
 #include <cddp/status.h>
@@ -14,12 +15,12 @@
 
 enum { CDDPI_RECORDER_CALLS = 1000 };
 
-enum cddpi_call_state {
-    CDDPI_CALL_ENQUEUED, /* called, but the operations before it have not ended */
-    CDDPI_CALL_STARTED,
-    CDDPI_CALL_DONE,
-    CDDPI_CALL_FAILED
-};
+#define CDDPI_CALL_STATE_MAP(X)                                                                    \
+    X(CDDPI_CALL_ENQUEUED, "enqueued") /* called; the operations before it have not ended */       \
+    X(CDDPI_CALL_STARTED, "started")                                                               \
+    X(CDDPI_CALL_DONE, "done")                                                                     \
+    X(CDDPI_CALL_FAILED, "failed")
+enum cddpi_call_state { CDDPI_CALL_STATE_MAP(CDDPI_CHOICE_ID) };
 
 /* What is known of one operation. */
 struct cddpi_recorded_call {

@@ -72,8 +72,10 @@ static cddp_status read(struct cddpi_model *model, size_t index, size_t count, c
 
 static const char *matmul_note(const struct cddpi_model *model)
 {
-    static const char *const bf16[] = {"bf16 factors: rounded, multiplied as f32",
-                                       "bf16 factors: AVX512_BF16", "bf16 factors: AMX"};
+    static const char *const bf16[] = {
+        [CDDPI_BF16_ROUNDED] = "bf16 factors: rounded, multiplied as f32",
+        [CDDPI_BF16_PAIRS] = "bf16 factors: AVX512_BF16",
+        [CDDPI_BF16_AMX] = "bf16 factors: AMX"};
 
     if (model->precision == CDDPI_PRECISION_BF16) {
         return bf16[model->bf16];

@@ -127,7 +127,9 @@ static void count_draws(struct cddpi_model *model)
 
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
-    static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+    static const cddp_type types[] = {[CDDPI_PRECISION_F32] = CDDP_F32,
+                                      [CDDPI_PRECISION_BF16] = CDDP_BF16,
+                                      [CDDPI_PRECISION_FP16] = CDDP_F16};
     cddp_status status;
 
     model->cuda = cddpi_zalloc(sizeof *model->cuda);
@@ -256,8 +258,9 @@ void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
 
 static const char *matmul_note(const struct cddpi_model *model)
 {
-    static const char *const names[] = {"f32 factors: cuBLASLt", "bf16 factors: cuBLASLt",
-                                        "fp16 factors: cuBLASLt"};
+    static const char *const names[] = {[CDDPI_PRECISION_F32] = "f32 factors: cuBLASLt",
+                                        [CDDPI_PRECISION_BF16] = "bf16 factors: cuBLASLt",
+                                        [CDDPI_PRECISION_FP16] = "fp16 factors: cuBLASLt"};
 
     return names[model->precision];
 }

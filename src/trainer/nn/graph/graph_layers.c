@@ -7,65 +7,58 @@
 
 #include <string.h>
 
+const char *const cddpi_layer_words[CDDPI_LAYER_COUNT] = {CDDPI_LAYER_MAP(CDDPI_CHOICE_WORD)};
+
 const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
-    [CDDPI_LAYER_LINEAR] = {"linear",
-                            CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS | CDDPI_TAKES_TIED |
+    [CDDPI_LAYER_LINEAR] = {CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS | CDDPI_TAKES_TIED |
                                 CDDPI_TAKES_DEVIATION,
                             "y = W x + b, of flat inputs or each row of a sequence",
                             &cddpi_op_linear},
-    [CDDPI_LAYER_CONV2D] = {"conv2d",
-                            CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
+    [CDDPI_LAYER_CONV2D] = {CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
                                 CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS | CDDPI_TAKES_GROUPS |
                                 CDDPI_TAKES_DEVIATION,
                             "square filters over images", &cddpi_op_conv2d},
-    [CDDPI_LAYER_BATCH_NORM] = {"batch_norm",
-                                CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON | CDDPI_TAKES_DEVIATION,
+    [CDDPI_LAYER_BATCH_NORM] = {CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON | CDDPI_TAKES_DEVIATION,
                                 "each channel to mean 0 and variance 1, then scale and shift",
                                 &cddpi_op_batch_norm},
-    [CDDPI_LAYER_RELU] = {"relu", 0, "max(x, 0)", &cddpi_op_relu},
-    [CDDPI_LAYER_MAX_POOL] = {"max_pool",
-                              CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
+    [CDDPI_LAYER_RELU] = {0, "max(x, 0)", &cddpi_op_relu},
+    [CDDPI_LAYER_MAX_POOL] = {CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
                               "largest of each square", &cddpi_op_max_pool},
-    [CDDPI_LAYER_AVG_POOL] = {"avg_pool",
-                              CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
+    [CDDPI_LAYER_AVG_POOL] = {CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
                               "mean of each square, padding counted as zeros", &cddpi_op_avg_pool},
-    [CDDPI_LAYER_GLOBAL_AVG_POOL] = {"global_avg_pool", 0, "mean of each channel, flat",
-                                     &cddpi_op_global_avg_pool},
-    [CDDPI_LAYER_FLATTEN] = {"flatten", 0, "an image as one row of features", &cddpi_op_flatten},
-    [CDDPI_LAYER_ADD] = {"add", CDDPI_TAKES_INPUT2, "sum of two equal shapes", &cddpi_op_add},
-    [CDDPI_LAYER_DROPOUT] = {"dropout", CDDPI_TAKES_PROBABILITY,
+    [CDDPI_LAYER_GLOBAL_AVG_POOL] = {0, "mean of each channel, flat", &cddpi_op_global_avg_pool},
+    [CDDPI_LAYER_FLATTEN] = {0, "an image as one row of features", &cddpi_op_flatten},
+    [CDDPI_LAYER_ADD] = {CDDPI_TAKES_INPUT2, "sum of two equal shapes", &cddpi_op_add},
+    [CDDPI_LAYER_DROPOUT] = {CDDPI_TAKES_PROBABILITY,
                              "in training: elements zeroed at random, the rest scaled up",
                              &cddpi_op_dropout},
-    [CDDPI_LAYER_EMBEDDING] = {"embedding",
-                               CDDPI_TAKES_UNITS | CDDPI_TAKES_POSITIONS | CDDPI_TAKES_DEVIATION,
+    [CDDPI_LAYER_EMBEDDING] = {CDDPI_TAKES_UNITS | CDDPI_TAKES_POSITIONS | CDDPI_TAKES_DEVIATION,
                                "a row of features for each token, and for its position",
                                &cddpi_op_embedding},
-    [CDDPI_LAYER_LAYER_NORM] = {"layer_norm", CDDPI_TAKES_EPSILON,
+    [CDDPI_LAYER_LAYER_NORM] = {CDDPI_TAKES_EPSILON,
                                 "each row of features to mean 0 and variance 1, then scale and "
                                 "shift",
                                 &cddpi_op_layer_norm},
-    [CDDPI_LAYER_GELU] = {"gelu", CDDPI_TAKES_EXACT,
-                          "x times the share of a normal distribution below x", &cddpi_op_gelu},
-    [CDDPI_LAYER_SILU] = {"silu", 0, "x / (1 + e^-x)", &cddpi_op_silu},
-    [CDDPI_LAYER_ATTENTION] = {"attention", CDDPI_TAKES_HEADS,
+    [CDDPI_LAYER_GELU] = {CDDPI_TAKES_EXACT, "x times the share of a normal distribution below x",
+                          &cddpi_op_gelu},
+    [CDDPI_LAYER_SILU] = {0, "x / (1 + e^-x)", &cddpi_op_silu},
+    [CDDPI_LAYER_ATTENTION] = {CDDPI_TAKES_HEADS,
                                "causal attention over a sequence of queries, keys and values, side "
                                "by side",
                                &cddpi_op_attention},
-    [CDDPI_LAYER_RESPONSE_NORM] = {"local_response_norm", CDDPI_TAKES_KERNEL | CDDPI_TAKES_RESPONSE,
+    [CDDPI_LAYER_RESPONSE_NORM] = {CDDPI_TAKES_KERNEL | CDDPI_TAKES_RESPONSE,
                                    "x over a power of the squares of `kernel` channels around it",
                                    &cddpi_op_response_norm},
-    [CDDPI_LAYER_LSTM] = {"lstm", CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS,
+    [CDDPI_LAYER_LSTM] = {CDDPI_TAKES_UNITS | CDDPI_TAKES_BIAS,
                           "long short-term memory over a sequence, from zeros on", &cddpi_op_lstm},
-    [CDDPI_LAYER_CONV_TRANSPOSE2D] = {"conv_transpose2d",
-                                      CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
+    [CDDPI_LAYER_CONV_TRANSPOSE2D] = {CDDPI_TAKES_UNITS | CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE |
                                           CDDPI_TAKES_PADDING | CDDPI_TAKES_BIAS |
                                           CDDPI_TAKES_DEVIATION,
                                       "each pixel puts its square filters into the output",
                                       &cddpi_op_conv_transpose2d},
-    [CDDPI_LAYER_TANH] = {"tanh", 0, "hyperbolic tangent of x", &cddpi_op_tanh},
-    [CDDPI_LAYER_SIGMOID] = {"sigmoid", 0, "1 / (1 + e^-x)", &cddpi_op_sigmoid},
-    [CDDPI_LAYER_LEAKY_RELU] = {"leaky_relu", CDDPI_TAKES_SLOPE, "x > 0 ? x : slope x",
-                                &cddpi_op_leaky_relu},
+    [CDDPI_LAYER_TANH] = {0, "hyperbolic tangent of x", &cddpi_op_tanh},
+    [CDDPI_LAYER_SIGMOID] = {0, "1 / (1 + e^-x)", &cddpi_op_sigmoid},
+    [CDDPI_LAYER_LEAKY_RELU] = {CDDPI_TAKES_SLOPE, "x > 0 ? x : slope x", &cddpi_op_leaky_relu},
 };
 
 enum { MAX_LAYERS = 4096 };
@@ -84,8 +77,7 @@ static cddp_status copy_layers(const struct cddpi_model_spec *spec, struct cddpi
                               (int)layer->type);
         }
         if (layer->name == NULL) {
-            cddpi_layer_list_append(list, *layer, "%s%zu", cddpi_layer_rows[layer->type].name,
-                                    i + 1);
+            cddpi_layer_list_append(list, *layer, "%s%zu", cddpi_layer_words[layer->type], i + 1);
         } else if (layer->name[0] == '\0' || strlen(layer->name) >= CDDPI_LAYER_NAME_BYTES) {
             return cddpi_fail(CDDP_ERR_CONFIG,
                               "model: the name of layer %zu has %zu bytes; 1 to %d are possible",
@@ -140,11 +132,12 @@ static cddp_status not_taken(const struct cddpi_layer *layer)
         {CDDPI_TAKES_RESPONSE, layer->offset != 0, "offset"},
         {CDDPI_TAKES_SLOPE, layer->slope != 0, "slope"},
     };
-    const struct cddpi_layer_row *row = &cddpi_layer_rows[layer->type];
+    unsigned takes = cddpi_layer_rows[layer->type].takes;
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (fields[i].set && (row->takes & fields[i].field) == 0) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "%s takes no %s", row->name, fields[i].name);
+        if (fields[i].set && (takes & fields[i].field) == 0) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "%s takes no %s", cddpi_layer_words[layer->type],
+                              fields[i].name);
         }
     }
     return CDDP_OK;

@@ -28,12 +28,12 @@ enum cddpi_layer_field {
 struct cddpi_op_ops;
 
 struct cddpi_layer_row {
-    const char *name;
     unsigned takes; /* of enum cddpi_layer_field */
     const char *text;
     const struct cddpi_op_ops *ops;
 };
 
+extern const char *const cddpi_layer_words[CDDPI_LAYER_COUNT]; /* as train.conf has them */
 extern const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT];
 
 enum { CDDPI_LAYER_NAME_BYTES = 200 }; /* with the zero */

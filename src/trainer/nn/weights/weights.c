@@ -14,7 +14,7 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-const char *const cddpi_weights_format_names[] = {"cddp", "hf", "llmc"};
+const char *const cddpi_weights_format_names[] = {CDDPI_WEIGHTS_FORMAT_MAP(CDDPI_CHOICE_WORD)};
 
 /* A JSON object of a sane size, or NULL: it is not needed. */
 static json_t *read_json(const char *path)

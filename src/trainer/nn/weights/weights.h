@@ -14,14 +14,19 @@
 #ifndef CDDPI_NN_WEIGHTS_WEIGHTS_H
 #define CDDPI_NN_WEIGHTS_WEIGHTS_H
 
+#include "base/choices.h"
+
 #include <cddp/checkpoint.h>
 
 #include <stdbool.h>
 
-enum cddpi_weights_format { CDDPI_WEIGHTS_CDDP, CDDPI_WEIGHTS_HF, CDDPI_WEIGHTS_LLMC };
+#define CDDPI_WEIGHTS_FORMAT_MAP(X)                                                                \
+    X(CDDPI_WEIGHTS_CDDP, "cddp")                                                                  \
+    X(CDDPI_WEIGHTS_HF, "hf")                                                                      \
+    X(CDDPI_WEIGHTS_LLMC, "llmc")
+enum cddpi_weights_format { CDDPI_WEIGHTS_FORMAT_MAP(CDDPI_CHOICE_ID) };
 
-/** "cddp", "hf", "llmc" */
-extern const char *const cddpi_weights_format_names[3];
+extern const char *const cddpi_weights_format_names[CDDPI_CHOICE_COUNT(CDDPI_WEIGHTS_FORMAT_MAP)];
 
 struct cddpi_gpt2_shape {
     int64_t vocab, context, blocks, embed;

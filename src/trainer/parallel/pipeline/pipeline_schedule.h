@@ -16,17 +16,19 @@
 #ifndef CDDPI_PARALLEL_PIPELINE_SCHEDULE_H
 #define CDDPI_PARALLEL_PIPELINE_SCHEDULE_H
 
+#include "base/choices.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum cddpi_pipeline_schedule {
-    CDDPI_PIPELINE_1F1B,
-    CDDPI_PIPELINE_GPIPE,
-    CDDPI_PIPELINE_INTERLEAVED,
-    CDDPI_PIPELINE_ZERO_BUBBLE
-};
+#define CDDPI_PIPELINE_SCHEDULE_MAP(X)                                                             \
+    X(CDDPI_PIPELINE_1F1B, "1f1b")                                                                 \
+    X(CDDPI_PIPELINE_GPIPE, "gpipe")                                                               \
+    X(CDDPI_PIPELINE_INTERLEAVED, "interleaved")                                                   \
+    X(CDDPI_PIPELINE_ZERO_BUBBLE, "zero_bubble")
+enum cddpi_pipeline_schedule { CDDPI_PIPELINE_SCHEDULE_MAP(CDDPI_CHOICE_ID) };
 
 struct cddpi_pipeline_shape {
     enum cddpi_pipeline_schedule schedule;

@@ -1,6 +1,8 @@
 /* bench_collectives.c - cddp-bench's table of collectives. */
 #include "programs/bench/bench_collectives.h"
 
+#include "base/error.h"
+
 int cddpi_bench_partner(int rank, int world_size)
 {
     int half = world_size / 2;
@@ -62,21 +64,17 @@ static cddp_status receive_block(const struct cddpi_bench_call *call, int partne
     return cddp_recv(call->group, call->out, call->count, call->type, partner, NULL);
 }
 
-/* Ping and pong. */
+/* The lower rank sends first, and then receives. */
 static cddp_status run_send_recv(const struct cddpi_bench_call *call)
 {
     int partner = cddpi_bench_partner(call->rank, call->world_size);
     bool begins = call->rank < partner;
-    cddp_status status;
 
     if (partner < 0) {
         return CDDP_OK;
     }
-    status = begins ? send_block(call, partner) : receive_block(call, partner);
-    if (status == CDDP_OK) {
-        status = begins ? receive_block(call, partner) : send_block(call, partner);
-    }
-    return status;
+    CDDPI_TRY(begins ? send_block(call, partner) : receive_block(call, partner));
+    return begins ? receive_block(call, partner) : send_block(call, partner);
 }
 
 static cddp_status run_barrier(const struct cddpi_bench_call *call)

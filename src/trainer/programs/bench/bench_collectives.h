@@ -1,26 +1,26 @@
-/* bench_collectives.h - the collectives that cddp-bench knows: one row each says how its buffers
- * lie, what its result is made of, and what a bus carries for it. */
+/* bench_collectives.h - the collectives that cddp-bench knows. A row says how the buffers are laid
+ * out, what the result is made of, and how much data crosses a bus. */
 #ifndef CDDPI_PROGRAMS_BENCH_COLLECTIVES_H
 #define CDDPI_PROGRAMS_BENCH_COLLECTIVES_H
 
 #include <cddp/group.h>
 
-/* One call; what it does not need is not looked at. */
+/* One call. A collective ignores the members that it does not need. */
 struct cddpi_bench_call {
     cddp_group *group;
     int rank, world_size;
-    void *in, *out; /* one memory, or overlapping as the collective wants it, when in place */
+    void *in, *out; /* in place: the same memory, or one inside the other */
     size_t count;   /* of a block */
     cddp_type type;
     cddp_op op;
     int root;
 };
 
-/* Whose elements a block of the result holds. */
+/* Where the elements of a block of the result come from. */
 enum cddpi_bench_source {
     CDDPI_BENCH_FROM_ALL, /* the reduction over all ranks */
     CDDPI_BENCH_FROM_ROOT,
-    CDDPI_BENCH_FROM_EACH, /* block r is rank r's */
+    CDDPI_BENCH_FROM_EACH, /* block r comes from rank r */
     CDDPI_BENCH_FROM_PARTNER,
     CDDPI_BENCH_FROM_NOBODY /* there is no data */
 };
@@ -37,20 +37,20 @@ struct cddpi_bench_collective {
     cddp_status (*run)(const struct cddpi_bench_call *call);
     enum cddpi_bench_source source;
     enum cddpi_bench_in_place in_place;
-    bool wide_in, wide_out; /* a block for each rank, else one */
-    bool takes_own_block;   /* rank r's result is made of block r of `in` */
+    bool wide_in, wide_out; /* the buffer has a block for each rank, else one block */
+    bool takes_own_block;   /* the result of rank r is made of block r of each `in` */
     bool has_root;          /* --root has a meaning */
     bool root_only;         /* only the root gets a result */
-    /* Bus bandwidth over algorithm bandwidth, as nccl-tests has it: what the busiest link carries
-     * must be so many times the size. */
+    /* Bus bandwidth divided by algorithm bandwidth, as in nccl-tests: how many times the size the
+     * busiest link must carry. */
     double (*bus_factor)(int world_size);
 };
 
 extern const struct cddpi_bench_collective cddpi_bench_collectives[];
 enum { CDDPI_BENCH_COLLECTIVES = 10 };
 
-/** With whom @p rank plays ping-pong: the first half with the second, so that messages cross hosts;
- *  -1: with nobody, as the last one of an odd number. */
+/** The rank that @p rank plays ping-pong with: ranks of the first half play with those of the
+ * second, so that messages cross hosts. -1: no rank, for the last one of an odd number. */
 int cddpi_bench_partner(int rank, int world_size);
 
 static inline bool cddpi_bench_reduces(const struct cddpi_bench_collective *collective)
@@ -63,7 +63,7 @@ static inline bool cddpi_bench_has_data(const struct cddpi_bench_collective *col
     return collective->source != CDDPI_BENCH_FROM_NOBODY;
 }
 
-/** How many blocks the larger one of both buffers has. */
+/** How many blocks the larger of the two buffers has. */
 static inline int cddpi_bench_blocks(const struct cddpi_bench_collective *collective,
                                      int world_size)
 {

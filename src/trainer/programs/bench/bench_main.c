@@ -14,8 +14,8 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* "cddp-bench: rank 1: ...", once: many texts name the rank themselves. The launcher is told first
- * what will come, and whose fault it is. */
+/* Print "cddp-bench: rank 1: ...", with the rank once: many texts name it themselves. Before that,
+ * tell the launcher the line, and which rank is at fault. */
 static void print_failure(const cddp_group *group)
 {
     const struct cddpi_failure *failure = cddpi_last_failure();
@@ -36,7 +36,7 @@ static void print_failure(const cddp_group *group)
     cddpi_free(line);
 }
 
-/* What can only be judged by who knows how many ranks there are. */
+/* Options that are wrong for this number of ranks. */
 static cddp_status check_ranks(const struct cddpi_bench *bench)
 {
     const struct cddpi_bench_options *options = bench->options;
@@ -60,62 +60,49 @@ static cddp_status check_ranks(const struct cddpi_bench *bench)
     return CDDP_OK;
 }
 
-/* 0: none. */
+/* The size after @p bytes; 0: there is none. */
 static int64_t next_size(const struct cddpi_bench_options *options, int64_t bytes)
 {
     return bytes <= options->max_bytes / options->factor ? bytes * options->factor : 0;
 }
 
-/* @p out_wrong: -1 without --check. */
+/* Measure all sizes. @p out_wrong: wrong elements of all; -1 without --check. */
 static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_report *report,
                                  int64_t *out_wrong)
 {
     const struct cddpi_bench_options *options = bench->options;
     int64_t last = -1;
-    cddp_status status = CDDP_OK;
 
     *out_wrong = options->check ? 0 : -1;
-    for (int64_t wanted = options->min_bytes; wanted > 0 && status == CDDP_OK;
-         wanted = next_size(options, wanted)) {
+    for (int64_t wanted = options->min_bytes; wanted > 0; wanted = next_size(options, wanted)) {
         int64_t bytes = cddpi_bench_bytes(bench, wanted);
         struct cddpi_bench_row row;
 
-        if (bytes == last) { /* both sizes are less than an element of each block */
+        if (bytes == last) { /* both were rounded to one element a block */
             continue;
         }
         last = bytes;
-        status = cddpi_bench_measure(bench, bytes, &row);
-        if (status == CDDP_OK && options->check) {
+        CDDPI_TRY(cddpi_bench_measure(bench, bytes, &row));
+        if (options->check) {
             *out_wrong += row.wrong;
         }
-        if (status == CDDP_OK) {
-            status = cddpi_bench_report_row(report, &row);
-        }
+        CDDPI_TRY(cddpi_bench_report_row(report, &row));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status run_group(struct cddpi_bench *bench, int64_t *out_wrong)
 {
     struct cddpi_bench_report report = {0};
-    cddp_status status = cddpi_bench_init(bench);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = check_ranks(bench);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_bench_report_init(bench, &report);
-    }
-    if (status == CDDP_OK) {
-        status = measure_sizes(bench, &report, out_wrong);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_bench_report_end(&report, *out_wrong);
-    }
-    /* Nobody leaves while others still need it. */
-    if (status == CDDP_OK) {
-        status = cddp_barrier(bench->group, NULL);
-    }
+    CDDPI_TRY(cddpi_bench_init(bench)); /* the caller releases what it has allocated */
+    CDDPI_TRY(check_ranks(bench));
+    CDDPI_TRY_GOTO(out, status, cddpi_bench_report_init(bench, &report));
+    CDDPI_TRY_GOTO(out, status, measure_sizes(bench, &report, out_wrong));
+    CDDPI_TRY_GOTO(out, status, cddpi_bench_report_end(&report, *out_wrong));
+    status = cddp_barrier(bench->group, NULL); /* no rank leaves while another needs it */
+out:
     cddpi_bench_report_fini(&report);
     return status;
 }

@@ -7,29 +7,29 @@
 
 struct cddpi_device;
 
-/* A group and memory for the largest size; all sizes use its beginning. */
+/* A group, and memory for the largest size; smaller sizes use the beginning of the buffers. */
 struct cddpi_bench {
     const struct cddpi_bench_options *options;
     cddp_group *group;
     struct cddpi_device *device; /* the group's, or the processor */
     int rank, world_size;
-    void *in, *out;  /* out is in when in place */
-    void *chunk;     /* of elements, on the processor */
-    void *expected;  /* another */
-    size_t room;     /* bytes of each */
-    double *samples; /* of one size: microseconds of each call, or of each block of calls */
+    void *in, *out;  /* in place: both are the same */
+    void *chunk;     /* a chunk of elements, in the processor's memory */
+    void *expected;  /* another chunk */
+    size_t room;     /* bytes of `in`, and of `out` */
+    double *samples; /* microseconds of each call, or each block of calls, of one size */
     int64_t sample_room;
 };
 
 /* A row of the table; the same on all ranks. */
 struct cddpi_bench_row {
-    int64_t bytes; /* what a rank has of data: of the larger buffer */
+    int64_t bytes; /* of the larger buffer of a rank */
     int64_t count; /* elements of a block */
     int64_t iterations;
-    /* Of a call, on the rank where it is largest. */
+    /* The time of a call, on the slowest rank. */
     double mean_us, min_us, median_us;
-    double algorithm_gb_per_s, bus_gb_per_s; /* of the mean; GB are 10^9 bytes */
-    int64_t wrong;                           /* elements, on all ranks; -1: not checked */
+    double algorithm_gb_per_s, bus_gb_per_s; /* by the mean; a GB has 10^9 bytes */
+    int64_t wrong;                           /* wrong elements on all ranks; -1: not checked */
 };
 
 /** Allocate. On failure, too, release with cddpi_bench_fini(). Collective.
@@ -40,10 +40,10 @@ void cddpi_bench_fini(struct cddpi_bench *bench);
 /** The carrier of what goes between hosts, as in CDDP_CARRIER; NULL: all ranks are on one. */
 const char *cddpi_bench_carrier(const struct cddpi_bench *bench);
 
-/** How many bytes are really used for @p bytes: whole blocks of whole elements, at least one. */
+/** Round @p bytes down to whole blocks of whole elements, but at least one element a block. */
 int64_t cddpi_bench_bytes(const struct cddpi_bench *bench, int64_t bytes);
 
-/** Collective. */
+/** Time the calls of one size, and check a result if the options say so. Collective. */
 cddp_status cddpi_bench_measure(struct cddpi_bench *bench, int64_t bytes,
                                 struct cddpi_bench_row *out);
 

@@ -53,7 +53,7 @@ _Static_assert(CDDPI_BENCH_WORDS >= 2 * OPTION_COUNT + 1, "all options and the c
 static const int64_t max_bytes = (int64_t)1 << 44;
 static const int64_t default_max_bytes = 64 << 20;
 
-/* "4096", "4K", "4KiB". */
+/* Read "4096", "4K" or "4KiB". */
 static bool parse_bytes(const char *text, int64_t *out)
 {
     static const struct {
@@ -98,23 +98,17 @@ static cddp_status read_bytes(const char *const values[OPTION_COUNT], int id, in
 static cddp_status read_sizes(const char *const values[OPTION_COUNT],
                               struct cddpi_bench_options *options)
 {
-    cddp_status status = read_bytes(values, OPTION_MIN, &options->min_bytes);
-
-    if (status == CDDP_OK) {
-        status = read_bytes(values, OPTION_MAX, &options->max_bytes);
-    }
-    if (status == CDDP_OK && values[OPTION_MAX] == NULL) {
+    CDDPI_TRY(read_bytes(values, OPTION_MIN, &options->min_bytes));
+    CDDPI_TRY(read_bytes(values, OPTION_MAX, &options->max_bytes));
+    if (values[OPTION_MAX] == NULL) {
         options->max_bytes = options->min_bytes > default_max_bytes ? options->min_bytes
                                                                     : default_max_bytes;
     }
-    if (status == CDDP_OK && options->max_bytes < options->min_bytes) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--max %s is less than --min %s", values[OPTION_MAX],
-                            values[OPTION_MIN] != NULL ? values[OPTION_MIN] : "8");
+    if (options->max_bytes < options->min_bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--max %s is less than --min %s", values[OPTION_MAX],
+                          values[OPTION_MIN] != NULL ? values[OPTION_MIN] : "8");
     }
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_FACTOR, 2, MAX_COUNT, &options->factor);
-    }
-    return status;
+    return cddpi_option_whole(&table, values, OPTION_FACTOR, 2, MAX_COUNT, &options->factor);
 }
 
 static cddp_status read_type(const char *const values[OPTION_COUNT],
@@ -124,7 +118,6 @@ static cddp_status read_type(const char *const values[OPTION_COUNT],
     const char *ops[OPS];
     int type = (int)options->type;
     int op = (int)options->op;
-    cddp_status status;
 
     for (int i = 0; i < TYPES; i++) {
         types[i] = cddp_type_name((cddp_type)i);
@@ -132,16 +125,14 @@ static cddp_status read_type(const char *const values[OPTION_COUNT],
     for (int i = 0; i < OPS; i++) {
         ops[i] = cddp_op_name((cddp_op)i);
     }
-    status = cddpi_option_word(&table, values, OPTION_TYPE, types, TYPES, &type);
-    if (status == CDDP_OK) {
-        status = cddpi_option_word(&table, values, OPTION_OP, ops, OPS, &op);
-    }
+    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_TYPE, types, TYPES, &type));
+    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_OP, ops, OPS, &op));
     options->type = (cddp_type)type;
     options->op = (cddp_op)op;
-    return status;
+    return CDDP_OK;
 }
 
-/* An option that would be ignored is a mistake. */
+/* Refuse an option that would be ignored: it is a mistake. */
 static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
                                   const struct cddpi_bench_collective *collective)
 {
@@ -180,7 +171,7 @@ static cddp_status find_collective(int word_count, char **words,
                                    const struct cddpi_bench_collective **out)
 {
     const char *near = NULL;
-    unsigned best = 4; /* what is further away was not meant */
+    unsigned best = 4; /* a word with more edits was not meant as this one */
 
     if (word_count != 1) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -203,32 +194,23 @@ static cddp_status find_collective(int word_count, char **words,
                       near != NULL ? near : "", near != NULL ? "?" : "");
 }
 
-static cddp_status interpret_numbers(const char *const values[OPTION_COUNT],
-                                     struct cddpi_bench_options *options)
+static cddp_status read_numbers(const char *const values[OPTION_COUNT],
+                                struct cddpi_bench_options *options)
 {
     static const char *const kinds[] = {"malloc", "group"};
     int kind = 1;
-    cddp_status status = cddpi_option_whole(&table, values, OPTION_ROOT, 0, INT32_MAX,
-                                            &options->root);
 
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_ITERATIONS, 1, MAX_COUNT,
-                                    &options->iterations);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_WARMUP, 0, MAX_COUNT, &options->warmup);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_SEED, 0, INT64_MAX, &options->seed);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_option_word(&table, values, OPTION_ALLOC, kinds, 2, &kind);
-    }
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_ROOT, 0, INT32_MAX, &options->root));
+    CDDPI_TRY(
+        cddpi_option_whole(&table, values, OPTION_ITERATIONS, 1, MAX_COUNT, &options->iterations));
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_WARMUP, 0, MAX_COUNT, &options->warmup));
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_SEED, 0, INT64_MAX, &options->seed));
+    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_ALLOC, kinds, 2, &kind));
     options->group_memory = kind == 1;
-    return status;
+    return CDDP_OK;
 }
 
-/* "host", "tcp", "nccl:tcp". */
+/* Read "host", "tcp" or "nccl:tcp". */
 static cddp_status read_transport(const char *const values[OPTION_COUNT],
                                   struct cddpi_bench_options *options)
 {
@@ -264,12 +246,7 @@ static cddp_status read_transport(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-static bool says_where(int id)
-{
-    return id == OPTION_HOSTS || id == OPTION_HOSTFILE || id == OPTION_SSH || id == OPTION_NPROC;
-}
-
-/* To start ranks: their command line is this one without what says where. */
+/* Which ranks to start, and their command line: this one without the options that say where. */
 static void read_start(const char *const values[OPTION_COUNT], struct cddpi_bench_options *options)
 {
     options->hosts = values[OPTION_HOSTS];
@@ -281,7 +258,8 @@ static void read_start(const char *const values[OPTION_COUNT], struct cddpi_benc
     }
     options->mode = CDDPI_BENCH_START;
     for (int i = 0; i < OPTION_COUNT; i++) {
-        if (values[i] == NULL || says_where(i)) {
+        if (values[i] == NULL || i == OPTION_HOSTS || i == OPTION_HOSTFILE || i == OPTION_SSH ||
+            i == OPTION_NPROC) {
             continue;
         }
         options->words[options->word_count++] = names[i];
@@ -292,36 +270,23 @@ static void read_start(const char *const values[OPTION_COUNT], struct cddpi_benc
     options->words[options->word_count++] = options->collective->name;
 }
 
-static cddp_status interpret(const char *const values[OPTION_COUNT], int word_count, char **words,
-                             struct cddpi_bench_options *options)
+static cddp_status read_values(const char *const values[OPTION_COUNT], int word_count, char **words,
+                               struct cddpi_bench_options *options)
 {
-    cddp_status status = find_collective(word_count, words, &options->collective);
-
-    if (status == CDDP_OK) {
-        status = refuse_useless(values, options->collective);
-    }
-    if (status == CDDP_OK) {
-        status = read_type(values, options);
-    }
-    if (status == CDDP_OK) {
-        status = read_sizes(values, options);
-    }
-    if (status == CDDP_OK) {
-        status = interpret_numbers(values, options);
-    }
-    if (status == CDDP_OK) {
-        status = read_transport(values, options);
-    }
-    if (status == CDDP_OK) {
-        options->in_place = values[OPTION_IN_PLACE] != NULL ||
-                            options->collective->in_place == CDDPI_BENCH_IN_PLACE_ALWAYS;
-        options->check = values[OPTION_CHECK] != NULL;
-        options->backend = values[OPTION_BACKEND];
-        options->device = values[OPTION_DEVICE];
-        options->json = values[OPTION_JSON];
-        read_start(values, options);
-    }
-    return status;
+    CDDPI_TRY(find_collective(word_count, words, &options->collective));
+    CDDPI_TRY(refuse_useless(values, options->collective));
+    CDDPI_TRY(read_type(values, options));
+    CDDPI_TRY(read_sizes(values, options));
+    CDDPI_TRY(read_numbers(values, options));
+    CDDPI_TRY(read_transport(values, options));
+    options->in_place = values[OPTION_IN_PLACE] != NULL ||
+                        options->collective->in_place == CDDPI_BENCH_IN_PLACE_ALWAYS;
+    options->check = values[OPTION_CHECK] != NULL;
+    options->backend = values[OPTION_BACKEND];
+    options->device = values[OPTION_DEVICE];
+    options->json = values[OPTION_JSON];
+    read_start(values, options);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_options *out)
@@ -330,21 +295,16 @@ cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_
         .type = CDDP_F32, .min_bytes = 8, .factor = 2, .warmup = -1, .seed = 1};
     const char *values[OPTION_COUNT] = {NULL};
     int word_count = 0;
-    cddp_status status = cddpi_options_read(&table, argc, argv, values, &word_count);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_options_read(&table, argc, argv, values, &word_count));
     if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
         options.mode = values[OPTION_HELP] != NULL ? CDDPI_BENCH_HELP : CDDPI_BENCH_VERSION;
     } else {
-        status = interpret(values, word_count, argv + 1, &options);
+        CDDPI_TRY(read_values(values, word_count, argv + 1, &options));
     }
-    if (status == CDDP_OK) {
-        *out = options;
-        out->backend = out->transport[0] != '\0' ? out->transport : options.backend;
-    }
-    return status;
+    *out = options;
+    out->backend = out->transport[0] != '\0' ? out->transport : options.backend;
+    return CDDP_OK;
 }
 
 void cddpi_bench_options_help(FILE *to)

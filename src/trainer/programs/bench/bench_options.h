@@ -8,12 +8,12 @@
 
 enum cddpi_bench_mode {
     CDDPI_BENCH_RUN,
-    CDDPI_BENCH_START, /* the ranks, which then run */
+    CDDPI_BENCH_START, /* start the ranks, which run */
     CDDPI_BENCH_HELP,
     CDDPI_BENCH_VERSION
 };
 
-enum { CDDPI_BENCH_WORDS = 64 }; /* of a command line, at most */
+enum { CDDPI_BENCH_WORDS = 64 }; /* the most words of a command line */
 
 struct cddpi_bench_options {
     enum cddpi_bench_mode mode;
@@ -22,24 +22,24 @@ struct cddpi_bench_options {
     cddp_op op;
     int64_t root;
     int64_t min_bytes, max_bytes, factor;
-    int64_t iterations; /* 0: by size */
-    int64_t warmup;     /* -1: by the iterations */
+    int64_t iterations; /* 0: chosen by size */
+    int64_t warmup;     /* -1: chosen by the iterations */
     int64_t seed;
-    const char *backend, *device; /* NULL: the environment's */
-    bool group_memory;            /* of cddp_group_alloc(), else plain memory of the device */
+    const char *backend, *device; /* NULL: as the environment says */
+    bool group_memory; /* buffers by cddp_group_alloc(), else plain memory of the device */
     bool in_place;
     bool check;
     const char *json;    /* a file, or "-"; NULL: none */
-    char transport[24];  /* of --transport: the backend, which `backend` points to */
-    const char *carrier; /* instead of CDDP_CARRIER's; NULL: the environment's */
+    char transport[24];  /* the backend part of --transport, which `backend` points to */
+    const char *carrier; /* replaces CDDP_CARRIER; NULL: as the environment says */
 
-    /* To start: where, and each rank's command line behind the program's name. */
+    /* To start ranks: where, and the words of each rank's command line after the program. */
     const char *hosts, *hostfile, *ssh, *nproc; /* NULL: not given */
     const char *words[CDDPI_BENCH_WORDS];
     int word_count;
 };
 
-/** Read the command line; texts are borrowed from it, or in @p out, which does not move.
+/** Read the command line. Strings point into it, or into @p out, which must not be copied.
  *  @return CDDP_OK or CDDP_ERR_ARGUMENT. */
 cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_options *out);
 void cddpi_bench_options_help(FILE *to);

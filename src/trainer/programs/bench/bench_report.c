@@ -9,15 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* On each there is one with local rank 0. */
+/* Count the ranks with local rank 0: each host has one. */
 static cddp_status count_hosts(const struct cddpi_bench *bench, int *out)
 {
     int32_t hosts = cddp_group_local_rank(bench->group) == 0;
-    cddp_status status = cddp_all_reduce(bench->group, &hosts, &hosts, 1, CDDP_I32, CDDP_OP_SUM,
-                                         NULL);
 
+    CDDPI_TRY(cddp_all_reduce(bench->group, &hosts, &hosts, 1, CDDP_I32, CDDP_OP_SUM, NULL));
     *out = hosts;
-    return status;
+    return CDDP_OK;
 }
 
 static const char *op_name(const struct cddpi_bench_options *options)
@@ -56,7 +55,7 @@ static void print_head(const struct cddpi_bench *bench, int hosts)
     (void)fflush(stdout);
 }
 
-/* jansson's functions take the values over, and accept NULL. */
+/* jansson's functions take ownership of values, and accept NULL. */
 static cddp_status begin_json(struct cddpi_bench_report *report, int hosts)
 {
     const struct cddpi_bench *bench = report->bench;
@@ -80,9 +79,10 @@ cddp_status cddpi_bench_report_init(const struct cddpi_bench *bench, struct cddp
     struct cddpi_bench_report report = {.bench = bench};
     const char *json = bench->options->json;
     int hosts = 1;
-    cddp_status status = count_hosts(bench, &hosts);
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && bench->rank == 0) {
+    CDDPI_TRY(count_hosts(bench, &hosts));
+    if (bench->rank == 0) {
         report.is_printed = json == NULL || strcmp(json, "-") != 0;
         if (report.is_printed) {
             print_head(bench, hosts);

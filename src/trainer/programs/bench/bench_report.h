@@ -4,11 +4,11 @@
 
 #include "programs/bench/bench_measure.h"
 
-/* Only rank 0 has one that prints. */
+/* Only the report of rank 0 prints. */
 struct cddpi_bench_report {
     const struct cddpi_bench *bench;
     struct json_t *root, *rows; /* NULL without --json */
-    bool is_printed;            /* the table */
+    bool is_printed;            /* there is a table on stdout */
 };
 
 /** Print what is measured. Collective: hosts are counted. On failure, too, release with
@@ -19,7 +19,7 @@ void cddpi_bench_report_fini(struct cddpi_bench_report *report);
 
 cddp_status cddpi_bench_report_row(struct cddpi_bench_report *report,
                                    const struct cddpi_bench_row *row);
-/** Write the JSON. @p wrong: elements of all rows; -1: not checked. */
+/** Write the JSON file. @p wrong: wrong elements of all rows; -1: not checked. */
 cddp_status cddpi_bench_report_end(struct cddpi_bench_report *report, int64_t wrong);
 
 #endif

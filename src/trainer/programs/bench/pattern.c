@@ -1,4 +1,4 @@
-/* pattern.c - makes elements from (seed, rank, index), and what must become of them. */
+/* pattern.c - makes elements from (seed, rank, index), and the results they must give. */
 #include "programs/bench/pattern.h"
 
 #include "base/alloc.h"

@@ -6,14 +6,14 @@
 
 #include "programs/bench/bench_collectives.h"
 
-enum { CDDPI_BENCH_CHUNK = 4096 }; /* elements that are made at a time */
+enum { CDDPI_BENCH_CHUNK = 4096 }; /* elements made at a time */
 
 /** Elements [@p first, @p first + @p count) of @p rank: floating ones of 0.25 to 2 and any sign, so
  *  that sums round and nothing overflows; whole ones of any bits, and bool's 0 and 1. */
 void cddpi_bench_fill(void *out, uint64_t seed, int rank, size_t first, size_t count,
                       cddp_type type);
 
-/* What a rank must get. */
+/* What the result of a rank must be. */
 struct cddpi_bench_expectation {
     const struct cddpi_bench_collective *collective;
     const struct cddpi_bench_call *call;
@@ -30,7 +30,7 @@ void cddpi_bench_expectation_fini(struct cddpi_bench_expectation *expectation);
 
 /** Whether this rank gets a result at all. */
 bool cddpi_bench_gets_result(const struct cddpi_bench_expectation *expectation);
-/** Whether what this rank gives matters; else its memory may hold anything. */
+/** Whether this rank's input matters; else its memory may hold anything. */
 bool cddpi_bench_gives(const struct cddpi_bench_expectation *expectation);
 
 /** What elements [@p first, @p first + @p count) of block @p block of this rank's result must be.

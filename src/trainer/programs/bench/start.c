@@ -44,7 +44,6 @@ cddp_status cddpi_bench_start(const struct cddpi_bench_options *options)
     char self[PATH_MAX];
     char run[PATH_MAX + 32];
     int count = 1;
-    cddp_status status;
 
     if (cddpi_env(CDDPI_ENV_RANK) != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -52,10 +51,7 @@ cddp_status cddpi_bench_start(const struct cddpi_bench_options *options)
                           "already: give them to who started it",
                           cddpi_env(CDDPI_ENV_RANK));
     }
-    status = find_programs(self, run);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(find_programs(self, run));
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         if (given[i][1] != NULL) {
             line[count++] = given[i][0];

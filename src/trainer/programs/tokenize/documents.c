@@ -19,7 +19,7 @@ struct cddpi_documents {
     struct cddpi_documents_options options;
     size_t separator_bytes;
     uint64_t total; /* of all files; 0: not known */
-    uint64_t cut;   /* of all bytes: the first line from here on begins the last part */
+    uint64_t cut;   /* offset in all bytes: validation begins with the next line */
     bool is_val;
     int next_path;
     int fd; /* -1: no file is open */
@@ -27,13 +27,13 @@ struct cddpi_documents {
     bool at_file_end;
     char *buffer;
     size_t room;
-    size_t start, end; /* what of the buffer is still to be used */
-    uint64_t base;     /* of all bytes: where the buffer begins */
-    size_t scanned;    /* from start to here there is no end of a document */
-    bool in_line;      /* scanned is inside a line that is no separator */
+    size_t start, end; /* the part of the buffer that was not used yet */
+    uint64_t base;     /* offset of the buffer in all bytes */
+    size_t scanned;    /* no document ends between start and here */
+    bool in_line;      /* scanned is inside a line that is not a separator */
     bool has_text;     /* pieces of this document were used before */
     bool is_over;      /* the document ends at scanned */
-    size_t skip;       /* bytes between it and the next */
+    size_t skip;       /* bytes between this document and the next */
 };
 
 static const char *path_of(const struct cddpi_documents *documents, int index)
@@ -43,8 +43,8 @@ static const char *path_of(const struct cddpi_documents *documents, int index)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-/* Add up the sizes, and refuse what cannot be read before anything else is done. */
-static cddp_status measure(struct cddpi_documents *documents)
+/* Add up the sizes. Files that cannot be read are refused before any work is done. */
+static cddp_status measure_files(struct cddpi_documents *documents)
 {
     uint64_t total = 0;
 
@@ -95,7 +95,7 @@ cddp_status cddpi_documents_open(const struct cddpi_documents_options *options,
     documents->room = ROOM_MIN;
     documents->buffer = cddpi_realloc(NULL, ROOM_MIN);
     status = documents->buffer != NULL
-                 ? measure(documents)
+                 ? measure_files(documents)
                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d bytes", ROOM_MIN);
     if (status != CDDP_OK) {
         cddpi_documents_close(documents);
@@ -105,14 +105,20 @@ cddp_status cddpi_documents_open(const struct cddpi_documents_options *options,
     return CDDP_OK;
 }
 
+static void close_file(struct cddpi_documents *documents)
+{
+    if (documents->fd > STDIN_FILENO) {
+        close(documents->fd);
+    }
+    documents->fd = -1;
+}
+
 void cddpi_documents_close(struct cddpi_documents *documents)
 {
     if (documents == NULL) {
         return;
     }
-    if (documents->fd > STDIN_FILENO) {
-        close(documents->fd);
-    }
+    close_file(documents);
     cddpi_free(documents->buffer);
     cddpi_free(documents);
 }
@@ -133,16 +139,8 @@ static cddp_status open_next(struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-static void close_file(struct cddpi_documents *documents)
-{
-    if (documents->fd > STDIN_FILENO) {
-        close(documents->fd);
-    }
-    documents->fd = -1;
-}
-
-/* Wait until there is something to read. A signal that comes just before a read() would not end it,
- * and the other end of a pipe may stay silent for ever: so look at times. */
+/* Wait until there is something to read. Polling is needed because a signal just before a read()
+ * would not interrupt it, and the other end of a pipe may stay silent for ever. */
 static cddp_status await_input(const struct cddpi_documents *documents)
 {
     struct pollfd input = {.fd = documents->fd, .events = POLLIN};
@@ -155,8 +153,9 @@ static cddp_status await_input(const struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-/* Fill the buffer. What is left in it begins it; more than half of it, a long word, doubles it. */
-static cddp_status fill(struct cddpi_documents *documents)
+/* Fill the buffer after moving what is left in it to its beginning. A rest of more than half of it,
+ * a long word, doubles it. */
+static cddp_status fill_buffer(struct cddpi_documents *documents)
 {
     size_t left = documents->end - documents->start;
 
@@ -176,15 +175,12 @@ static cddp_status fill(struct cddpi_documents *documents)
         documents->room *= 2;
     }
     while (documents->end < documents->room && !documents->at_file_end) {
-        cddp_status status = await_input(documents);
-        ssize_t got = 0;
+        ssize_t got;
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(await_input(documents));
         got = read(documents->fd, documents->buffer + documents->end,
                    documents->room - documents->end);
-        if (got < 0) { /* interrupted, too: only a signal that ends us does that */
+        if (got < 0) { /* EINTR is an error, too: only a signal that stops us interrupts */
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s at byte %llu of all",
                                     path_of(documents, documents->next_path - 1),
                                     (unsigned long long)(documents->base + documents->end));
@@ -195,8 +191,8 @@ static cddp_status fill(struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-/* A file's first bytes are in the buffer: pass over a byte order mark, and refuse what is no text
- * before it becomes tokens. */
+/* Look at a file's first bytes: pass over a byte order mark, and refuse what is not text before it
+ * becomes tokens. */
 static cddp_status look_at_begin(struct cddpi_documents *documents)
 {
     const char *begin = documents->buffer + documents->start;
@@ -219,7 +215,7 @@ static void end_document(struct cddpi_documents *documents, size_t skip)
     documents->skip = skip;
 }
 
-/* The line that begins at scanned: false if its end has not been read yet, and it matters. */
+/* Look at the line that begins at scanned. False: more of it must be read to know what it is. */
 static bool look_at_line(struct cddpi_documents *documents)
 {
     const char *line = documents->buffer + documents->scanned;
@@ -242,7 +238,7 @@ static bool look_at_line(struct cddpi_documents *documents)
 }
 
 /* Look for the document's end in what has been read. */
-static void scan(struct cddpi_documents *documents)
+static void scan_buffer(struct cddpi_documents *documents)
 {
     while (!documents->is_over && documents->scanned < documents->end) {
         if (documents->in_line) {
@@ -268,7 +264,7 @@ static void scan(struct cddpi_documents *documents)
     }
 }
 
-/* Behind the end of a document: is the next one of the last part? */
+/* After the end of a document, begin the next one, which may be for validation. */
 static void begin_document(struct cddpi_documents *documents)
 {
     documents->start += documents->skip;
@@ -289,8 +285,6 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
     documents->start += used;
     documents->has_text = documents->has_text || used > 0;
     for (;;) {
-        cddp_status status = CDDP_OK;
-
         if (documents->is_over) { /* and its last piece was used */
             begin_document(documents);
         }
@@ -299,18 +293,15 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
             return CDDP_OK;
         }
         if (documents->fd < 0) {
-            status = open_next(documents);
+            CDDPI_TRY(open_next(documents));
         }
-        if (status == CDDP_OK && !documents->at_file_end) {
-            status = fill(documents);
+        if (!documents->at_file_end) {
+            CDDPI_TRY(fill_buffer(documents));
         }
-        if (status == CDDP_OK && documents->at_file_begin) {
-            status = look_at_begin(documents);
+        if (documents->at_file_begin) {
+            CDDPI_TRY(look_at_begin(documents));
         }
-        if (status != CDDP_OK) {
-            return status;
-        }
-        scan(documents);
+        scan_buffer(documents);
         if (documents->scanned > documents->start || (documents->is_over && documents->has_text)) {
             *out = (struct cddpi_piece){.text = documents->buffer + documents->start,
                                         .bytes = documents->scanned - documents->start,

@@ -14,17 +14,15 @@ static cddp_status count_words(struct cddpi_tokenize *run, struct cddpi_document
     for (;;) {
         struct cddpi_piece piece;
         bool is_end = false;
-        cddp_status status = run->is_stopped()
-                                 ? cddpi_tokenize_stopped()
-                                 : cddpi_documents_next(documents, used, &piece, &is_end);
 
-        if (status != CDDP_OK || is_end) {
-            return status;
+        if (run->is_stopped()) {
+            return cddpi_tokenize_stopped();
         }
-        status = cddpi_word_counts_put(counts, piece.text, piece.bytes, piece.last, &used);
-        if (status != CDDP_OK) {
-            return status;
+        CDDPI_TRY(cddpi_documents_next(documents, used, &piece, &is_end));
+        if (is_end) {
+            return CDDP_OK;
         }
+        CDDPI_TRY(cddpi_word_counts_put(counts, piece.text, piece.bytes, piece.last, &used));
         cddpi_tokenize_progress_bytes(&run->progress, cddpi_documents_read(documents) + used,
                                       cddpi_documents_bytes(documents), 0);
     }
@@ -50,27 +48,23 @@ static void print_result(struct cddpi_tokenize *run, uint64_t bytes, size_t word
     }
 }
 
-static cddp_status learn(struct cddpi_tokenize *run, struct cddpi_documents *documents,
-                         struct cddpi_word_counts *counts)
+static cddp_status learn_vocabulary(struct cddpi_tokenize *run, struct cddpi_documents *documents,
+                                    struct cddpi_word_counts *counts)
 {
     struct cddpi_tokenizer *tokenizer = NULL;
     uint64_t bytes = cddpi_documents_read(documents);
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (cddpi_word_counts_size(counts) == 0) {
         return cddpi_fail(CDDP_ERR_FORMAT, "there is no text in %s%s", run->options->paths[0],
                           run->options->path_count > 1 ? " and the others" : "");
     }
-    status = run->options->words
-                 ? cddpi_tokenizer_train_words(counts, run->options->train_vocabulary, &tokenizer)
-                 : cddpi_tokenizer_train(counts, run->options->train_vocabulary, show_merges, run,
-                                         &tokenizer);
-    if (status == CDDP_OK && run->is_stopped()) {
-        status = cddpi_tokenize_stopped();
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_tokenizer_save(tokenizer, run->options->output);
-    }
+    CDDPI_TRY(run->options->words
+                  ? cddpi_tokenizer_train_words(counts, run->options->train_vocabulary, &tokenizer)
+                  : cddpi_tokenizer_train(counts, run->options->train_vocabulary, show_merges, run,
+                                          &tokenizer));
+    status = run->is_stopped() ? cddpi_tokenize_stopped()
+                               : cddpi_tokenizer_save(tokenizer, run->options->output);
     if (status == CDDP_OK) {
         print_result(run, bytes, cddpi_word_counts_size(counts),
                      cddpi_tokenizer_vocabulary(tokenizer));
@@ -87,20 +81,16 @@ cddp_status cddpi_tokenize_train(struct cddpi_tokenize *run)
                                               .is_stopped = run->is_stopped};
     struct cddpi_documents *documents = NULL;
     struct cddpi_word_counts *counts = NULL;
-    cddp_status status = cddpi_documents_open(&options, &documents);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_word_counts_create(&counts);
+    CDDPI_TRY(cddpi_documents_open(&options, &documents));
+    CDDPI_TRY_GOTO(out, status, cddpi_word_counts_create(&counts));
+    if (run->options->words) {
+        cddpi_word_counts_by_space(counts);
     }
-    if (status == CDDP_OK) {
-        if (run->options->words) {
-            cddpi_word_counts_by_space(counts);
-        }
-        status = count_words(run, documents, counts);
-    }
-    if (status == CDDP_OK) {
-        status = learn(run, documents, counts);
-    }
+    CDDPI_TRY_GOTO(out, status, count_words(run, documents, counts));
+    status = learn_vocabulary(run, documents, counts);
+out:
     cddpi_word_counts_destroy(counts);
     cddpi_documents_close(documents);
     return status;

@@ -1,4 +1,4 @@
-/* run.h - what cddp-tokenize does, one function a mode. */
+/* run.h - the modes of cddp-tokenize, one function each. */
 #ifndef CDDPI_PROGRAMS_TOKENIZE_RUN_H
 #define CDDPI_PROGRAMS_TOKENIZE_RUN_H
 
@@ -13,7 +13,7 @@ struct cddpi_tokenize {
     bool (*is_stopped)(void); /* by a signal */
 };
 
-/** All of them print what they made to standard output, and leave no half files.
+/** Do one mode: print a summary to standard output, and leave no half-written files.
  *  @return CDDP_OK; CDDP_ERR_CLOSED when is_stopped said so; else what failed. */
 CDDP_CHECKED cddp_status cddpi_tokenize_encode(struct cddpi_tokenize *run);
 CDDP_CHECKED cddp_status cddpi_tokenize_check(struct cddpi_tokenize *run);

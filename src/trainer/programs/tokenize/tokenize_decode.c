@@ -19,7 +19,7 @@ static uint32_t word_at(const struct cddpi_data_file *data_file, size_t index)
     return le32toh(word);
 }
 
-/* How many tokens there are, and bytes of each. */
+/* Read how many tokens there are, and how many bytes each has. */
 static cddp_status read_header(const char *path, const struct cddpi_data_file *data_file,
                                uint32_t *out_count, int *out_width)
 {
@@ -66,7 +66,7 @@ static cddp_status output_failed(void)
     return cddpi_fail_errno(CDDP_ERR_IO, errno, "write to standard output");
 }
 
-/* The end of a document is the separator's line, if there is one, or nothing. */
+/* Print a token. The end of a document prints the separator's line, if there is one. */
 static cddp_status put_token(const struct cddpi_tokenize *run,
                              const struct cddpi_tokenizer *tokenizer, int32_t token)
 {
@@ -89,9 +89,9 @@ static cddp_status decode_file(const struct cddpi_tokenize *run,
     int vocabulary = cddpi_tokenizer_vocabulary(tokenizer);
     uint32_t count = 0;
     int width = 0;
-    cddp_status status = read_header(path, data_file, &count, &width);
 
-    for (uint32_t i = 0; i < count && status == CDDP_OK; i++) {
+    CDDPI_TRY(read_header(path, data_file, &count, &width));
+    for (uint32_t i = 0; i < count; i++) {
         int64_t token = token_at(data_file, i, width);
 
         if (token >= vocabulary) {
@@ -103,29 +103,31 @@ static cddp_status decode_file(const struct cddpi_tokenize *run,
                 run->options->vocabulary[0] != '\0' ? run->options->vocabulary
                                                     : "bytes: give --vocabulary");
         }
-        status = run->is_stopped() ? cddpi_tokenize_stopped()
-                                   : put_token(run, tokenizer, (int32_t)token);
+        if (run->is_stopped()) {
+            return cddpi_tokenize_stopped();
+        }
+        CDDPI_TRY(put_token(run, tokenizer, (int32_t)token));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_tokenize_decode(struct cddpi_tokenize *run)
 {
     struct cddpi_tokenizer *tokenizer = NULL;
-    cddp_status status = cddpi_tokenizer_open(run->options->vocabulary, &tokenizer);
+    cddp_status status;
 
-    for (int i = 0; i < run->options->path_count && status == CDDP_OK; i++) {
+    CDDPI_TRY_GOTO(out, status, cddpi_tokenizer_open(run->options->vocabulary, &tokenizer));
+    for (int i = 0; i < run->options->path_count; i++) {
         struct cddpi_data_file data_file = {0};
 
         status = cddpi_data_file_open(run->options->paths[i], false, NULL, &data_file);
         if (status == CDDP_OK) {
             status = decode_file(run, tokenizer, run->options->paths[i], &data_file);
         }
-        status = cddpi_data_file_finish(&data_file, status);
+        CDDPI_TRY_GOTO(out, status, cddpi_data_file_finish(&data_file, status));
     }
-    if (status == CDDP_OK && fflush(stdout) != 0) {
-        status = output_failed();
-    }
+    status = fflush(stdout) == 0 ? CDDP_OK : output_failed();
+out:
     cddpi_tokenizer_close(tokenizer);
     return status;
 }

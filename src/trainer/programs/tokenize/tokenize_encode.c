@@ -1,4 +1,4 @@
-/* tokenize_encode.c - texts to tokens, into files or, for --check, back and compared. */
+/* tokenize_encode.c - encodes texts: into files or, for --check, to decode and compare them. */
 #include "programs/tokenize/run.h"
 
 #include "base/alloc.h"
@@ -18,8 +18,8 @@ struct encoding {
     struct cddpi_encoder *encoder;
     struct cddpi_documents *documents;
     struct cddpi_token_shards shards[PARTS]; /* zeroed: nothing is written */
-    int64_t tokens;                          /* without those of the end */
-    int64_t ended;                           /* documents */
+    int64_t tokens;                          /* not counting end tokens */
+    int64_t ended;                           /* documents that ended */
 };
 
 cddp_status cddpi_tokenize_stopped(void)
@@ -35,15 +35,10 @@ static cddp_status open_all(struct encoding *encoding, double val_fraction)
                                                 .separator = options->separator,
                                                 .val_fraction = val_fraction,
                                                 .is_stopped = encoding->run->is_stopped};
-    cddp_status status = cddpi_tokenizer_open(options->vocabulary, &encoding->tokenizer);
 
-    if (status == CDDP_OK) {
-        status = cddpi_documents_open(&documents, &encoding->documents);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_encoder_create(encoding->tokenizer, &encoding->encoder);
-    }
-    return status;
+    CDDPI_TRY(cddpi_tokenizer_open(options->vocabulary, &encoding->tokenizer));
+    CDDPI_TRY(cddpi_documents_open(&documents, &encoding->documents));
+    return cddpi_encoder_create(encoding->tokenizer, &encoding->encoder);
 }
 
 static void close_all(struct encoding *encoding)
@@ -60,12 +55,12 @@ static cddp_status write_tokens(struct encoding *encoding, const struct cddpi_pi
 {
     struct cddpi_token_shards *shards = &encoding->shards[piece->is_val ? VAL : TRAIN];
     int32_t end = cddpi_tokenizer_end(encoding->tokenizer);
-    cddp_status status = cddpi_shards_put(shards, tokens, count);
 
-    return status == CDDP_OK && piece->last ? cddpi_shards_put(shards, &end, 1) : status;
+    CDDPI_TRY(cddpi_shards_put(shards, tokens, count));
+    return piece->last ? cddpi_shards_put(shards, &end, 1) : CDDP_OK;
 }
 
-/* That the tokens' bytes are those of @p piece. */
+/* Check that the tokens' bytes are those of @p piece. */
 static cddp_status compare_tokens(struct encoding *encoding, const struct cddpi_piece *piece,
                                   size_t used, const int32_t *tokens, size_t count)
 {
@@ -88,7 +83,7 @@ static cddp_status compare_tokens(struct encoding *encoding, const struct cddpi_
                                    (unsigned long long)(before + at));
 }
 
-/* All pieces of all documents, to the files or, without, to be compared. */
+/* Make tokens of all documents, and write them to the files or compare them with the text. */
 static cddp_status encode_all(struct encoding *encoding, bool is_check)
 {
     struct cddpi_tokenize *run = encoding->run;
@@ -99,24 +94,19 @@ static cddp_status encode_all(struct encoding *encoding, bool is_check)
         const int32_t *tokens;
         size_t count;
         bool is_end = false;
-        cddp_status status = run->is_stopped()
-                                 ? cddpi_tokenize_stopped()
-                                 : cddpi_documents_next(encoding->documents, used, &piece, &is_end);
 
-        if (status != CDDP_OK || is_end) {
-            return status;
+        if (run->is_stopped()) {
+            return cddpi_tokenize_stopped();
+        }
+        CDDPI_TRY(cddpi_documents_next(encoding->documents, used, &piece, &is_end));
+        if (is_end) {
+            return CDDP_OK;
         }
         cddpi_encoder_clear(encoding->encoder);
-        status = cddpi_encoder_put(encoding->encoder, piece.text, piece.bytes, piece.last, &used);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_encoder_put(encoding->encoder, piece.text, piece.bytes, piece.last, &used));
         tokens = cddpi_encoder_tokens(encoding->encoder, &count);
-        status = is_check ? compare_tokens(encoding, &piece, used, tokens, count)
-                          : write_tokens(encoding, &piece, tokens, count);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(is_check ? compare_tokens(encoding, &piece, used, tokens, count)
+                           : write_tokens(encoding, &piece, tokens, count));
         encoding->tokens += (int64_t)count;
         encoding->ended += piece.last;
         cddpi_tokenize_progress_bytes(&run->progress,
@@ -176,7 +166,7 @@ static void print_result(struct encoding *encoding)
 
 static cddp_status init_shards(struct encoding *encoding)
 {
-    static const char *const parts[PARTS] = {"train", "val"};
+    static const char *const parts[PARTS] = {[TRAIN] = "train", [VAL] = "val"};
     const struct cddpi_tokenize_options *options = encoding->run->options;
     cddp_status status = CDDP_OK;
 
@@ -195,24 +185,21 @@ static cddp_status init_shards(struct encoding *encoding)
 cddp_status cddpi_tokenize_encode(struct cddpi_tokenize *run)
 {
     struct encoding encoding = {.run = run};
-    cddp_status status = open_all(&encoding, run->options->val_fraction);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = init_shards(&encoding);
-    }
-    if (status == CDDP_OK) {
-        status = encode_all(&encoding, false);
-    }
-    if (status == CDDP_OK && encoding.tokens == 0) {
+    CDDPI_TRY_GOTO(out, status, open_all(&encoding, run->options->val_fraction));
+    CDDPI_TRY_GOTO(out, status, init_shards(&encoding));
+    CDDPI_TRY_GOTO(out, status, encode_all(&encoding, false));
+    if (encoding.tokens == 0) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "there is no text in %s%s", run->options->paths[0],
                             run->options->path_count > 1 ? " and the others" : "");
+        goto out;
     }
-    for (int part = 0; part < PARTS && status == CDDP_OK; part++) {
-        status = cddpi_shards_finish(&encoding.shards[part]);
+    for (int part = 0; part < PARTS; part++) {
+        CDDPI_TRY_GOTO(out, status, cddpi_shards_finish(&encoding.shards[part]));
     }
-    if (status == CDDP_OK) {
-        print_result(&encoding);
-    }
+    print_result(&encoding);
+out:
     close_all(&encoding);
     return status;
 }
@@ -220,26 +207,24 @@ cddp_status cddpi_tokenize_encode(struct cddpi_tokenize *run)
 cddp_status cddpi_tokenize_check(struct cddpi_tokenize *run)
 {
     struct encoding encoding = {.run = run};
-    cddp_status status = open_all(&encoding, 0);
+    double bytes;
+    cddp_status status;
 
-    if (status == CDDP_OK && !cddpi_tokenizer_keeps_text(encoding.tokenizer)) {
+    CDDPI_TRY_GOTO(out, status, open_all(&encoding, 0));
+    if (!cddpi_tokenizer_keeps_text(encoding.tokenizer)) {
         status = cddpi_fail(CDDP_ERR_ARGUMENT,
                             "--check has no meaning with a vocabulary of words: white space and "
                             "unknown words do not come back");
+        goto out;
     }
-    if (status == CDDP_OK) {
-        status = encode_all(&encoding, true);
-    }
-    if (status == CDDP_OK) {
-        double bytes = (double)cddpi_documents_read(encoding.documents);
-
-        cddpi_tokenize_progress_end(&run->progress);
-        printf(
-            "all %.0f bytes are the same when decoded: %lld tokens, %.2f bytes each, %.1f MB/s\n",
-            bytes, (long long)encoding.tokens,
-            encoding.tokens > 0 ? bytes / (double)encoding.tokens : 0.0,
-            bytes * 1e-6 / cddpi_tokenize_progress_seconds(&run->progress));
-    }
+    CDDPI_TRY_GOTO(out, status, encode_all(&encoding, true));
+    bytes = (double)cddpi_documents_read(encoding.documents);
+    cddpi_tokenize_progress_end(&run->progress);
+    printf("all %.0f bytes are the same when decoded: %lld tokens, %.2f bytes each, %.1f MB/s\n",
+           bytes, (long long)encoding.tokens,
+           encoding.tokens > 0 ? bytes / (double)encoding.tokens : 0.0,
+           bytes * 1e-6 / cddpi_tokenize_progress_seconds(&run->progress));
+out:
     close_all(&encoding);
     return status;
 }

@@ -10,7 +10,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-static volatile sig_atomic_t stopped_by; /* the signal; handlers have nothing else to write to */
+static volatile sig_atomic_t stopped_by; /* the signal; a handler can safely write only this */
 
 static void note_signal(int number)
 {
@@ -22,7 +22,7 @@ static bool is_stopped(void)
     return stopped_by != 0;
 }
 
-/* Half files are removed before a signal ends us; a second one does not wait for that. */
+/* Let a signal end us only after half-written files were removed; a second one kills at once. */
 static void catch_signals(bool prints)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -35,8 +35,8 @@ static void catch_signals(bool prints)
             sigaction(numbers[i], &action, NULL);
         }
     }
-    if (!prints) { /* a reader that goes away ends us, as in ... --decode x.bin | head */
-        (void)signal(SIGPIPE, SIG_IGN); /* but it is no reason to lose files */
+    if (!prints) {                      /* with --decode x.bin | head, SIGPIPE should end us */
+        (void)signal(SIGPIPE, SIG_IGN); /* elsewhere it must not lose files */
     }
     (void)signal(SIGXFSZ, SIG_IGN);
 }

@@ -58,31 +58,37 @@ static cddp_status read_fraction(const char *text, double *out)
 static cddp_status read_mode(const char *const values[OPTION_COUNT], enum cddpi_tokenize_mode *out)
 {
     static const int ids[] = {OPTION_TRAIN, OPTION_DECODE, OPTION_CHECK};
-    static const enum cddpi_tokenize_mode modes[] = {CDDPI_TOKENIZE_TRAIN, CDDPI_TOKENIZE_DECODE,
-                                                     CDDPI_TOKENIZE_CHECK};
-    int choice = -1;
-    cddp_status status = cddpi_option_choice(&table, values, ids, 3, &choice);
+    static const enum cddpi_tokenize_mode modes[OPTION_COUNT] = {
+        [OPTION_TRAIN] = CDDPI_TOKENIZE_TRAIN,
+        [OPTION_DECODE] = CDDPI_TOKENIZE_DECODE,
+        [OPTION_CHECK] = CDDPI_TOKENIZE_CHECK};
+    int chosen = -1;
+    cddp_status status = cddpi_option_choice(&table, values, ids, 3, &chosen);
 
-    *out = choice >= 0 ? modes[choice] : CDDPI_TOKENIZE_ENCODE;
+    *out = chosen >= 0 ? modes[chosen] : CDDPI_TOKENIZE_ENCODE;
     return status;
 }
 
-/* An option that would be ignored is a mistake. */
+/* Refuse an option that would be ignored: it is a mistake. */
 static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
                                   enum cddpi_tokenize_mode mode)
 {
     static const struct {
         enum option_id id;
-        bool modes[4]; /* where it means something: encode, train, decode, check */
-    } uses[] = {{OPTION_WORDS, {false, true, false, false}},
-                {OPTION_VOCABULARY, {true, false, true, true}},
-                {OPTION_OUTPUT, {true, true, false, false}},
-                {OPTION_VAL_FRACTION, {true, false, false, false}},
-                {OPTION_SHARD_TOKENS, {true, false, false, false}}};
-    static const char *const names[] = {"", " with --train", " with --decode", " with --check"};
+        unsigned modes; /* a bit for each mode that uses the option */
+    } uses[] = {{OPTION_WORDS, 1 << CDDPI_TOKENIZE_TRAIN},
+                {OPTION_VOCABULARY, 1 << CDDPI_TOKENIZE_ENCODE | 1 << CDDPI_TOKENIZE_DECODE |
+                                        1 << CDDPI_TOKENIZE_CHECK},
+                {OPTION_OUTPUT, 1 << CDDPI_TOKENIZE_ENCODE | 1 << CDDPI_TOKENIZE_TRAIN},
+                {OPTION_VAL_FRACTION, 1 << CDDPI_TOKENIZE_ENCODE},
+                {OPTION_SHARD_TOKENS, 1 << CDDPI_TOKENIZE_ENCODE}};
+    static const char *const names[] = {[CDDPI_TOKENIZE_ENCODE] = "",
+                                        [CDDPI_TOKENIZE_TRAIN] = " with --train",
+                                        [CDDPI_TOKENIZE_DECODE] = " with --decode",
+                                        [CDDPI_TOKENIZE_CHECK] = " with --check"};
 
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        if (values[uses[i].id] != NULL && !uses[i].modes[mode]) {
+        if (values[uses[i].id] != NULL && (uses[i].modes & 1u << mode) == 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning%s", rows[uses[i].id].name,
                               names[mode]);
         }
@@ -94,68 +100,53 @@ static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-static cddp_status interpret(const char *const values[OPTION_COUNT],
-                             struct cddpi_tokenize_options *options)
+static cddp_status read_values(const char *const values[OPTION_COUNT],
+                               struct cddpi_tokenize_options *options)
 {
     int64_t vocabulary = 0;
-    cddp_status status = read_mode(values, &options->mode);
 
-    if (status == CDDP_OK) {
-        status = refuse_useless(values, options->mode);
+    CDDPI_TRY(read_mode(values, &options->mode));
+    CDDPI_TRY(refuse_useless(values, options->mode));
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_TRAIN, CDDPI_TRAIN_VOCABULARY_MIN,
+                                 CDDPI_TRAIN_VOCABULARY_MAX, &vocabulary));
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_SHARD_TOKENS, 1, CDDPI_SHARD_TOKENS_MAX,
+                                 &options->shard_tokens));
+    CDDPI_TRY(read_fraction(values[OPTION_VAL_FRACTION], &options->val_fraction));
+    if (options->path_count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "no file is named: name the files to read%s",
+                          options->mode == CDDPI_TOKENIZE_DECODE ? ""
+                                                                 : ", or - for standard input");
     }
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_TRAIN, CDDPI_TRAIN_VOCABULARY_MIN,
-                                    CDDPI_TRAIN_VOCABULARY_MAX, &vocabulary);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_option_whole(&table, values, OPTION_SHARD_TOKENS, 1, CDDPI_SHARD_TOKENS_MAX,
-                                    &options->shard_tokens);
-    }
-    if (status == CDDP_OK) {
-        status = read_fraction(values[OPTION_VAL_FRACTION], &options->val_fraction);
-    }
-    if (status == CDDP_OK && options->path_count == 0) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "no file is named: name the files to read%s",
-                            options->mode == CDDPI_TOKENIZE_DECODE ? ""
-                                                                   : ", or - for standard "
-                                                                     "input");
-    }
-    if (status == CDDP_OK && values[OPTION_SEPARATOR] != NULL &&
-        (strchr(values[OPTION_SEPARATOR], '\n') != NULL ||
-         strlen(values[OPTION_SEPARATOR]) > 1000)) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                            "--document-separator must be one line of at most 1000 bytes");
+    if (values[OPTION_SEPARATOR] != NULL && (strchr(values[OPTION_SEPARATOR], '\n') != NULL ||
+                                             strlen(values[OPTION_SEPARATOR]) > 1000)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--document-separator must be one line of at most 1000 bytes");
     }
     options->train_vocabulary = (int)vocabulary;
     options->words = values[OPTION_WORDS] != NULL;
     options->vocabulary = values[OPTION_VOCABULARY] != NULL ? values[OPTION_VOCABULARY] : "";
     options->output = values[OPTION_OUTPUT];
     options->separator = values[OPTION_SEPARATOR];
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_tokenize_options_parse(int argc, char **argv, struct cddpi_tokenize_options *out)
 {
     struct cddpi_tokenize_options options = {.val_fraction = 0.1};
     const char *values[OPTION_COUNT] = {NULL};
-    cddp_status status = cddpi_options_read(&table, argc, argv, values, &options.path_count);
 
-    if (status == CDDP_OK && values[OPTION_OUTPUT] != NULL) {
-        status = cddpi_option_path(&table, OPTION_OUTPUT, &values[OPTION_OUTPUT]);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cddpi_options_read(&table, argc, argv, values, &options.path_count));
+    if (values[OPTION_OUTPUT] != NULL) {
+        CDDPI_TRY(cddpi_option_path(&table, OPTION_OUTPUT, &values[OPTION_OUTPUT]));
     }
     options.paths = argv + 1;
     if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
         options.mode = values[OPTION_HELP] != NULL ? CDDPI_TOKENIZE_HELP : CDDPI_TOKENIZE_VERSION;
     } else {
-        status = interpret(values, &options);
+        CDDPI_TRY(read_values(values, &options));
     }
-    if (status == CDDP_OK) {
-        *out = options;
-    }
-    return status;
+    *out = options;
+    return CDDP_OK;
 }
 
 void cddpi_tokenize_options_help(FILE *to)

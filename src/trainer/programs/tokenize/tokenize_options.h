@@ -16,17 +16,17 @@ enum cddpi_tokenize_mode {
     CDDPI_TOKENIZE_VERSION
 };
 
-/* All texts are argv's. */
+/* Strings point into argv. */
 struct cddpi_tokenize_options {
     enum cddpi_tokenize_mode mode;
     int train_vocabulary;
-    bool words;             /* which it consists of */
-    const char *vocabulary; /* "": bytes */
+    bool words;             /* the vocabulary to learn has words, not byte pairs */
+    const char *vocabulary; /* "": each byte is a token */
     const char *output;
     const char *separator; /* NULL: each file is a document */
     double val_fraction;
     int64_t shard_tokens; /* 0: one file */
-    char **paths;         /* into argv, of which options are moved to the front */
+    char **paths;         /* part of argv, where options come after them */
     int path_count;
 };
 

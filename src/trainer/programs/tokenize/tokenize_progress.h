@@ -1,5 +1,5 @@
-/* tokenize_progress.h - how far cddp-tokenize is: a line redrawn on a terminal, or one every few
- * seconds. CDDP_PROGRESS chooses, as for training. */
+/* tokenize_progress.h - shows the progress of cddp-tokenize: a line redrawn on a terminal, or a
+ * line every few seconds. CDDP_PROGRESS chooses, as for training. */
 #ifndef CDDPI_PROGRAMS_TOKENIZE_PROGRESS_H
 #define CDDPI_PROGRAMS_TOKENIZE_PROGRESS_H
 

@@ -34,10 +34,10 @@ static cddp_status store_key(const struct cddpi_config_source *source,
 {
     char where[CDDPI_WHERE_BYTES];
     char *copy;
-    cddp_status status = cddpi_config_read_value(source, setting, key, config);
 
-    if (status != CDDP_OK || (source->file == NULL && source->argument == NULL)) {
-        return status;
+    CDDPI_TRY(cddpi_config_read_value(source, setting, key, config));
+    if (source->file == NULL && source->argument == NULL) {
+        return CDDP_OK; /* a default was not given anywhere */
     }
     cddpi_config_place(source, setting, where);
     copy = cddpi_strdup(where);
@@ -68,24 +68,20 @@ static cddp_status read_group(const struct cddpi_config_source *source,
         const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
         const struct cddpi_key *key;
         char path[256];
-        cddp_status status;
 
         snprintf(path, sizeof path - 1, "%s%s", prefix, config_setting_name(setting));
         key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
         if (key != NULL) {
-            status = store_key(source, setting, key, config);
+            CDDPI_TRY(store_key(source, setting, key, config));
         } else if (!is_group_path(path)) {
-            status = fail_unknown(source, setting, path);
+            return fail_unknown(source, setting, path);
         } else if (config_setting_type(setting) != CONFIG_TYPE_GROUP) {
-            status = cddpi_config_fail_at(source, setting,
-                                          "%s is a group of keys, as in %s = { ... }, not %s", path,
-                                          config_setting_name(setting), cddpi_config_kind(setting));
+            return cddpi_config_fail_at(source, setting,
+                                        "%s is a group of keys, as in %s = { ... }, not %s", path,
+                                        config_setting_name(setting), cddpi_config_kind(setting));
         } else {
             strcat(path, ".");
-            status = read_group(source, setting, path, config);
-        }
-        if (status != CDDP_OK) {
-            return status;
+            CDDPI_TRY(read_group(source, setting, path, config));
         }
     }
     return CDDP_OK;
@@ -107,15 +103,10 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
     struct cddpi_config_source source = {path, NULL};
     config_t parsed;
     char *text = NULL;
-    cddp_status status = cddpi_config_read_text(path, &text);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_config_check_includes(path, text);
-    }
-    if (status != CDDP_OK) {
-        cddpi_free(text);
-        return status;
-    }
+    CDDPI_TRY(cddpi_config_read_text(path, &text));
+    CDDPI_TRY_GOTO(out, status, cddpi_config_check_includes(path, text));
     config_init(&parsed);
     set_include_dir(&parsed, path);
     if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE) {
@@ -124,11 +115,12 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
         status = read_group(&source, config_root_setting(&parsed), "", config);
     }
     config_destroy(&parsed);
+out:
     cddpi_free(text);
     return status;
 }
 
-/* Parse @p value as the file's syntax would have it behind "key =", and store it. */
+/* Parse @p value as if the file had it after "key =", and store it. */
 static cddp_status read_scalar(const struct cddpi_config_source *source,
                                const struct cddpi_key *key, const char *value,
                                struct cddpi_config *config)
@@ -191,13 +183,9 @@ static cddp_status read_defaults(struct cddpi_config *config)
 
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        cddp_status status;
 
         if (key->fallback != NULL) {
-            status = read_scalar(&source, key, key->fallback, config);
-            if (status != CDDP_OK) {
-                return status;
-            }
+            CDDPI_TRY(read_scalar(&source, key, key->fallback, config));
         }
     }
     return CDDP_OK;
@@ -215,15 +203,11 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     if (forced == NULL && config->train.run_dir[0] != '\0') {
         return CDDP_OK;
     }
-    if (forced != NULL) {
-        cddp_status status = cddpi_user_path(forced, &folder);
-
-        if (status != CDDP_OK) {
-            return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
-        }
-    } else {
+    if (forced == NULL) {
         folder = cddpi_format(
             "runs/%.*s", dot != NULL && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    } else if (cddpi_user_path(forced, &folder) != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
     }
     if (folder == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
@@ -233,70 +217,56 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* "a|b|c" as "a", "b" or "c". */
-static void quote_words(const char *words, char *out, size_t bytes)
+/* The choices @p choices of @p key as "a", "b" or "c". */
+static void quote_choices(const struct cddpi_key *key, const int *choices, char *out, size_t bytes)
 {
-    char word[64], after[64];
     size_t used = 0;
 
-    out[0] = '\0';
-    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word) && used < bytes; i++) {
-        bool last = !cddpi_key_choice(words, i + 1, after, sizeof after);
+    for (int i = 0; choices[i] != CDDPI_NO_CHOICE && used < bytes; i++) {
+        bool last = choices[i + 1] == CDDPI_NO_CHOICE;
 
         used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
                                  i == 0 ? ""
                                  : last ? " or "
                                         : ", ",
-                                 word);
+                                 cddpi_key_word(key, choices[i]));
     }
 }
 
-/* A key without an effect is an error. But where the command line chose another type, keys of the
- * file for its own type may stay without one. */
+/* A key without an effect is an error. But if the command line chose another type, keys that the
+ * file gives for its own type are ignored. */
 static cddp_status check_meaning(const struct cddpi_config *config, const struct cddpi_key *key)
 {
     static const char argument[] = "argument ";
-    const char *words;
-    const struct cddpi_key *type = cddpi_key_without(key, config, &words);
+    const struct cddpi_key *type = cddpi_key_without(key, config);
     const char *where = config->where[key - cddpi_config_keys];
     const char *type_where = type != NULL ? config->where[type - cddpi_config_keys] : NULL;
-    char quoted[160];
+    char quoted[160] = "";
 
     if (type == NULL ||
         (type_where != NULL && strncmp(type_where, argument, sizeof argument - 1) == 0 &&
          strncmp(where, argument, sizeof argument - 1) != 0)) {
         return CDDP_OK;
     }
-    quote_words(words, quoted, sizeof quoted);
+    quote_choices(type, key->of_choices, quoted, sizeof quoted);
     return cddpi_config_fail(config, key->path, "is used only with %s = %s", type->path, quoted);
 }
 
-/* Check that all keys that must be given are, and none that is for other data, models or
- * optimizers. */
+/* Check that every required key was given, and no key of other data, models or optimizers. */
 static cddp_status check_given(const struct cddpi_config *config)
 {
-    int type = config->data.type;
-    char word[64] = "";
-
-    (void)cddpi_key_choice(
-        cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type")->choices, type, word,
-        sizeof word);
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        bool given = config->where[i] != NULL;
 
-        if (!given && (key->fallback == NULL || cddpi_key_has_data(key->needed, type))) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing%s%s%s", config->path,
-                              key->path, key->needed != NULL ? ", which data.type = \"" : "",
-                              key->needed != NULL ? word : "",
-                              key->needed != NULL ? "\" needs" : "");
-        }
-        if (given) {
-            cddp_status status = check_meaning(config, key);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
+        if (config->where[i] != NULL) {
+            CDDPI_TRY(check_meaning(config, key));
+        } else if (key->needed != NULL && cddpi_choices_have(key->needed, config->data.type)) {
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "%s: the key %s is missing, which data.type = \"%s\" needs",
+                              config->path, key->path, cddpi_config_word(config, "data.type"));
+        } else if (key->fallback == NULL) {
+            return cddpi_fail(CDDP_ERR_CONFIG, "%s: the key %s is missing", config->path,
+                              key->path);
         }
     }
     return CDDP_OK;
@@ -321,7 +291,7 @@ static cddp_status check_gpt2(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* What the single keys of image folders cannot say. */
+/* Conditions on several keys of image folders. */
 static cddp_status check_folders(const struct cddpi_config *config)
 {
     const struct cddpi_real_list *area = &config->data.crop_area;
@@ -346,14 +316,14 @@ static cddp_status check_folders(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* What two networks do not do yet. Values count, not whether they were given: a run writes all keys
- * down, and must be able to read them again. */
+/* What dcgan does not support yet. The check looks at values, not at whether a key was given: a run
+ * writes all keys to RUN_DIR/train.conf, which must load again. */
 static cddp_status check_dcgan(const struct cddpi_config *config)
 {
     if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
         return cddpi_config_fail(config, "model.type",
                                  "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
-                                 config->data.type == CDDPI_DATA_TEXT ? "text" : "tokens");
+                                 cddpi_config_word(config, "data.type"));
     }
     if (config->model.loss != 0) {
         return cddpi_config_fail(
@@ -381,32 +351,21 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
 
 static cddp_status check_together(const struct cddpi_config *config)
 {
-    cddp_status status = check_given(config);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_given(config));
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
     if (cddpi_config_is_language_model(config) &&
         (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
-        return cddpi_config_fail(config, "model.type",
-                                 "\"%s\" takes tokens, but data.type = \"%s\" are images",
-                                 config->model.type == CDDPI_MODEL_GPT2 ? "gpt2" : "lstm_lm",
-                                 config->data.type == CDDPI_DATA_IDX ? "idx" : "image_folder");
+        return cddpi_config_fail(
+            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are images",
+            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"));
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
-        status = check_folders(config);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_folders(config));
     }
     if (config->model.type == CDDPI_MODEL_GPT2) {
-        status = check_gpt2(config);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_gpt2(config));
     }
     if (config->model.recompute && config->model.sync_batch_norm) {
         return cddpi_config_fail(config, "model.recompute",
@@ -414,10 +373,7 @@ static cddp_status check_together(const struct cddpi_config *config)
                                  "once a batch, and could not again: leave one of the two out");
     }
     if (config->model.type == CDDPI_MODEL_DCGAN) {
-        status = check_dcgan(config);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_dcgan(config));
     }
     if (config->optimizer.nesterov && config->optimizer.momentum == 0.0) {
         return cddpi_config_fail(config, "optimizer.nesterov", "needs optimizer.momentum");
@@ -429,31 +385,25 @@ cddp_status cddpi_config_load(const char *path, char *const *overrides, int over
                               struct cddpi_config *out)
 {
     struct cddpi_config config = {0};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     config.path = cddpi_strdup(path);
     if (config.path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
     }
-    status = read_defaults(&config);
-    if (status == CDDP_OK) {
-        status = read_file(path, &config);
+    CDDPI_TRY_GOTO(fail, status, read_defaults(&config));
+    CDDPI_TRY_GOTO(fail, status, read_file(path, &config));
+    for (int i = 0; i < override_count; i++) {
+        CDDPI_TRY_GOTO(fail, status, read_override(overrides[i], &config));
     }
-    for (int i = 0; status == CDDP_OK && i < override_count; i++) {
-        status = read_override(overrides[i], &config);
-    }
-    if (status == CDDP_OK) {
-        status = check_together(&config);
-    }
-    if (status == CDDP_OK) {
-        status = resolve_run_dir(&config);
-    }
-    if (status != CDDP_OK) {
-        cddpi_config_fini(&config);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, check_together(&config));
+    CDDPI_TRY_GOTO(fail, status, resolve_run_dir(&config));
     *out = config;
     return CDDP_OK;
+
+fail:
+    cddpi_config_fini(&config);
+    return status;
 }
 
 void cddpi_config_fini(struct cddpi_config *config)
@@ -461,16 +411,29 @@ void cddpi_config_fini(struct cddpi_config *config)
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         void *member = (char *)config + cddpi_config_keys[i].offset;
 
-        if (cddpi_config_keys[i].type == CDDPI_KEY_TEXT) {
+        switch (cddpi_config_keys[i].type) {
+        case CDDPI_KEY_TEXT:
             cddpi_free(*(char **)member);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_INTS) {
+            break;
+        case CDDPI_KEY_INTS:
             cddpi_free(((struct cddpi_int_list *)member)->values);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_TEXTS) {
+            break;
+        case CDDPI_KEY_TEXTS:
             cddpi_config_texts_fini(member);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_STAGES) {
+            break;
+        case CDDPI_KEY_STAGES:
             cddpi_config_stages_fini(member);
-        } else if (cddpi_config_keys[i].type == CDDPI_KEY_LAYERS) {
+            break;
+        case CDDPI_KEY_LAYERS:
             cddpi_config_layers_fini(member);
+            break;
+        case CDDPI_KEY_BOOL:
+        case CDDPI_KEY_INT:
+        case CDDPI_KEY_LONG:
+        case CDDPI_KEY_REAL:
+        case CDDPI_KEY_ENUM:
+        case CDDPI_KEY_REALS:
+            break; /* own no memory */
         }
         cddpi_free(config->where[i]);
     }

@@ -1,8 +1,11 @@
-/* config.h - train.conf and what was given beside it, read by the table of keys of schema.h. */
+/* config.h - train.conf with what the command line changes, read by the table of keys of schema.h.
+ */
 #ifndef CDDPI_TRAIN_CONFIG_CONFIG_H
 #define CDDPI_TRAIN_CONFIG_CONFIG_H
 
-#include <cddp/status.h>
+#include "base/choices.h"
+
+#include <cddp/sampler.h>
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,12 +27,12 @@ struct cddpi_text_list {
     int count;
 };
 
-/* ["fc2"]: the layers at which a stage begins; or ( ["input", "layer2"], ["layer3", "fc"] ): the
- * first and the last layer of each. */
+/* Either ["fc2"], the first layer of each stage but the first, or
+ * ( ["input", "layer2"], ["layer3", "fc"] ), the first and the last layer of each stage. */
 struct cddpi_stage_names {
     char **values;
     int count;
-    bool pairs; /* values are those of count / 2 stages, first and last in turn */
+    bool pairs; /* values are first and last layer, in turn, of count / 2 stages */
 };
 
 struct cddpi_config_layers {
@@ -37,36 +40,75 @@ struct cddpi_config_layers {
     int count;
 };
 
-enum cddpi_model_kind {
-    CDDPI_MODEL_MLP,
-    CDDPI_MODEL_CNN,
-    CDDPI_MODEL_RESNET20,
-    CDDPI_MODEL_RESNET50,
-    CDDPI_MODEL_GPT2,
-    CDDPI_MODEL_LAYERS,
-    CDDPI_MODEL_ALEXNET,
-    CDDPI_MODEL_VGG11,
-    CDDPI_MODEL_LSTM_LM,
-    CDDPI_MODEL_DCGAN
-};
-enum cddpi_data_type {
-    CDDPI_DATA_IDX,
-    CDDPI_DATA_TOKENS,
-    CDDPI_DATA_TEXT,
-    CDDPI_DATA_SYNTHETIC,
-    CDDPI_DATA_IMAGE_FOLDER
-};
-enum cddpi_data_on_error { CDDPI_DATA_FAIL, CDDPI_DATA_SKIP };
-enum cddpi_data_order { CDDPI_DATA_RANDOM, CDDPI_DATA_TORCH, CDDPI_DATA_SEQUENTIAL };
-enum cddpi_train_device { CDDPI_TRAIN_ON_AUTO, CDDPI_TRAIN_ON_CPU, CDDPI_TRAIN_ON_CUDA };
-enum cddpi_resume_data { CDDPI_RESUME_DATA_SAME, CDDPI_RESUME_DATA_ANY };
-enum cddpi_cuda_graph { CDDPI_GRAPH_AUTO, CDDPI_GRAPH_ALWAYS, CDDPI_GRAPH_NEVER };
-enum cddpi_parallel_type { CDDPI_PARALLEL_RANKS, CDDPI_PARALLEL_MODEL, CDDPI_PARALLEL_DATA };
-enum cddpi_wire { CDDPI_WIRE_F32, CDDPI_WIRE_BF16, CDDPI_WIRE_F16 };
+/* The choices of keys: X(value, its word in train.conf). */
+#define CDDPI_MODEL_KIND_MAP(X)                                                                    \
+    X(CDDPI_MODEL_MLP, "mlp")                                                                      \
+    X(CDDPI_MODEL_CNN, "cnn")                                                                      \
+    X(CDDPI_MODEL_RESNET20, "resnet20")                                                            \
+    X(CDDPI_MODEL_RESNET50, "resnet50")                                                            \
+    X(CDDPI_MODEL_GPT2, "gpt2")                                                                    \
+    X(CDDPI_MODEL_LAYERS, "layers")                                                                \
+    X(CDDPI_MODEL_ALEXNET, "alexnet")                                                              \
+    X(CDDPI_MODEL_VGG11, "vgg11")                                                                  \
+    X(CDDPI_MODEL_LSTM_LM, "lstm_lm")                                                              \
+    X(CDDPI_MODEL_DCGAN, "dcgan")
+enum cddpi_model_kind { CDDPI_MODEL_KIND_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_DATA_TYPE_MAP(X)                                                                     \
+    X(CDDPI_DATA_IDX, "idx")                                                                       \
+    X(CDDPI_DATA_TOKENS, "tokens")                                                                 \
+    X(CDDPI_DATA_TEXT, "text")                                                                     \
+    X(CDDPI_DATA_SYNTHETIC, "synthetic")                                                           \
+    X(CDDPI_DATA_IMAGE_FOLDER, "image_folder")
+enum cddpi_data_type { CDDPI_DATA_TYPE_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_DATA_ON_ERROR_MAP(X)                                                                 \
+    X(CDDPI_DATA_FAIL, "error")                                                                    \
+    X(CDDPI_DATA_SKIP, "skip")
+enum cddpi_data_on_error { CDDPI_DATA_ON_ERROR_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_DATA_ORDER_MAP(X)                                                                    \
+    X(CDDP_ORDER_RANDOM, "random")                                                                 \
+    X(CDDP_ORDER_TORCH, "torch")                                                                   \
+    X(CDDP_ORDER_SEQUENTIAL, "sequential")
+
+#define CDDPI_TRAIN_DEVICE_MAP(X)                                                                  \
+    X(CDDPI_TRAIN_ON_AUTO, "auto")                                                                 \
+    X(CDDPI_TRAIN_ON_CPU, "cpu")                                                                   \
+    X(CDDPI_TRAIN_ON_CUDA, "cuda")
+enum cddpi_train_device { CDDPI_TRAIN_DEVICE_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_RESUME_DATA_MAP(X)                                                                   \
+    X(CDDPI_RESUME_DATA_SAME, "same")                                                              \
+    X(CDDPI_RESUME_DATA_ANY, "any")
+enum cddpi_resume_data { CDDPI_RESUME_DATA_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_CUDA_GRAPH_MAP(X)                                                                    \
+    X(CDDPI_GRAPH_AUTO, "auto")                                                                    \
+    X(CDDPI_GRAPH_ALWAYS, "always")                                                                \
+    X(CDDPI_GRAPH_NEVER, "never")
+enum cddpi_cuda_graph { CDDPI_CUDA_GRAPH_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_WIRE_MAP(X)                                                                          \
+    X(CDDPI_WIRE_F32, "f32")                                                                       \
+    X(CDDPI_WIRE_BF16, "bf16")                                                                     \
+    X(CDDPI_WIRE_F16, "f16")
+enum cddpi_wire { CDDPI_WIRE_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_PARALLEL_TYPE_MAP(X)                                                                 \
+    X(CDDPI_PARALLEL_RANKS, "ranks")                                                               \
+    X(CDDPI_PARALLEL_MODEL, "model_parallel")                                                      \
+    X(CDDPI_PARALLEL_DATA, "data_parallel")
+enum cddpi_parallel_type { CDDPI_PARALLEL_TYPE_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_BALANCE_MAP(X)                                                                       \
+    X(CDDPI_BALANCE_TIME, "time")                                                                  \
+    X(CDDPI_BALANCE_MEMORY, "memory")
+enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
 
-/* One member for each key; see schema.c for what they mean. */
+/* One member for each key; schema.c says what each means. */
 struct cddpi_config {
     struct {
         int type;
@@ -188,16 +230,19 @@ struct cddpi_config {
     } optimizer;
 
     char *path;                  /* the file, as it was named */
-    char *where[CDDPI_KEYS_MAX]; /* per row of the table: "file:line" or the argument; NULL: its
-                                    default */
+    char *where[CDDPI_KEYS_MAX]; /* where each row's key was given: "file:line" or the argument;
+                                    NULL: nowhere, it has its default */
 };
 
 /** Read @p path, then apply @p overrides ("key=value").
- *  @param out  Release with cddpi_config_fini(). @return CDDP_OK or CDDP_ERR_CONFIG: the text names
- * file and line, or the argument. */
+ *  @param out  Release with cddpi_config_fini().
+ *  @return CDDP_OK, or CDDP_ERR_CONFIG with a text that names file and line, or the argument. */
 CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
+
+/** The word that @p config has for the key @p path, which is a choice. */
+const char *cddpi_config_word(const struct cddpi_config *config, const char *path);
 
 /** Whether the model is one of the presets that take tokens. */
 static inline bool cddpi_config_is_language_model(const struct cddpi_config *config)

@@ -17,7 +17,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
-/* All that @p fd gives, which is closed. */
+/* Read @p fd to its end and close it. */
 static cddp_status read_all(int fd, const char *path, char **out)
 {
     char *text = cddpi_zalloc(FILE_BYTES_MAX + 1);
@@ -50,7 +50,8 @@ static cddp_status read_all(int fd, const char *path, char **out)
     return CDDP_OK;
 }
 
-/* As cddpi_config_opaque_length(). @p out_open: it ends with the text, before its own end. */
+/* As cddpi_config_opaque_length(). @p out_open: the string or comment has no end, so it takes the
+ * rest of the text. */
 static size_t opaque_length(const char *text, bool *out_open)
 {
     const char *end;
@@ -75,7 +76,8 @@ static size_t opaque_length(const char *text, bool *out_open)
     return 0;
 }
 
-/* Refuse a comment or a string that does not end: libconfig takes the rest of the file for it. */
+/* Refuse a comment or a string that does not end: libconfig would silently drop the rest of the
+ * file. */
 static cddp_status check_ends(const char *path, const char *text)
 {
     int line = 1;
@@ -95,53 +97,51 @@ static cddp_status check_ends(const char *path, const char *text)
     return CDDP_OK;
 }
 
-/* Release @p text if it is no configuration, else let the caller have it. */
-static cddp_status check_text(const char *path, char *text, char **out)
+/* Pass @p text to the caller, or release it if it cannot be a configuration. */
+static cddp_status pass_text(const char *path, char *text, char **out)
 {
     cddp_status status;
 
     memset(text, ' ', cddpi_utf8_mark(text, strlen(text)));
     status = check_ends(path, text);
-    if (status == CDDP_OK) {
-        *out = text;
-    } else {
+    if (status != CDDP_OK) {
         cddpi_free(text);
+        return status;
     }
-    return status;
+    *out = text;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_config_read_text(const char *path, char **out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *text = NULL;
-    cddp_status status;
 
     if (fd < 0) {
         return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
     }
-    status = read_all(fd, path, &text);
-    return status == CDDP_OK ? check_text(path, text, out) : status;
+    CDDPI_TRY(read_all(fd, path, &text));
+    return pass_text(path, text, out);
 }
 
 cddp_status cddpi_config_read_included(const char *path, char **out)
 {
     int fd = -1;
     char *text = NULL;
-    cddp_status status = cddpi_file_open_regular(path, O_RDONLY, 0, &fd);
 
-    if (status != CDDP_OK) {
+    if (cddpi_file_open_regular(path, O_RDONLY, 0, &fd) != CDDP_OK) {
         return cddpi_fail_prefix(CDDP_ERR_CONFIG, "%s", path);
     }
-    status = read_all(fd, path, &text);
-    if (status == CDDP_OK && cddpi_utf8_mark(text, strlen(text)) > 0) {
-        cddpi_free(text); /* libconfig reads it itself */
+    CDDPI_TRY(read_all(fd, path, &text));
+    if (cddpi_utf8_mark(text, strlen(text)) > 0) {
+        cddpi_free(text); /* libconfig reads the file itself, mark and all */
         return cddpi_fail(
             CDDP_ERR_CONFIG,
             "%s: it begins with a byte order mark, which an included file cannot have: "
             "save it as UTF-8 without one (BOM)",
             path);
     }
-    return status == CDDP_OK ? check_text(path, text, out) : status;
+    return pass_text(path, text, out);
 }
 
 size_t cddpi_config_opaque_length(const char *text)

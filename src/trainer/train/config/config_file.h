@@ -1,4 +1,4 @@
-/* config_file.h - text of a configuration file, and its parsing. */
+/* config_file.h - reads the text of a configuration file and parses it. */
 #ifndef CDDPI_TRAIN_CONFIG_FILE_H
 #define CDDPI_TRAIN_CONFIG_FILE_H
 
@@ -6,12 +6,13 @@
 
 #include <libconfig.h>
 
-/** All of @p path, at most 1 MiB of text; release with cddpi_free(). CDDP_ERR_CONFIG names it. */
+/** Read @p path, at most 1 MiB of text. Release @p out with cddpi_free(). The text of
+ *  CDDP_ERR_CONFIG names the file. */
 CDDP_CHECKED cddp_status cddpi_config_read_text(const char *path, char **out);
-/** The same for a file that the user has not named himself: it has to be a regular one. */
+/** The same for an included file, which must be a regular one: nothing else checks what it is. */
 CDDP_CHECKED cddp_status cddpi_config_read_included(const char *path, char **out);
 
-/** How many bytes from @p text on are one string or comment, or 0. */
+/** The length of the string or comment that @p text begins with; 0: it begins with neither. */
 size_t cddpi_config_opaque_length(const char *text);
 
 /** The line of the first whole number in @p text that libconfig would cut to 32 bits; 0: none. */

@@ -1,4 +1,4 @@
-/* config_write.c - the resolved configuration and the table of keys as text. */
+/* config_write.c - the resolved configuration as text. */
 #include "train/config/config_write.h"
 
 #include "base/alloc.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The shortest text that reads back to the same number, in libconfig's syntax. */
+/* Write the shortest text in libconfig's syntax that reads back as the same number. */
 static void write_real(FILE *file, double value)
 {
     char text[40];
@@ -54,7 +54,7 @@ static void write_string(FILE *file, const char *text)
 
 static void write_value(FILE *file, const struct cddpi_key *key, const void *base);
 
-/* What is zero is the layer's own default and is left out. */
+/* Zero means the layer's own default, which is not written. */
 static bool is_zero(const struct cddpi_key *key, const struct cddpi_layer *layer)
 {
     const void *member = (const char *)layer + key->offset;
@@ -110,7 +110,6 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
     const struct cddpi_int_list *integers = member;
     const struct cddpi_real_list *reals = member;
     const struct cddpi_text_list *texts = member;
-    char word[64] = "";
 
     switch (key->type) {
     case CDDPI_KEY_BOOL:
@@ -129,8 +128,7 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
         write_string(file, *(char *const *)member);
         break;
     case CDDPI_KEY_ENUM:
-        (void)cddpi_key_choice(key->choices, *(const int *)member, word, sizeof word);
-        write_string(file, word);
+        write_string(file, cddpi_key_word(key, *(const int *)member));
         break;
     case CDDPI_KEY_INTS:
         fputc('[', file);
@@ -170,7 +168,7 @@ static void indent(FILE *file, int depth)
     fprintf(file, "%*s", 2 * depth, "");
 }
 
-/* How many of the groups of @p a (all its words but the last) @p b lies in as well. */
+/* How many of the groups of @p a (all its words but the last) @p b is in, too. */
 static int common_groups(const char *a, const char *b)
 {
     int groups = 0;
@@ -224,9 +222,8 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
     }
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
-        const char *words;
 
-        if ((shared_only && key->local) || cddpi_key_without(key, config, &words) != NULL) {
+        if ((shared_only && key->local) || cddpi_key_without(key, config) != NULL) {
             continue;
         }
         change_group(file, last, key->path);
@@ -242,73 +239,4 @@ char *cddpi_config_text(const struct cddpi_config *config, bool shared_only)
         return NULL;
     }
     return text;
-}
-
-static const char *type_word(const struct cddpi_key *key)
-{
-    static const char *const words[] = {"bool", "int",   "int",     "real",   "string", "word",
-                                        "ints", "reals", "strings", "stages", "layers"};
-
-    return words[key->type];
-}
-
-/* "a|b" as "a, b". */
-static void print_words(FILE *file, const char *words)
-{
-    char word[64];
-
-    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
-        fprintf(file, "%s%s", i > 0 ? ", " : "", word);
-    }
-}
-
-static void print_range(FILE *file, const struct cddpi_key *key)
-{
-    if (key->type == CDDPI_KEY_ENUM) {
-        fputs(": ", file);
-        print_words(file, key->choices);
-    } else if (key->low != 0 || key->high != 0) {
-        fprintf(file, key->high >= 9e18 ? " from %.10g" : " from %.10g to %.10g", key->low,
-                key->high);
-    }
-}
-
-/* scdoc reads an underscore between letters as itself, but not one at a word's edge, and needs *
- * and _ that mean themselves escaped: key names are set bold, defaults escaped. */
-static void print_escaped(FILE *file, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (strchr("_*\\", *text) != NULL) {
-            fputc('\\', file);
-        }
-        fputc(*text, file);
-    }
-}
-
-static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        fputc('*', file);
-        print_escaped(file, keys[i].path);
-        fprintf(file, "* (%s", type_word(&keys[i]));
-        print_range(file, &keys[i]);
-        if (keys[i].needed != NULL) {
-            fputs("; must be given with data.type = ", file);
-            print_words(file, keys[i].needed);
-        } else if (keys[i].fallback == NULL) {
-            fputs("; must be given", file);
-        } else if (keys[i].fallback[0] != '\0') {
-            fputs("; default ", file);
-            print_escaped(file, keys[i].fallback);
-        }
-        fprintf(file, ")\n\t%s\n\n", keys[i].text);
-    }
-}
-
-void cddpi_config_print_keys(FILE *file)
-{
-    fputs("# KEYS\n\n", file);
-    print_keys(file, cddpi_config_keys, cddpi_config_key_count);
-    fputs("# KEYS OF A LAYER\n\n", file);
-    print_keys(file, cddpi_layer_keys, cddpi_layer_key_count);
 }

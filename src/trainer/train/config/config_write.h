@@ -1,4 +1,4 @@
-/* config_write.h - a configuration, or all keys, as text. */
+/* config_write.h - a configuration as text. */
 #ifndef CDDPI_TRAIN_CONFIG_WRITE_H
 #define CDDPI_TRAIN_CONFIG_WRITE_H
 
@@ -7,8 +7,5 @@
 /** All keys with their values, in a form that cddpi_config_load() reads back to the same; NULL: no
  * memory. @param shared_only  Leave out what ranks need not agree about. */
 char *cddpi_config_text(const struct cddpi_config *config, bool shared_only);
-
-/** The table of keys in scdoc's form, for train.conf(5). */
-void cddpi_config_print_keys(FILE *file);
 
 #endif

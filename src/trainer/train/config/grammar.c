@@ -1,5 +1,5 @@
-/* grammar.c - owns the grammar of a configuration once more, only to say where a text breaks it.
- * libconfig decides what is read. */
+/* grammar.c - owns a second grammar of configurations, which only says where a text is wrong:
+ * libconfig decides what is read, but its errors are two words and a line. */
 #include "train/config/syntax.h"
 
 #include "base/utf8.h"
@@ -23,10 +23,10 @@ struct scan {
     int depth;
 };
 
-static void value(struct scan *scan, const char *key, int key_bytes);
+static void scan_value(struct scan *scan, const char *key, int key_bytes);
 
 static void __attribute__((format(printf, 3, 4)))
-fault(struct scan *scan, const char *at, const char *format, ...)
+note_fault(struct scan *scan, const char *at, const char *format, ...)
 {
     va_list arguments;
 
@@ -44,7 +44,7 @@ static bool is_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
 }
 
-/* Whether nothing but spaces is before the place in its line. */
+/* Whether the place is the first one in its line that is not blank. */
 static bool begins_line(const struct scan *scan)
 {
     const char *c = scan->at;
@@ -55,8 +55,8 @@ static bool begins_line(const struct scan *scan)
     return c == scan->text || c[-1] == '\n';
 }
 
-/* Over spaces, comments, and @include with its file. */
-static void skip(struct scan *scan)
+/* Pass over spaces, comments and @include lines. */
+static void skip_blanks(struct scan *scan)
 {
     static const char include[] = "@include";
 
@@ -75,8 +75,8 @@ static void skip(struct scan *scan)
     }
 }
 
-/* What stands at the place, in words: a word, a character, or the end of the file. */
-static const char *shown(const struct scan *scan, char out[64])
+/* Words for what is at the place: a word, a character, or the end of the file. */
+static const char *shown_at(const struct scan *scan, char out[64])
 {
     static const char *const quotes[] = {"\xE2\x80\x9C", "\xE2\x80\x9D", "\xE2\x80\x9E",
                                          "\xE2\x80\x98", "\xE2\x80\x99", "\xC2\xAB",
@@ -108,12 +108,12 @@ static const char *shown(const struct scan *scan, char out[64])
     return out;
 }
 
-/* Settings up to @p end, which is '}', or 0 for the whole file. */
-static void settings(struct scan *scan, char end)
+/* Scan settings up to @p end, which is '}', or 0 for the whole file. */
+static void scan_settings(struct scan *scan, char end)
 {
     char text[64];
 
-    for (skip(scan); scan->fault == NULL && scan->at[0] != end; skip(scan)) {
+    for (skip_blanks(scan); scan->fault == NULL && scan->at[0] != end; skip_blanks(scan)) {
         const char *key = scan->at;
         int bytes;
 
@@ -123,70 +123,71 @@ static void settings(struct scan *scan, char end)
         if (scan->at == key || (!isalpha((unsigned char)key[0]) && key[0] != '*')) {
             scan->at = key;
             if (key[0] == '@') {
-                fault(scan, key, "@include has to begin its line");
+                note_fault(scan, key, "@include has to begin its line");
             } else if (key[0] == '}') {
-                fault(scan, key, "there is no { that this one ends");
-            } else if (key[0] !=
-                       '\0') { /* else a bracket has no end, which is said of the bracket */
-                fault(scan, key, "a key is expected here, not %s", shown(scan, text));
+                note_fault(scan, key, "there is no { that this one ends");
+            } else if (key[0] != '\0') { /* at the end, the open bracket is the fault */
+                note_fault(scan, key, "a key is expected here, not %s", shown_at(scan, text));
             }
             return;
         }
         bytes = (int)(scan->at - key);
-        skip(scan);
+        skip_blanks(scan);
         if (scan->at[0] != '=' && scan->at[0] != ':') {
-            fault(scan, scan->at, "= is expected behind %.*s, not %s",
-                  bytes < SHOWN_WORD ? bytes : SHOWN_WORD, key, shown(scan, text));
+            note_fault(scan, scan->at, "= is expected behind %.*s, not %s",
+                       bytes < SHOWN_WORD ? bytes : SHOWN_WORD, key, shown_at(scan, text));
             return;
         }
         scan->at++;
-        skip(scan);
-        value(scan, key, bytes);
-        skip(scan);
+        skip_blanks(scan);
+        scan_value(scan, key, bytes);
+        skip_blanks(scan);
         scan->at += scan->at[0] == ';' || scan->at[0] == ',';
     }
 }
 
-/* Values with commas between them, up to @p end. */
-static void values(struct scan *scan, char end, const char *key, int key_bytes)
+/* Scan values with commas between them, up to @p end. */
+static void scan_values(struct scan *scan, char end, const char *key, int key_bytes)
 {
     char text[64];
 
-    for (skip(scan); scan->fault == NULL && scan->at[0] != end && scan->at[0] != '\0'; skip(scan)) {
-        value(scan, key, key_bytes);
-        skip(scan);
+    for (skip_blanks(scan); scan->fault == NULL && scan->at[0] != end && scan->at[0] != '\0';
+         skip_blanks(scan)) {
+        scan_value(scan, key, key_bytes);
+        skip_blanks(scan);
         if (scan->at[0] == ',') {
             scan->at++;
         } else if (scan->at[0] != end && scan->at[0] != '\0') {
-            fault(scan, scan->at, ", or %c is expected here, not %s", end, shown(scan, text));
+            note_fault(scan, scan->at, ", or %c is expected here, not %s", end,
+                       shown_at(scan, text));
         }
     }
 }
 
-/* A bracket and what is in it. */
-static void bracket(struct scan *scan, const char *key, int key_bytes)
+/* Scan a bracket and what is in it. */
+static void scan_bracket(struct scan *scan, const char *key, int key_bytes)
 {
     const char *begin = scan->at++;
     char end = begin[0] == '{' ? '}' : begin[0] == '[' ? ']' : ')';
 
     if (++scan->depth > DEPTH_MAX) {
-        fault(scan, begin, "brackets lie in each other more than %d deep", DEPTH_MAX);
+        note_fault(scan, begin, "brackets lie in each other more than %d deep", DEPTH_MAX);
         return;
     }
     if (end == '}') {
-        settings(scan, end);
+        scan_settings(scan, end);
     } else {
-        values(scan, end, key, key_bytes);
+        scan_values(scan, end, key, key_bytes);
     }
     scan->depth--;
     if (scan->at[0] == end) {
         scan->at++;
     } else {
-        fault(scan, begin, "the %c here has no %c", begin[0], end);
+        note_fault(scan, begin, "the %c here has no %c", begin[0], end);
     }
 }
 
-static void word(struct scan *scan)
+static void scan_word(struct scan *scan)
 {
     size_t length = 0;
 
@@ -195,13 +196,13 @@ static void word(struct scan *scan)
     }
     if (!(length == 4 && strncasecmp(scan->at, "true", 4) == 0) &&
         !(length == 5 && strncasecmp(scan->at, "false", 5) == 0)) {
-        fault(scan, scan->at, "text has to be in quotes: \"%.*s\"",
-              (int)(length < SHOWN_WORD ? length : SHOWN_WORD), scan->at);
+        note_fault(scan, scan->at, "text has to be in quotes: \"%.*s\"",
+                   (int)(length < SHOWN_WORD ? length : SHOWN_WORD), scan->at);
     }
     scan->at += length;
 }
 
-/* How many bytes of @p text are one number; 0: it begins with none. */
+/* The length of the number that @p text begins with; 0: it begins with none. */
 static size_t number_length(const char *text)
 {
     static const char digits[] = "0123456789";
@@ -235,19 +236,19 @@ static size_t number_length(const char *text)
     return length;
 }
 
-static void number(struct scan *scan)
+static void scan_number(struct scan *scan)
 {
     size_t length = number_length(scan->at);
     char text[64];
 
     if (length == 0 ||
         (scan->at[length] != '\0' && strchr("0123456789.+-", scan->at[length]) != NULL)) {
-        fault(scan, scan->at, "%s is no number", shown(scan, text));
+        note_fault(scan, scan->at, "%s is no number", shown_at(scan, text));
     }
     scan->at += length > 0 ? length : 1;
 }
 
-static void value(struct scan *scan, const char *key, int key_bytes)
+static void scan_value(struct scan *scan, const char *key, int key_bytes)
 {
     char c = scan->at[0];
     char text[64];
@@ -255,17 +256,17 @@ static void value(struct scan *scan, const char *key, int key_bytes)
     if (c == '"') {
         while (scan->at[0] == '"') { /* several are joined */
             scan->at += cddpi_config_opaque_length(scan->at);
-            skip(scan);
+            skip_blanks(scan);
         }
     } else if (c == '{' || c == '[' || c == '(') {
-        bracket(scan, key, key_bytes);
+        scan_bracket(scan, key, key_bytes);
     } else if (isalpha((unsigned char)c) || c == '/' || c == '_') {
-        word(scan);
+        scan_word(scan);
     } else if (isdigit((unsigned char)c) || c == '+' || c == '-' || c == '.') {
-        number(scan);
+        scan_number(scan);
     } else {
-        fault(scan, scan->at, "a value of %.*s is expected here, not %s",
-              key_bytes < SHOWN_WORD ? key_bytes : SHOWN_WORD, key, shown(scan, text));
+        note_fault(scan, scan->at, "a value of %.*s is expected here, not %s",
+                   key_bytes < SHOWN_WORD ? key_bytes : SHOWN_WORD, key, shown_at(scan, text));
     }
 }
 
@@ -273,6 +274,6 @@ long cddpi_config_find_fault(const char *text, char what[CDDPI_FAULT_BYTES])
 {
     struct scan scan = {.text = text, .at = text, .what = what};
 
-    settings(&scan, '\0');
+    scan_settings(&scan, '\0');
     return scan.fault != NULL ? (long)(scan.fault - text) : -1;
 }

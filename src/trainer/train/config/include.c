@@ -1,5 +1,5 @@
-/* include.c - looks into the files that a configuration includes. libconfig reads them
- * itself, does not say which one it could not open, and cuts whole numbers to 32 bits. */
+/* include.c - checks the files that a configuration includes. libconfig reads them itself, but does
+ * not say which one it could not open, and cuts whole numbers to 32 bits. */
 #include "train/config/include.h"
 
 #include "base/alloc.h"
@@ -10,19 +10,19 @@
 #include <unistd.h>
 
 #if LIBCONFIG_VER_MAJOR == 1 && LIBCONFIG_VER_MINOR < 7
-enum { JOINS_ALL = 1 }; /* libconfig puts the folder before whole paths, too */
+enum { JOINS_ALL = 1 }; /* libconfig puts the folder in front of absolute paths, too */
 #else
 enum { JOINS_ALL = 0 };
 #endif
 enum {
     DEPTH_MAX = 10, /* libconfig's limit, beyond which it fails itself */
     FILES_MAX = 100,
-    BYTES_MAX = 4 << 20 /* of all of them; each is read as often as it is included */
+    BYTES_MAX = 4 << 20 /* of all files; one that is included twice counts twice */
 };
 
-/* What has been looked into. */
+/* The files that were checked so far. */
 struct include_walk {
-    const char *folder; /* of the file that the user named, to which libconfig has names relative */
+    const char *folder; /* of the file that the user named: libconfig resolves names against it */
     int folder_bytes;
     int files;
     size_t bytes;
@@ -31,8 +31,8 @@ struct include_walk {
 static cddp_status check_text(struct include_walk *walk, const char *from, const char *text,
                               int depth);
 
-/* A few files that include each other can stand for billions of includes. */
-static cddp_status count(struct include_walk *walk, const char *from, int line, size_t bytes)
+/* Without a limit, a few files that include each other could mean billions of includes. */
+static cddp_status count_file(struct include_walk *walk, const char *from, int line, size_t bytes)
 {
     walk->files++;
     walk->bytes += bytes;
@@ -53,39 +53,41 @@ static cddp_status check_file(struct include_walk *walk, const char *from, int l
     char *path = cddpi_format("%.*s%.*s", name[0] == '/' ? 0 : folder_bytes, folder, name_bytes,
                               name);
     char *text = NULL;
-    int wide = 0;
-    cddp_status status = path != NULL ? CDDP_OK
-                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", from);
+    int wide;
+    cddp_status status;
 
-    if (status == CDDP_OK && name[0] == '/' && folder_bytes > 0 && JOINS_ALL) {
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", from);
+    }
+    if (name[0] == '/' && folder_bytes > 0 && JOINS_ALL) {
         status = cddpi_fail(CDDP_ERR_CONFIG,
                             "%s:%d: %.*s: give an included file relative to the folder %.*s", from,
                             line, name_bytes, name, folder_bytes, folder);
+        goto out;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_config_read_included(path, &text);
-        if (status == CDDP_ERR_CONFIG) {
-            status = cddpi_fail_prefix(status, "%s:%d", from, line);
-        }
+    status = cddpi_config_read_included(path, &text);
+    if (status != CDDP_OK) {
+        status = status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s:%d", from, line)
+                                           : status;
+        goto out;
     }
-    if (status == CDDP_OK) {
-        status = count(walk, from, line, strlen(text));
-    }
-    if (status == CDDP_OK && (wide = cddpi_config_wide_line(text)) > 0) {
+    CDDPI_TRY_GOTO(out, status, count_file(walk, from, line, strlen(text)));
+    wide = cddpi_config_wide_line(text);
+    if (wide > 0) {
         status = cddpi_fail(CDDP_ERR_CONFIG,
                             "%s:%d: in an included file a whole number that may need more than 32 "
                             "bits has to end in L, as in 10000000000L",
                             path, wide);
+        goto out;
     }
-    if (status == CDDP_OK) {
-        status = check_text(walk, path, text, depth + 1);
-    }
+    status = check_text(walk, path, text, depth + 1);
+out:
     cddpi_free(text);
     cddpi_free(path);
     return status;
 }
 
-/* The name behind @p text if an @include stands there, or NULL. */
+/* The file name if @p text begins with @include "NAME", else NULL. */
 static const char *included_name(const char *text, int *out_bytes)
 {
     static const char word[] = "@include";
@@ -105,21 +107,20 @@ static cddp_status check_text(struct include_walk *walk, const char *from, const
                               int depth)
 {
     int line = 1;
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && *text != '\0' && depth <= DEPTH_MAX) {
+    while (*text != '\0' && depth <= DEPTH_MAX) {
         size_t length = cddpi_config_opaque_length(text);
         int name_bytes = 0;
         const char *name = length == 0 ? included_name(text, &name_bytes) : NULL;
 
         if (name != NULL) {
-            status = check_file(walk, from, line, name, name_bytes, depth);
+            CDDPI_TRY(check_file(walk, from, line, name, name_bytes, depth));
         }
         for (length = length > 0 ? length : 1; length > 0; length--) {
             line += *text++ == '\n';
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_config_check_includes(const char *path, const char *text)

@@ -3,6 +3,8 @@
 
 #include "base/nearest.h"
 #include "nn/model.h"
+#include "optim/optim.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,39 +12,50 @@
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
 #define GIB 1073741824.0
 #define KEY(member) #member, offsetof(struct cddpi_config, member)
-#define IDX .of = "data.type=idx"
-#define IMAGES .of = "data.type=idx|synthetic"
-#define FOLDERS .of = "data.type=image_folder"
-#define ALL_IMAGES .of = "data.type=idx|synthetic|image_folder"
-#define FILES .of = "data.type=tokens|text|image_folder"
-#define TOKENS .of = "data.type=tokens|text|synthetic"
-#define WORDS .of = "data.type=tokens|text"
-#define GPT2 .of = "model.type=gpt2"
-#define DCGAN .of = "model.type=dcgan"
-#define SGD .of = "optimizer.type=sgd"
-#define ADAMW .of = "optimizer.type=adamw"
-#define MODEL_PARALLEL .of = "parallel.type=model_parallel"
-#define FALLING .of = "optimizer.schedule.type=linear|cosine|wsd"
-#define IN_STEPS .of = "optimizer.schedule.type=step"
-#define WSD .of = "optimizer.schedule.type=wsd"
+#define CHOICE(id, word) {id, word},
+#define CHOICES(MAP) .choices = ((const struct cddpi_choice[]){MAP(CHOICE){0, NULL}})
+#define LIST(...) ((const int[]){__VA_ARGS__, CDDPI_NO_CHOICE})
+/* The key means something only where @p member is one of these choices ... */
+#define ONLY(member, ...)                                                                          \
+    .of = offsetof(struct cddpi_config, member), .of_choices = LIST(__VA_ARGS__)
+/* ... and with these of data.type it must be given. */
+#define NEEDED(...) .needed = LIST(__VA_ARGS__)
+#define IDX ONLY(data.type, CDDPI_DATA_IDX)
+#define IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC)
+#define FOLDERS ONLY(data.type, CDDPI_DATA_IMAGE_FOLDER)
+#define ALL_IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_IMAGE_FOLDER)
+#define FILES ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER)
+#define TOKENS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC)
+#define WORDS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT)
+#define GPT2 ONLY(model.type, CDDPI_MODEL_GPT2)
+#define DCGAN ONLY(model.type, CDDPI_MODEL_DCGAN)
+#define SGD ONLY(optimizer.type, CDDPI_OPTIM_SGD)
+#define ADAMW ONLY(optimizer.type, CDDPI_OPTIM_ADAMW)
+#define MODEL_PARALLEL ONLY(parallel.type, CDDPI_PARALLEL_MODEL)
+#define FALLING                                                                                    \
+    ONLY(optimizer.schedule.type, CDDPI_SCHEDULE_LINEAR, CDDPI_SCHEDULE_COSINE, CDDPI_SCHEDULE_WSD)
+#define IN_STEPS ONLY(optimizer.schedule.type, CDDPI_SCHEDULE_STEP)
+#define WSD ONLY(optimizer.schedule.type, CDDPI_SCHEDULE_WSD)
 #define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
-    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"",
-     .choices = "mlp|cnn|resnet20|resnet50|gpt2|layers|alexnet|vgg11|lstm_lm|dcgan",
+    {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", CHOICES(CDDPI_MODEL_KIND_MAP),
      .text = "The network: a preset, or *layers* for those that *model.layers* lists. dcgan: two "
              "networks, see GENERATED IMAGES."},
-    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20, .of = "model.type=mlp|lstm_lm",
+    {KEY(model.hidden), CDDPI_KEY_INTS, "[512, 512]", 1, 1 << 20,
+     ONLY(model.type, CDDPI_MODEL_MLP, CDDPI_MODEL_LSTM_LM),
      .text = "mlp: widths of the hidden layers. lstm_lm: those of the LSTM layers."},
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
-     .of = "model.type=mlp|cnn|gpt2|alexnet|vgg11|lstm_lm",
+     ONLY(model.type, CDDPI_MODEL_MLP, CDDPI_MODEL_CNN, CDDPI_MODEL_GPT2, CDDPI_MODEL_ALEXNET,
+          CDDPI_MODEL_VGG11, CDDPI_MODEL_LSTM_LM),
      .text =
          "mlp, cnn: probability that an output of a hidden layer is zeroed in training; alexnet, "
          "vgg11: of the first two of the three linear layers. gpt2: of "
          "the embedding's outputs and of what attention and perceptron of a block put out; "
          "probabilities of attention are never dropped. lstm_lm: of the embedding's outputs and of "
          "those of each LSTM layer."},
-    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", .of = "model.type=resnet20|resnet50",
+    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
+     ONLY(model.type, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET50),
      .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
     {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
      .text =
@@ -53,26 +66,27 @@ const struct cddpi_key cddpi_config_keys[] = {
          "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
     {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, GPT2,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
-    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16, .of = "model.type=gpt2|lstm_lm",
+    {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16,
+     ONLY(model.type, CDDPI_MODEL_GPT2, CDDPI_MODEL_LSTM_LM),
      .text =
          "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many as "
          "the last of *model.hidden*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", .of = "model.type=gpt2|resnet20|resnet50",
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false",
+     ONLY(model.type, CDDPI_MODEL_GPT2, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET50),
      .text = "gpt2, resnet20, resnet50: keep only what goes into each block, and run it once more "
              "before its backward: less memory, more work, the same results. *cddp-train "
              "--dry-run* says how much."},
-    {KEY(model.tied), CDDPI_KEY_BOOL, "false", .of = "model.type=lstm_lm",
+    {KEY(model.tied), CDDPI_KEY_BOOL, "false", ONLY(model.type, CDDPI_MODEL_LSTM_LM),
      .text = "lstm_lm: the embedding's table is the weight of the last layer, too, for which "
              "*model.embed* must be the last of *model.hidden*."},
-    {KEY(model.layers), CDDPI_KEY_LAYERS, "()", .of = "model.type=layers",
+    {KEY(model.layers), CDDPI_KEY_LAYERS, "()", ONLY(model.type, CDDPI_MODEL_LAYERS),
      .text = "The layers, one group each, when *model.type* is *layers*."},
     {KEY(model.context), CDDPI_KEY_INT, "1024", 1, 1 << 20, TOKENS,
      .text = "tokens, text: how many tokens a sample has, and a prediction looks back on."},
     {KEY(model.vocab), CDDPI_KEY_INT, "0", 0, 1 << 22, TOKENS,
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
-    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"",
-     .choices = "cross_entropy|mse|binary_cross_entropy",
+    {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", CHOICES(CDDPI_LOSS_MAP),
      .text = "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
              "error, or the mean binary cross-entropy of the outputs as logits."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
@@ -89,7 +103,7 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.discriminator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
      .text =
          "dcgan: channels of the discriminator's first layer; each one behind has twice as many."},
-    {KEY(model.towers), CDDPI_KEY_INT, "1", 1, 2, .of = "model.type=alexnet",
+    {KEY(model.towers), CDDPI_KEY_INT, "1", 1, 2, ONLY(model.type, CDDPI_MODEL_ALEXNET),
      .text =
          "alexnet: *1*: its two towers are groups of channels of the same layers. *2*: they are "
          "layers of their own, which *parallel.placement* can put on a device each: a1 and b1 "
@@ -97,39 +111,41 @@ const struct cddpi_key cddpi_config_keys[] = {
          "a7, b7 (linear layers, which read both) and fc8; each tower's "
          "normalisation sees its own channels."},
 
-    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", .choices = "idx|tokens|text|synthetic|image_folder",
+    {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", CHOICES(CDDPI_DATA_TYPE_MAP),
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
              "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
              "PNG files, a folder a class. See DATA."},
-    {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
+    {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: images to train on."},
-    {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
+    {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: their classes."},
-    {KEY(data.test_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
+    {KEY(data.test_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: images to evaluate on."},
-    {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, .needed = "idx",
+    {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: their classes."},
     {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
      .text =
          "idx: number of classes, at most 256: a label beyond it is an error that names its file "
          "and sample; 0: one more than the largest label of the training data. There is a "
          "warning about classes without a sample. synthetic: of images; 0: 10."},
-    {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, .of = "data.type=synthetic",
+    {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
              "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
-    {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14, .of = "data.type=synthetic",
+    {KEY(data.image), CDDPI_KEY_INTS, "[1, 28, 28]", 1, 1 << 14,
+     ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     .needed = "tokens|text|image_folder",
+     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER),
      .text =
          "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
          "them; the files of a pattern are taken in the order of their names. image_folder: the "
          "folder that has those of the classes to train on."},
-    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES, .needed = "tokens|image_folder",
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
+     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_IMAGE_FOLDER),
      .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
              "train on. image_folder: the folder of what to evaluate on."},
-    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, .of = "data.type=text",
+    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, ONLY(data.type, CDDPI_DATA_TEXT),
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
@@ -147,7 +163,7 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(data.crop_area), CDDPI_KEY_REALS, "[0.08, 1.0]", 1e-6, 1, FOLDERS,
      .text = "image_folder: the smallest and the largest part of an image's area that is cut out "
              "in training; its sides have a ratio of 3:4 to 4:3."},
-    {KEY(data.on_error), CDDPI_KEY_ENUM, "\"error\"", .choices = "error|skip", FOLDERS,
+    {KEY(data.on_error), CDDPI_KEY_ENUM, "\"error\"", CHOICES(CDDPI_DATA_ON_ERROR_MAP), FOLDERS,
      .text = "image_folder: what becomes of a file that is broken or not there: *error*, the run "
              "ends with its name; *skip*, the next file of the data that can be read takes its "
              "place, on every rank and in every run the same, and a warning says how many there "
@@ -168,7 +184,7 @@ const struct cddpi_key cddpi_config_keys[] = {
          "the rank may run on more than one core, else none."},
     {KEY(data.prefetch), CDDPI_KEY_INT, "4", 1, 1024, .local = true,
      .text = "Batches that are kept ready."},
-    {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", .choices = "random|torch|sequential",
+    {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", CHOICES(CDDPI_DATA_ORDER_MAP),
      .text = "Order of the samples in an epoch; *torch*: PyTorch's for the same seed and epoch."},
 
     {KEY(train.epochs), CDDPI_KEY_LONG, "1", 1, 1e9, .text = "Passes over the training data."},
@@ -195,7 +211,7 @@ const struct cddpi_key cddpi_config_keys[] = {
              "is one (what cannot be read is an error, not none); else the folder of a checkpoint "
              "to go on from, or of a run: its newest whole one. A job that its launcher starts "
              "again always goes on with what it has saved itself."},
-    {KEY(train.resume_data), CDDPI_KEY_ENUM, "\"same\"", .choices = "same|any",
+    {KEY(train.resume_data), CDDPI_KEY_ENUM, "\"same\"", CHOICES(CDDPI_RESUME_DATA_MAP),
      .text =
          "Whether a run may go on with data of other contents, but as many samples: *same*: "
          "that is an error; *any*: it is a warning, and checkpoints from then on are of the new "
@@ -215,12 +231,13 @@ const struct cddpi_key cddpi_config_keys[] = {
              "error of the disk or its server, or too many open files; 0: once."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
-    {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|cpu|cuda",
+    {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_TRAIN_DEVICE_MAP),
      .text =
          "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
          "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
          "says, else *cpu*."},
-    {KEY(train.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=model_parallel|data_parallel",
+    {KEY(train.devices), CDDPI_KEY_TEXTS, "[]",
+     ONLY(parallel.type, CDDPI_PARALLEL_MODEL, CDDPI_PARALLEL_DATA),
      .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
              "the rank may use, with a thread bound to it, *cpu* a thread that is not, *cuda:N* a "
              "GPU, *cuda* the one that the rank would have alone; none: those that "
@@ -243,7 +260,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text =
          "How many processes meet at *train.init_method*; 0: rank and size are the launcher's, or "
          "RANK's and WORLD_SIZE's."},
-    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|fp16",
+    {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", CHOICES(CDDPI_PRECISION_MAP),
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
              "attention stays f32 there, as LSTMs always do. *fp16* is for GPUs, and does as "
@@ -254,12 +271,12 @@ const struct cddpi_key cddpi_config_keys[] = {
              "does not fall below 1; there, a run of which 50 steps in a row were skipped ends "
              "with an error. Parameters, their gradients and sums are f32 in all (see *ddp.wire* "
              "for what is sent)."},
-    {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|fma",
+    {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_MATMUL_MODE_MAP),
      .text = "How products of f32 factors are made: *auto* uses AMX where a product is large, the "
              "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "
              "parts, as exact as f32 and nearly twice as fast. *fma*: always plain f32 arithmetic, "
              "for comparisons and for numbers below 1e-33 that matter."},
-    {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", .choices = "auto|always|never",
+    {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_CUDA_GRAPH_MAP),
      .text =
          "On GPUs: capture a step as CUDA graphs and replay them, which costs the processor next "
          "to nothing. The results are the same. *auto*: after 5 steps, 5 are timed that "
@@ -321,7 +338,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "A larger gradient is cut in parts of about so many bytes, at most 64, each a bucket "
              "of its own: one is sent while the next is copied or cast (*ddp.wire*). 0: not, or as "
              "*ddp.bucket_bytes* says. Never with *ddp.shard_optimizer*."},
-    {KEY(ddp.wire), CDDPI_KEY_ENUM, "\"f32\"", .choices = "f32|bf16|f16",
+    {KEY(ddp.wire), CDDPI_KEY_ENUM, "\"f32\"", CHOICES(CDDPI_WIRE_MAP),
      .text = "Type in which gradients are exchanged. With *ddp.shard_optimizer* the updated "
              "parameters are still sent as they are kept: of the bytes that a step sends in f32, "
              "bf16 and f16 then leave three quarters, without it half."},
@@ -338,19 +355,18 @@ const struct cddpi_key cddpi_config_keys[] = {
          "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
          "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
 
-    {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"",
-     .choices = "ranks|model_parallel|data_parallel",
+    {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"", CHOICES(CDDPI_PARALLEL_TYPE_MAP),
      .text =
          "*ranks*: a rank works on one device, with the whole model or, with "
          "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
          "whole model on several devices, *train.devices*; *data_parallel*: each rank has a copy "
          "of the model on several devices, as PyTorch's DataParallel. See SEVERAL DEVICES."},
-    {KEY(parallel.devices), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=data_parallel",
+    {KEY(parallel.devices), CDDPI_KEY_TEXTS, "[]", ONLY(parallel.type, CDDPI_PARALLEL_DATA),
      .text = "The devices that have a copy of the model, as in *train.devices*, of which they are "
              "some if both are given; none: *train.devices*. The first has the parameters."},
-    {KEY(parallel.output_device), CDDPI_KEY_TEXT, "\"\"", .of = "parallel.type=data_parallel",
+    {KEY(parallel.output_device), CDDPI_KEY_TEXT, "\"\"", ONLY(parallel.type, CDDPI_PARALLEL_DATA),
      .text = "The device on which the outputs come together, and the loss is; empty: the first."},
-    {KEY(parallel.layers), CDDPI_KEY_TEXTS, "[]", .of = "parallel.type=data_parallel",
+    {KEY(parallel.layers), CDDPI_KEY_TEXTS, "[]", ONLY(parallel.type, CDDPI_PARALLEL_DATA),
      .text = "Names of layers, as in *parallel.placement*: these alone have copies, one behind the "
              "other, with what directly follows them and has no parameters; all others, and the "
              "loss, are on the first device. None: all layers have copies."},
@@ -364,8 +380,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
              "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
              "whole model. See PIPELINES."},
-    {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"",
-     .choices = "1f1b|gpipe|interleaved|zero_bubble",
+    {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"", CHOICES(CDDPI_PIPELINE_SCHEDULE_MAP),
      .text =
          "The order of forwards and backwards: *1f1b*, a backward as soon as there can be one, "
          "so that the first stage keeps the activations of as many micro-batches as there are "
@@ -388,7 +403,7 @@ const struct cddpi_key cddpi_config_keys[] = {
              "it and a dot. Two runs with the same division have the same bits. model_parallel: "
              "also the first and the last layer of each device's stage, as ( [\"input\", "
              "\"layer2\"], [\"layer3\", \"fc\"] )."},
-    {KEY(parallel.balance), CDDPI_KEY_ENUM, "\"time\"", .choices = "time|memory",
+    {KEY(parallel.balance), CDDPI_KEY_ENUM, "\"time\"", CHOICES(CDDPI_BALANCE_MAP),
      .text =
          "How stages are chosen: *time*, so that all take as equally long as can be, which rank "
          "0 measures; *memory*, so that the one that takes most takes as little as can be: "
@@ -402,7 +417,7 @@ const struct cddpi_key cddpi_config_keys[] = {
          "Stages, numbered from 0, that keep of each block its input alone and compute the rest "
          "again for backward, as *model.recompute* lets all do (gpt2, resnet20, resnet50)."},
 
-    {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", .choices = "sgd|adamw",
+    {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", CHOICES(CDDPI_OPTIM_TYPE_MAP),
      .text = "The rule by which parameters are updated."},
     {KEY(optimizer.lr), CDDPI_KEY_REAL, "0.1", 0, 1e6,
      .text = "Learning rate: the highest of the schedule. adamw wants a far smaller one than sgd, "
@@ -423,8 +438,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "dcgan: the discriminator's learning rate, where it is another than the generator's, "
              "*optimizer.lr*; 0: it is not. Both have the other keys in common, and optimizers of "
              "their own."},
-    {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"",
-     .choices = "constant|linear|cosine|step|wsd",
+    {KEY(optimizer.schedule.type), CDDPI_KEY_ENUM, "\"constant\"", CHOICES(CDDPI_SCHEDULE_TYPE_MAP),
      .text = "How the learning rate changes after warm-up; *wsd*: it stays until the last "
              "*decay_steps* steps."},
     {KEY(optimizer.schedule.warmup_steps), CDDPI_KEY_LONG, "0", 0, BIG,
@@ -440,17 +454,15 @@ const struct cddpi_key cddpi_config_keys[] = {
              "epochs."},
     {KEY(optimizer.schedule.decay_steps), CDDPI_KEY_LONG, "0", 0, BIG, WSD,
      .text = "wsd: in the last so many steps the learning rate falls; 0: in a tenth of them."},
-    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", .choices = "linear|sqrt", WSD,
+    {KEY(optimizer.schedule.decay), CDDPI_KEY_ENUM, "\"linear\"", CHOICES(CDDPI_SCHEDULE_DECAY_MAP),
+     WSD,
      .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
 };
 const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
 
 /* Left out means the layer's own default, which is stored as zero. */
 const struct cddpi_key cddpi_layer_keys[] = {
-    {LAYER("type", type), CDDPI_KEY_ENUM, NULL,
-     .choices = "linear|conv2d|batch_norm|relu|max_pool|avg_pool|global_avg_pool|flatten|add|"
-                "dropout|embedding|layer_norm|gelu|silu|attention|local_response_norm|lstm|"
-                "conv_transpose2d|tanh|sigmoid|leaky_relu",
+    {LAYER("type", type), CDDPI_KEY_ENUM, NULL, CHOICES(CDDPI_LAYER_MAP),
      .text = "What the layer does."},
     {LAYER("name", name), CDDPI_KEY_TEXT, "",
      .text = "Its name; default: its type and number, as in linear3."},
@@ -511,32 +523,20 @@ const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_laye
 _Static_assert(sizeof cddpi_config_keys / sizeof cddpi_config_keys[0] <= CDDPI_KEYS_MAX,
                "struct cddpi_config has a place for each key");
 
+const char *cddpi_key_type_word(enum cddpi_key_type type)
+{
+#define TYPE_WORD(id, word, expects) word,
+    static const char *const words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
+
+    return words[type];
+}
+
 const char *cddpi_key_expects(const struct cddpi_key *key)
 {
-    switch (key->type) {
-    case CDDPI_KEY_BOOL:
-        return "true or false";
-    case CDDPI_KEY_INT:
-    case CDDPI_KEY_LONG:
-        return "a whole number";
-    case CDDPI_KEY_REAL:
-        return "a number";
-    case CDDPI_KEY_TEXT:
-        return "a string";
-    case CDDPI_KEY_ENUM:
-        return "a word";
-    case CDDPI_KEY_INTS:
-        return "a list of whole numbers";
-    case CDDPI_KEY_REALS:
-        return "a number or a list of numbers";
-    case CDDPI_KEY_TEXTS:
-        return "a string or a list of strings";
-    case CDDPI_KEY_STAGES:
-        return "a list of names, or a list of stages in ( )";
-    case CDDPI_KEY_LAYERS:
-        return "a list of layers";
-    }
-    return "";
+#define TYPE_EXPECTS(id, word, expects) expects,
+    static const char *const texts[] = {CDDPI_KEY_TYPE_MAP(TYPE_EXPECTS)};
+
+    return texts[key->type];
 }
 
 const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count, const char *path)
@@ -549,68 +549,48 @@ const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t coun
     return NULL;
 }
 
-bool cddpi_key_choice(const char *choices, int index, char *out, size_t out_bytes)
+const char *cddpi_key_word(const struct cddpi_key *key, int value)
 {
-    while (choices != NULL) {
-        size_t length = strcspn(choices, "|");
+    const struct cddpi_choice *choice = key->choices;
 
-        if (index-- == 0) {
-            snprintf(out, out_bytes, "%.*s", (int)length, choices);
-            return true;
-        }
-        choices = choices[length] == '|' ? choices + length + 1 : NULL;
+    while (choice->word != NULL && choice->value != value) {
+        choice++;
     }
-    return false;
+    return choice->word;
 }
 
-/* Whether choice @p index of @p key is one of @p words. */
-static bool chosen(const struct cddpi_key *key, int index, const char *words)
+const char *cddpi_config_word(const struct cddpi_config *config, const char *path)
 {
-    char word[64], wanted[64];
+    const struct cddpi_key *key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
 
-    if (!cddpi_key_choice(key->choices, index, wanted, sizeof wanted)) {
-        return false;
-    }
-    for (int i = 0; cddpi_key_choice(words, i, word, sizeof word); i++) {
-        if (strcmp(word, wanted) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return cddpi_key_word(key, cddpi_key_choice(key, config));
 }
 
-bool cddpi_key_has_data(const char *words, int data_type)
-{
-    return chosen(cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, "data.type"), data_type,
-                  words);
-}
-
-/* The key that @p key belongs to, as "KEY=a|b" says. */
-static const struct cddpi_key *owner(const char *of, const char **out_words)
-{
-    char path[CDDPI_KEY_BYTES];
-    size_t length = strcspn(of, "=");
-
-    snprintf(path, sizeof path, "%.*s", (int)length, of);
-    *out_words = of + length + 1;
-    return cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
-}
-
-static int choice_of(const struct cddpi_config *config, const struct cddpi_key *key)
+int cddpi_key_choice(const struct cddpi_key *key, const struct cddpi_config *config)
 {
     return *(const int *)(const void *)((const char *)config + key->offset);
 }
 
-const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
-                                          const struct cddpi_config *config, const char **out_words)
+bool cddpi_choices_have(const int *choices, int value)
 {
-    const struct cddpi_key *type;
+    while (*choices != CDDPI_NO_CHOICE && *choices != value) {
+        choices++;
+    }
+    return *choices == value;
+}
 
-    if (key->of == NULL) {
+const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
+                                          const struct cddpi_config *config)
+{
+    const struct cddpi_key *owner = cddpi_config_keys;
+
+    if (key->of_choices == NULL) {
         return NULL;
     }
-    type = owner(key->of, out_words);
-    return chosen(type, choice_of(config, type), *out_words) ? NULL : type;
+    while (owner->offset != key->of) {
+        owner++;
+    }
+    return cddpi_choices_have(key->of_choices, cddpi_key_choice(owner, config)) ? NULL : owner;
 }
 
 static const char *last_word(const char *path)
@@ -620,7 +600,7 @@ static const char *last_word(const char *path)
     return dot != NULL ? dot + 1 : path;
 }
 
-/* Edits between two paths; the right word in the wrong group is close, too. */
+/* The number of edits between two paths; the right word in the wrong group is close, too. */
 static unsigned path_distance(const char *known, const char *path)
 {
     unsigned whole = cddpi_edit_distance(known, path);
@@ -639,7 +619,7 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
         char *dot;
 
         snprintf(known, sizeof known, "%s", keys[i].path);
-        do { /* the key itself, then the groups that it lies in */
+        do { /* the key itself, then the groups around it */
             unsigned distance = path_distance(known, path);
 
             if (distance < least) {

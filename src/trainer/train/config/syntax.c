@@ -1,5 +1,5 @@
-/* syntax.c - owns the words about a configuration that libconfig refuses: file, line, and the line
- * itself with a mark. */
+/* syntax.c - owns the error texts for a configuration that libconfig refuses: file, line, and the
+ * line itself with a mark. */
 #include "train/config/syntax.h"
 
 #include "base/alloc.h"
@@ -29,8 +29,8 @@ static const char *line_of(const char *text, int line)
     return text;
 }
 
-/* Add the line that @p at is in to the stored text, and below it a mark, if @p marked. A long line
- * is cut around the place. */
+/* Add the line of @p at to the error's text and, if @p marked, a mark below it. A long line is cut
+ * around the place. */
 static cddp_status add_line(const char *text, const char *at, bool marked)
 {
     enum { COLUMNS = 80, BEFORE = 50 };
@@ -68,7 +68,7 @@ static cddp_status add_line(const char *text, const char *at, bool marked)
     return CDDP_ERR_CONFIG;
 }
 
-/* How often the key @p name is given a value in @p line. */
+/* How many times line @p line gives the key @p name a value. */
 static int count_key(const char *text, int line, const char *name)
 {
     const char *begin = line_of(text, line);
@@ -86,8 +86,8 @@ static int count_key(const char *text, int line, const char *name)
     return count;
 }
 
-/* The key that is given a second time in @p line of the file @p file (NULL: the first one):
- * libconfig has kept what it was given before. */
+/* The setting whose key @p line of @p file (NULL: the file that the user named) gives again;
+ * libconfig has kept the first one. */
 static const config_setting_t *find_twice(const config_setting_t *group, const char *file,
                                           const char *text, int line)
 {
@@ -135,8 +135,8 @@ static cddp_status fail_twice(const config_t *parsed, const char *path, const ch
     return add_line(text, line_of(text, line), false);
 }
 
-/* The path of the included file that libconfig calls @p name, which is as it was included: relative
- * to the folder of the file @p path. NULL: no memory. */
+/* The path of an included file. libconfig calls it @p name, as the @include does: relative to the
+ * folder of @p path. NULL: no memory. */
 static char *included_path(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');

@@ -1,5 +1,5 @@
-/* syntax.h - what is said of a configuration that libconfig refuses. The library has a line and two
- * words, "syntax error"; the text is gone over again for the place and for what is wrong there. */
+/* syntax.h - error texts for a configuration that libconfig refuses. The library gives a line and
+ * two words, "syntax error"; a second scan finds the place and says what is wrong there. */
 #ifndef CDDPI_TRAIN_CONFIG_SYNTAX_H
 #define CDDPI_TRAIN_CONFIG_SYNTAX_H
 
@@ -9,12 +9,12 @@
 
 enum { CDDPI_FAULT_BYTES = 200 };
 
-/** Find the first place of @p text that breaks the grammar. Returns its offset and words it in
- *  @p what; -1: none was found. */
+/** Find the first place where @p text breaks the grammar, and describe it in @p what.
+ *  @return Its offset; -1: none was found. */
 long cddpi_config_find_fault(const char *text, char what[CDDPI_FAULT_BYTES]);
 
-/** Fail as @p parsed has, of the file @p path with the text @p text: with file and line, what is
- *  wrong, the line itself and a mark below the place. */
+/** Fail with the error of @p parsed, which read @p text from the file @p path: file and line, what
+ * is wrong, the line itself and a mark below the place. */
 cddp_status cddpi_config_fail_syntax(const config_t *parsed, const char *path, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* value.c - owns the step from one setting of libconfig to a member of struct cddpi_config:
- * its type, its range, and the words for what is wrong with it. */
+/* value.c - turns one setting of libconfig into a member of struct cddpi_config: checks its type
+ * and range, and words what is wrong with it. */
 #include "train/config/value.h"
 
 #include "base/alloc.h"
@@ -65,6 +65,11 @@ static cddp_status fail_type(const struct cddpi_config_source *source,
                                 cddpi_key_expects(key), cddpi_config_kind(setting));
 }
 
+static cddp_status fail_memory(const struct cddpi_key *key)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+}
+
 static cddp_status read_integer(const struct cddpi_config_source *source,
                                 const config_setting_t *setting, const struct cddpi_key *key,
                                 int64_t *out)
@@ -111,34 +116,33 @@ static cddp_status read_choice(const struct cddpi_config_source *source,
                                int *out)
 {
     const char *text = config_setting_get_string(setting);
-    char choice[64];
-    char nearest[64] = "";
+    const char *nearest = "";
     char all[512] = "";
     unsigned least = ~0u;
 
     if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
         return fail_type(source, setting, key);
     }
-    for (int i = 0; cddpi_key_choice(key->choices, i, choice, sizeof choice); i++) {
-        unsigned distance = cddpi_edit_distance(choice, text);
+    for (const struct cddpi_choice *choice = key->choices; choice->word != NULL; choice++) {
+        unsigned distance = cddpi_edit_distance(choice->word, text);
         size_t used = strlen(all);
 
-        if (strcmp(choice, text) == 0) {
-            *out = i;
+        if (strcmp(choice->word, text) == 0) {
+            *out = choice->value;
             return CDDP_OK;
         }
         if (distance < least) {
             least = distance;
-            memcpy(nearest, choice, sizeof nearest);
+            nearest = choice->word;
         }
-        snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? ", " : "", choice);
+        snprintf(all + used, sizeof all - used, "%s%s", used > 0 ? ", " : "", choice->word);
     }
     return cddpi_config_fail_at(source, setting,
                                 "%s: \"%s\" is not one of: %s; the nearest is \"%s\"", key->path,
                                 text, all, nearest);
 }
 
-/* A copy of @p text, which is a path for some keys. */
+/* Copy @p text. In a path, a leading ~/ becomes $HOME. */
 static cddp_status copy_text(const struct cddpi_config_source *source,
                              const config_setting_t *setting, const struct cddpi_key *key,
                              const char *text, char **out)
@@ -148,9 +152,7 @@ static cddp_status copy_text(const struct cddpi_config_source *source,
 
     if (!key->is_path) {
         *out = cddpi_strdup(text);
-        return *out != NULL
-                   ? CDDP_OK
-                   : cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+        return *out != NULL ? CDDP_OK : fail_memory(key);
     }
     status = cddpi_user_path(text, out);
     if (status == CDDP_ERR_ARGUMENT) {
@@ -165,15 +167,11 @@ static cddp_status read_text(const struct cddpi_config_source *source,
                              char **out)
 {
     char *copy = NULL;
-    cddp_status status;
 
     if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
         return fail_type(source, setting, key);
     }
-    status = copy_text(source, setting, key, config_setting_get_string(setting), &copy);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(copy_text(source, setting, key, config_setting_get_string(setting), &copy));
     cddpi_free(*out);
     *out = copy;
     return CDDP_OK;
@@ -197,7 +195,7 @@ static cddp_status read_integers(const struct cddpi_config_source *source,
     }
     values = cddpi_zalloc_array((size_t)count, sizeof *values);
     if (values == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+        return fail_memory(key);
     }
     for (int i = 0; i < count; i++) {
         const config_setting_t *element = config_setting_get_elem(setting, (unsigned)i);
@@ -221,14 +219,11 @@ static cddp_status read_reals(const struct cddpi_config_source *source,
                               struct cddpi_real_list *out)
 {
     struct cddpi_real_list list = {.count = 1};
-    cddp_status status;
 
     if (!is_list(setting)) {
-        status = read_real(source, setting, key, &list.values[0]);
-        if (status == CDDP_OK) {
-            *out = list;
-        }
-        return status;
+        CDDPI_TRY(read_real(source, setting, key, &list.values[0]));
+        *out = list;
+        return CDDP_OK;
     }
     list.count = config_setting_length(setting);
     if (list.count < 1 || list.count > 4) {
@@ -236,11 +231,8 @@ static cddp_status read_reals(const struct cddpi_config_source *source,
                                     key->path, list.count);
     }
     for (int i = 0; i < list.count; i++) {
-        status = read_real(source, config_setting_get_elem(setting, (unsigned)i), key,
-                           &list.values[i]);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(
+            read_real(source, config_setting_get_elem(setting, (unsigned)i), key, &list.values[i]));
     }
     *out = list;
     return CDDP_OK;
@@ -255,7 +247,7 @@ void cddpi_config_texts_fini(struct cddpi_text_list *list)
     *list = (struct cddpi_text_list){NULL, 0};
 }
 
-/* A string alone is a list of one, an empty one a list of none. */
+/* A string alone is a list of one; an empty string is an empty list. */
 static cddp_status read_texts(const struct cddpi_config_source *source,
                               const config_setting_t *setting, const struct cddpi_key *key,
                               struct cddpi_text_list *out)
@@ -264,7 +256,7 @@ static cddp_status read_texts(const struct cddpi_config_source *source,
     struct cddpi_text_list list = {NULL, 0};
     const char *alone = several ? NULL : config_setting_get_string(setting);
     int count = several ? config_setting_length(setting) : alone != NULL && alone[0] != '\0';
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (!several && alone == NULL) {
         return fail_type(source, setting, key);
@@ -272,79 +264,80 @@ static cddp_status read_texts(const struct cddpi_config_source *source,
     if (count > 0) {
         list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
         if (list.values == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+            return fail_memory(key);
         }
         list.count = count;
     }
-    for (int i = 0; status == CDDP_OK && i < count; i++) {
-        status = read_text(source,
-                           several ? config_setting_get_elem(setting, (unsigned)i) : setting, key,
-                           &list.values[i]);
-    }
-    if (status != CDDP_OK) {
-        cddpi_config_texts_fini(&list);
-        return status;
+    for (int i = 0; i < count; i++) {
+        CDDPI_TRY_GOTO(fail, status,
+                       read_text(source,
+                                 several ? config_setting_get_elem(setting, (unsigned)i) : setting,
+                                 key, &list.values[i]));
     }
     cddpi_config_texts_fini(out);
     *out = list;
     return CDDP_OK;
+
+fail:
+    cddpi_config_texts_fini(&list);
+    return status;
 }
 
-/* The names of one stage of a list of them, behind those that @p list has. */
+/* Append the first and the last layer's name of one stage to @p list, which has room for them. */
 static cddp_status read_pair(const struct cddpi_config_source *source,
                              const config_setting_t *setting, const struct cddpi_key *key,
                              struct cddpi_stage_names *list)
 {
-    cddp_status status = CDDP_OK;
+    int length = is_list(setting) ? config_setting_length(setting) : 0;
 
-    if (!is_list(setting) || config_setting_length(setting) < 1 ||
-        config_setting_length(setting) > 2) {
+    if (length < 1 || length > 2) {
         return cddpi_config_fail_at(source, setting,
                                     "%s: each stage is the names of its first and its last layer, "
                                     "as in ( [\"input\", \"layer2\"], [\"layer3\", \"fc\"] )",
                                     key->path);
     }
-    for (int k = 0; status == CDDP_OK && k < 2; k++) {
-        int last = config_setting_length(setting) - 1;
+    for (int end = 0; end < 2; end++) {
+        unsigned index = end == 1 && length == 2;
 
-        status = read_text(source,
-                           config_setting_get_elem(setting, (unsigned)(k < last ? k : last)), key,
-                           &list->values[list->count]);
-        list->count += status == CDDP_OK ? 1 : 0;
+        CDDPI_TRY(read_text(source, config_setting_get_elem(setting, index), key,
+                            &list->values[list->count]));
+        list->count++;
     }
-    return status;
+    return CDDP_OK;
 }
 
-/* Names, or a list of pairs of them. */
+/* A list of names, or a list of stages, each of them one or two names. */
 static cddp_status read_stages(const struct cddpi_config_source *source,
                                const config_setting_t *setting, const struct cddpi_key *key,
                                struct cddpi_stage_names *out)
 {
-    struct cddpi_text_list names = {NULL, 0};
     struct cddpi_stage_names list = {NULL, 0, true};
     int stages = is_list(setting) ? config_setting_length(setting) : 0;
-    bool pairs = stages > 0 && is_list(config_setting_get_elem(setting, 0));
     cddp_status status;
 
-    if (!pairs) {
-        status = read_texts(source, setting, key, &names);
+    if (stages == 0 || !is_list(config_setting_get_elem(setting, 0))) {
+        struct cddpi_text_list names = {NULL, 0};
+
+        CDDPI_TRY(read_texts(source, setting, key, &names));
         list = (struct cddpi_stage_names){names.values, names.count, false};
     } else {
         list.values = cddpi_zalloc_array(2 * (size_t)stages, sizeof *list.values);
-        status = list.values != NULL
-                     ? CDDP_OK
-                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
-    }
-    for (int i = 0; pairs && status == CDDP_OK && i < stages; i++) {
-        status = read_pair(source, config_setting_get_elem(setting, (unsigned)i), key, &list);
-    }
-    if (status != CDDP_OK) {
-        cddpi_config_stages_fini(&list);
-        return status;
+        if (list.values == NULL) {
+            return fail_memory(key);
+        }
+        for (int i = 0; i < stages; i++) {
+            CDDPI_TRY_GOTO(
+                fail, status,
+                read_pair(source, config_setting_get_elem(setting, (unsigned)i), key, &list));
+        }
     }
     cddpi_config_stages_fini(out);
     *out = list;
     return CDDP_OK;
+
+fail:
+    cddpi_config_stages_fini(&list);
+    return status;
 }
 
 void cddpi_config_stages_fini(struct cddpi_stage_names *list)
@@ -359,14 +352,12 @@ static cddp_status read_layers(const struct cddpi_config_source *source,
                                const config_setting_t *setting, const struct cddpi_key *key,
                                struct cddpi_config_layers *out);
 
-/* Read @p setting as @p key's value into the struct at @p base. */
 cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
                                     const config_setting_t *setting, const struct cddpi_key *key,
                                     void *base)
 {
     void *member = (char *)base + key->offset;
     int64_t integer = 0;
-    cddp_status status = CDDP_OK;
 
     switch (key->type) {
     case CDDPI_KEY_BOOL:
@@ -376,11 +367,9 @@ cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
         *(bool *)member = (config_setting_get_bool(setting) != 0) != key->negated;
         return CDDP_OK;
     case CDDPI_KEY_INT:
-        status = read_integer(source, setting, key, &integer);
-        if (status == CDDP_OK) {
-            *(int *)member = (int)integer;
-        }
-        return status;
+        CDDPI_TRY(read_integer(source, setting, key, &integer));
+        *(int *)member = (int)integer;
+        return CDDP_OK;
     case CDDPI_KEY_LONG:
         return read_integer(source, setting, key, member);
     case CDDPI_KEY_REAL:
@@ -427,7 +416,6 @@ static cddp_status read_layer(const struct cddpi_config_source *source,
         const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
         const char *name = config_setting_name(setting);
         const struct cddpi_key *key = cddpi_key_find(cddpi_layer_keys, cddpi_layer_key_count, name);
-        cddp_status status;
 
         if (key == NULL) {
             cddpi_key_nearest(cddpi_layer_keys, cddpi_layer_key_count, name, nearest);
@@ -435,10 +423,7 @@ static cddp_status read_layer(const struct cddpi_config_source *source,
                                         "unknown key %s of a layer; the nearest known key is %s",
                                         name, nearest);
         }
-        status = cddpi_config_read_value(source, setting, key, out);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_config_read_value(source, setting, key, out));
         typed = typed || strcmp(name, "type") == 0;
     }
     return typed ? CDDP_OK : cddpi_config_fail_at(source, group, "a layer has no type");
@@ -449,32 +434,32 @@ static cddp_status read_layers(const struct cddpi_config_source *source,
                                struct cddpi_config_layers *out)
 {
     struct cddpi_config_layers list = {NULL, 0};
-    cddp_status status = CDDP_OK;
     int count = config_setting_length(setting);
+    cddp_status status;
 
     if (!is_list(setting)) {
         return fail_type(source, setting, key);
     }
     list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
     if (list.values == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+        return fail_memory(key);
     }
-    while (status == CDDP_OK && list.count < count) {
-        const config_setting_t *layer = config_setting_get_elem(setting, (unsigned)list.count);
+    list.count = count;
+    for (int i = 0; i < count; i++) {
+        const config_setting_t *layer = config_setting_get_elem(setting, (unsigned)i);
 
         if (config_setting_type(layer) != CONFIG_TYPE_GROUP) {
             status = cddpi_config_fail_at(source, layer, "%s: each layer is a group in { }, not %s",
                                           key->path, cddpi_config_kind(layer));
-        } else {
-            status = read_layer(source, layer, &list.values[list.count]);
-            list.count++;
+            goto fail;
         }
-    }
-    if (status != CDDP_OK) {
-        cddpi_config_layers_fini(&list);
-        return status;
+        CDDPI_TRY_GOTO(fail, status, read_layer(source, layer, &list.values[i]));
     }
     cddpi_config_layers_fini(out);
     *out = list;
     return CDDP_OK;
+
+fail:
+    cddpi_config_layers_fini(&list);
+    return status;
 }

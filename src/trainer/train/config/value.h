@@ -1,4 +1,5 @@
-/* value.h - one setting of libconfig as the value of one key, and what is wrong with it. */
+/* value.h - turns one setting of libconfig into the value of one key, or says what is wrong with
+ * it. */
 #ifndef CDDPI_TRAIN_CONFIG_VALUE_H
 #define CDDPI_TRAIN_CONFIG_VALUE_H
 
@@ -8,7 +9,7 @@
 
 enum { CDDPI_WHERE_BYTES = 1024 };
 
-/* Where a value comes from, for messages: a file (settings know their lines) or an argument. */
+/* Where a value comes from, for messages: a file (a setting knows its line) or an argument. */
 struct cddpi_config_source {
     const char *file;     /* NULL: an argument or a default */
     const char *argument; /* NULL with file NULL: a default of the table */
@@ -18,8 +19,8 @@ struct cddpi_config_source {
 void cddpi_config_place(const struct cddpi_config_source *source, const config_setting_t *setting,
                         char out[CDDPI_WHERE_BYTES]);
 
-/** Fail with CDDP_ERR_CONFIG, the place in front. @p setting may be NULL where @p source is no
- *  file. */
+/** Fail with CDDP_ERR_CONFIG and the place in front of the text. @p setting may be NULL if @p
+ * source is not a file. */
 cddp_status cddpi_config_fail_at(const struct cddpi_config_source *source,
                                  const config_setting_t *setting, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -27,7 +28,7 @@ cddp_status cddpi_config_fail_at(const struct cddpi_config_source *source,
 /** "a group", "a string" ...: what @p setting is. */
 const char *cddpi_config_kind(const config_setting_t *setting);
 
-/** Read @p setting as @p key's value into the struct at @p base, in place of what was there. */
+/** Read @p setting as @p key's value into the struct at @p base; the old value is released. */
 CDDP_CHECKED cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
                                                  const config_setting_t *setting,
                                                  const struct cddpi_key *key, void *base);

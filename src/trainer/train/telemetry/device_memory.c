@@ -6,10 +6,12 @@
 #include "train/engines/placed/placed_engine.h"
 #include "train/engines/stages/stages.h"
 
-enum { PARTS = 6 }; /* of struct cddpi_held_memory, as they are named in the line */
+/* The members of struct cddpi_held_memory, as they are named in the line. */
+#define PART_MAP(X) X(parameters) X(gradients) X(optimizer) X(activations) X(edges) X(outputs)
+#define PART_NAME(member) #member,
+static const char *const names[] = {PART_MAP(PART_NAME)};
 
-static const char *const names[PARTS] = {"parameters",  "gradients", "optimizer",
-                                         "activations", "edges",     "outputs"};
+enum { PARTS = sizeof names / sizeof names[0] };
 
 /* With GPUs among several devices of a rank, what is the processor's is one more row. */
 static int count_devices(const struct cddpi_trainer *trainer)
@@ -146,8 +148,8 @@ cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer)
     all = rows + row;
     for (int d = 0; d < count; d++) {
         const struct cddpi_held_memory *from = &own[d];
-        const size_t bytes[PARTS] = {from->parameters,  from->gradients, from->optimizer,
-                                     from->activations, from->edges,     from->outputs};
+#define PART_BYTES(member) from->member,
+        const size_t bytes[PARTS] = {PART_MAP(PART_BYTES)};
 
         for (int p = 0; p < PARTS; p++) {
             rows[d * PARTS + p] = bytes[p];

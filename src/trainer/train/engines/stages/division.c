@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-enum { BY_TIME, BY_MEMORY }; /* parallel.balance */
-
 struct cddpi_pipeline_shape cddpi_stages_shape(const struct cddpi_config *config)
 {
     int64_t micro_batches = cddpi_trainer_micro_batches(config);
@@ -104,7 +102,7 @@ static cddp_status divide(const struct cddpi_config *config, const struct cddpi_
                           struct cddpi_layer_range *out)
 {
     struct cddpi_pipeline_shape shape = cddpi_stages_shape(config);
-    bool by_memory = config->parallel.balance == BY_MEMORY;
+    bool by_memory = config->parallel.balance == CDDPI_BALANCE_MEMORY;
     struct cddpi_layer_bytes *layers = NULL;
     int count = 0;
     cddp_status status = CDDP_OK;
