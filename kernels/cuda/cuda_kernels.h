@@ -9,11 +9,13 @@
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (the headers of kernels/cpu
  * and the ops in src/trainer/nn/ops), which tests compare with. What works element by element
- * (gelu, silu, relu, pointwise, add, add_bias, dropout and their gradients) may write in the place
- * of an input. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such
- * kernel here) or CDDP_ERR_DEVICE. */
+ * (pointwise, add, add_bias, dropout and their gradients) may write in the place of an input. All
+ * return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or
+ * CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
+
+#include "kernels/pointwise.h"
 
 #include <cddp/types.h>
 
@@ -35,13 +37,6 @@ struct cddpi_cuda_linear {
     enum cddpi_cuda_epilogue epilogue;
     /* The fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing. */
     bool any_order;
-};
-
-/* Functions of one number whose derivative is known from their value. */
-enum cddpi_cuda_function {
-    CDDPI_FUNCTION_TANH,
-    CDDPI_FUNCTION_SIGMOID,
-    CDDPI_FUNCTION_LEAKY_RELU /* x > 0 ? x : slope x */
 };
 
 struct cddpi_cuda_attention {
@@ -249,26 +244,14 @@ struct cddpi_cuda_kernels {
                                   float *dpositions, void *scratch);
     size_t (*embedding_scratch)(size_t rows, size_t vocab);
 
-    cddp_status (*gelu)(struct cddpi_device *device, cddp_type type, bool exact, const void *x,
-                        size_t count, void *out);
-    cddp_status (*gelu_grad)(struct cddpi_device *device, cddp_type type, bool exact,
-                             const void *dy, const void *x, size_t count, void *dx);
-    cddp_status (*silu)(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        void *out);
-    cddp_status (*silu_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
-                             const void *x, size_t count, void *dx);
-    cddp_status (*relu)(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        void *out);
-    /* dx = y > 0 ? dy : 0 */
-    cddp_status (*relu_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
-                             const void *y, size_t count, void *dx);
-    /* @p slope: of leaky_relu; else 0. Backward takes the value. */
+    /* The functions of kernels/pointwise.h. @p slope: of leaky_relu; @p saved: x or y, as the
+     * function's row says. */
     cddp_status (*pointwise)(struct cddpi_device *device, cddp_type type,
-                             enum cddpi_cuda_function function, float slope, const void *x,
+                             enum cddpi_pointwise function, float slope, const void *x,
                              size_t count, void *y);
     cddp_status (*pointwise_grad)(struct cddpi_device *device, cddp_type type,
-                                  enum cddpi_cuda_function function, float slope, const void *dy,
-                                  const void *y, size_t count, void *dx);
+                                  enum cddpi_pointwise function, float slope, const void *dy,
+                                  const void *saved, size_t count, void *dx);
     /* out = a + b, then the relu if that is asked for. */
     cddp_status (*add)(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu, size_t count, void *out);

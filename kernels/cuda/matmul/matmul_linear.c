@@ -155,7 +155,8 @@ static cddp_status forward_apart(const struct matmul_linear_call *call, const vo
     }
     if (status == CDDP_OK && l->epilogue == CDDPI_EPILOGUE_GELU) {
         status = cddpi_cuda_rows(call->device)
-                     ->gelu(call->device, l->type, false, sum, l->rows * l->outputs, y);
+                     ->pointwise(call->device, l->type, CDDPI_POINTWISE_GELU, 0, sum,
+                                 l->rows * l->outputs, y);
     }
     return status;
 }
@@ -216,8 +217,9 @@ static cddp_status linear_input(struct cddpi_device *device, const struct cddpi_
         status = input_with(&call, dy, weight, NULL, dx, &missing);
         status = need(&call, status, missing);
         if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->gelu_grad(device, shape->type, false, dx, aux,
-                                                        shape->rows * shape->inputs, dx);
+            status = cddpi_cuda_rows(device)->pointwise_grad(device, shape->type,
+                                                             CDDPI_POINTWISE_GELU, 0, dx, aux,
+                                                             shape->rows * shape->inputs, dx);
         }
         return status;
     }

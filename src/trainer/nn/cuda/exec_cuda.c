@@ -243,9 +243,10 @@ cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out
 
     *out = cddpi_exec_grad_output(exec, 0);
     if (exec->op->relu || exec->op->layer.type == CDDPI_LAYER_RELU) {
-        status = cddpi_exec_kernels(exec)->relu_grad(
-            cddpi_exec_device(exec), cddpi_exec_type(exec), *out, cddpi_exec_output(exec),
-            cddpi_exec_output_elements(exec), cddpi_exec_preact_grad(exec));
+        status = cddpi_exec_kernels(exec)->pointwise_grad(
+            cddpi_exec_device(exec), cddpi_exec_type(exec), CDDPI_POINTWISE_RELU, 0, *out,
+            cddpi_exec_output(exec), cddpi_exec_output_elements(exec),
+            cddpi_exec_preact_grad(exec));
         *out = cddpi_exec_preact_grad(exec);
     }
     return status;

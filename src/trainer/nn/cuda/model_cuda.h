@@ -60,9 +60,8 @@ size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_
 const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec);
 
 extern const struct cddpi_op_kernels cddpi_cuda_linear, cddpi_cuda_conv2d, cddpi_cuda_batch_norm,
-    cddpi_cuda_relu, cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add,
-    cddpi_cuda_dropout, cddpi_cuda_embedding, cddpi_cuda_layer_norm, cddpi_cuda_gelu,
-    cddpi_cuda_silu, cddpi_cuda_pointwise, cddpi_cuda_conv_transpose2d, cddpi_cuda_response_norm,
-    cddpi_cuda_lstm, cddpi_cuda_attention, cddpi_cuda_loss;
+    cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add, cddpi_cuda_dropout,
+    cddpi_cuda_embedding, cddpi_cuda_layer_norm, cddpi_cuda_conv_transpose2d,
+    cddpi_cuda_response_norm, cddpi_cuda_lstm, cddpi_cuda_attention, cddpi_cuda_loss;
 
 #endif

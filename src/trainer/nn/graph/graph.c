@@ -124,20 +124,18 @@ static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
 {
     const struct cddpi_shape *in2 = op->input_count > 1 ? &graph->values[op->inputs[1]].shape
                                                         : NULL;
-    cddp_status status;
 
     op->in = graph->values[op->inputs[0]].shape;
     *out = op->in;
-    status = check_kind(op);
-    if (status == CDDP_OK) {
-        status = op->ops->shape(op, in2, out);
+    CDDPI_TRY(check_kind(op));
+    if (op->ops->shape != NULL) {
+        CDDPI_TRY(op->ops->shape(op, in2, out));
     }
-    if (status == CDDP_OK &&
-        (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements)) {
-        status = cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large",
-                            out->channels, out->height, out->width);
+    if (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large", out->channels,
+                          out->height, out->width);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels *kernels_of(const struct graph_builder *builder,

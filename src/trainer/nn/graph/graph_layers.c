@@ -22,7 +22,7 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                 CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON | CDDPI_TAKES_DEVIATION,
                                 "each channel to mean 0 and variance 1, then scale and shift",
                                 &cddpi_op_batch_norm},
-    [CDDPI_LAYER_RELU] = {"relu", 0, "max(x, 0)", &cddpi_op_relu},
+    [CDDPI_LAYER_RELU] = {"relu", 0, "max(x, 0)", &cddpi_op_pointwise[CDDPI_POINTWISE_RELU]},
     [CDDPI_LAYER_MAX_POOL] = {"max_pool",
                               CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
                               "largest of each square", &cddpi_op_max_pool},
@@ -45,8 +45,9 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                 "shift",
                                 &cddpi_op_layer_norm},
     [CDDPI_LAYER_GELU] = {"gelu", CDDPI_TAKES_EXACT,
-                          "x times the share of a normal distribution below x", &cddpi_op_gelu},
-    [CDDPI_LAYER_SILU] = {"silu", 0, "x / (1 + e^-x)", &cddpi_op_silu},
+                          "x times the share of a normal distribution below x",
+                          &cddpi_op_pointwise[CDDPI_POINTWISE_GELU]},
+    [CDDPI_LAYER_SILU] = {"silu", 0, "x / (1 + e^-x)", &cddpi_op_pointwise[CDDPI_POINTWISE_SILU]},
     [CDDPI_LAYER_ATTENTION] = {"attention", CDDPI_TAKES_HEADS,
                                "causal attention over a sequence of queries, keys and values, side "
                                "by side",
@@ -62,10 +63,12 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                           CDDPI_TAKES_DEVIATION,
                                       "each pixel puts its square filters into the output",
                                       &cddpi_op_conv_transpose2d},
-    [CDDPI_LAYER_TANH] = {"tanh", 0, "hyperbolic tangent of x", &cddpi_op_tanh},
-    [CDDPI_LAYER_SIGMOID] = {"sigmoid", 0, "1 / (1 + e^-x)", &cddpi_op_sigmoid},
+    [CDDPI_LAYER_TANH] = {"tanh", 0, "hyperbolic tangent of x",
+                          &cddpi_op_pointwise[CDDPI_POINTWISE_TANH]},
+    [CDDPI_LAYER_SIGMOID] = {"sigmoid", 0, "1 / (1 + e^-x)",
+                             &cddpi_op_pointwise[CDDPI_POINTWISE_SIGMOID]},
     [CDDPI_LAYER_LEAKY_RELU] = {"leaky_relu", CDDPI_TAKES_SLOPE, "x > 0 ? x : slope x",
-                                &cddpi_op_leaky_relu},
+                                &cddpi_op_pointwise[CDDPI_POINTWISE_LEAKY_RELU]},
 };
 
 enum { MAX_LAYERS = 4096 };

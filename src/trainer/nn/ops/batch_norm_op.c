@@ -29,14 +29,6 @@ static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, int index
                                     (size_t)cddpi_plan_input(plan, index, 0)->block};
 }
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
-{
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
-}
-
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int64_t channels = op->in.channels;
@@ -252,6 +244,5 @@ const struct cddpi_op_ops cddpi_op_batch_norm = {
     .name = "batch_norm",
     .images_only = true,
     .fuses_relu = true,
-    .shape = shape,
     .declare = declare,
     .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_batch_norm}};

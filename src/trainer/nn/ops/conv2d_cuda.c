@@ -56,8 +56,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
         status = kernels->add_bias(device, state->groups.part.type, y, bias, exec->op->relu,
                                    state->groups.out_pixels, (size_t)exec->op->out.channels, y);
     } else if (status == CDDP_OK && exec->op->relu) {
-        status = kernels->relu(device, state->groups.part.type, y, cddpi_exec_output_elements(exec),
-                               y);
+        status = kernels->pointwise(device, state->groups.part.type, CDDPI_POINTWISE_RELU, 0, y,
+                                    cddpi_exec_output_elements(exec), y);
     }
     return status;
 }

@@ -19,14 +19,6 @@ struct dropout_state {
     size_t sample_bytes;
 };
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
-{
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
-}
-
 /* What is planned everywhere; in training @p out gets a state of @p bytes, elsewhere NULL. */
 static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
 {
@@ -259,5 +251,4 @@ static const struct cddpi_op_kernels cpu = {
 
 const struct cddpi_op_ops cddpi_op_dropout = {
     .name = "dropout",
-    .shape = shape,
     .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_dropout}};

@@ -133,10 +133,10 @@ static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cud
     if (!exec->op->gelu || derived_by_reader(&exec->model->graph, exec->op)) {
         return cddpi_cuda_mask_relu(exec, out);
     }
-    status = cddpi_exec_kernels(exec)->gelu_grad(
-        cddpi_exec_device(exec), state->shape.type, false, cddpi_exec_grad_output(exec, 0),
-        cddpi_exec_buffer(exec, state->aux), cddpi_exec_output_elements(exec),
-        cddpi_exec_preact_grad(exec));
+    status = cddpi_exec_kernels(exec)->pointwise_grad(
+        cddpi_exec_device(exec), state->shape.type, CDDPI_POINTWISE_GELU, 0,
+        cddpi_exec_grad_output(exec, 0), cddpi_exec_buffer(exec, state->aux),
+        cddpi_exec_output_elements(exec), cddpi_exec_preact_grad(exec));
     *out = cddpi_exec_preact_grad(exec);
     return status;
 }

@@ -13,14 +13,6 @@ struct response_norm_state {
     int memory; /* buffer */
 };
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
-{
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
-}
-
 static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
 {
     return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
@@ -147,5 +139,4 @@ static const struct cddpi_op_kernels cpu = {
 const struct cddpi_op_ops cddpi_op_response_norm = {
     .name = "local_response_norm",
     .images_only = true,
-    .shape = shape,
     .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_response_norm}};
