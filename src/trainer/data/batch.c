@@ -11,7 +11,7 @@
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
 enum { MOST_BROKEN = 100 }; /* files in a row that are replaced */
 
-static cddp_status check_transform(const struct cddpi_loader_options *options)
+static cddp_status check_transform(const struct cddpi_data_loader_options *options)
 {
     const struct cddpi_transform *transform = &options->transform;
     const struct cddpi_dataset *dataset = options->dataset;
@@ -40,7 +40,7 @@ static cddp_status check_transform(const struct cddpi_loader_options *options)
     return CDDP_OK;
 }
 
-static cddp_status prepare_files(const struct cddpi_loader_options *options,
+static cddp_status prepare_files(const struct cddpi_data_loader_options *options,
                                  struct cddpi_batch_maker *out)
 {
     static const double usual[2] = {0.08, 1};
@@ -68,7 +68,7 @@ static cddp_status prepare_files(const struct cddpi_loader_options *options,
     return CDDP_OK;
 }
 
-cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
+cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *options,
                                    struct cddpi_batch_maker *out)
 {
     const struct cddpi_transform *transform = &options->transform;
