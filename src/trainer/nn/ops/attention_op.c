@@ -70,7 +70,6 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct attention_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
@@ -82,8 +81,8 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
     state->attention.amx = plan->model->amx && cddpi_attention_gains_by_amx(&state->attention);
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    status = cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16);
-    return status == CDDP_OK ? plan_buffers(plan, index, state) : status;
+    CDDPI_TRY(cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16));
+    return plan_buffers(plan, index, state);
 }
 
 static void unplan(void *opaque)

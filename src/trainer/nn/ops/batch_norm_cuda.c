@@ -88,7 +88,6 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct batch_norm_cuda_state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
-    cddp_status status;
 
     if (grad_input == NULL) {
         grad_input = cddpi_exec_buffer(exec, state->unwanted);
@@ -96,15 +95,15 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     if (state->sync) {
         return cddpi_cuda_sync_norm_backward(exec, &state->norm, grad_input);
     }
-    status = cddpi_exec_kernels(exec)->batch_norm_grad(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->batch_norm_grad(
         cddpi_exec_device(exec), &state->norm.shape, cddpi_exec_grad_output(exec, 0),
         cddpi_exec_grad_output(exec, 1), cddpi_exec_input(exec, 0),
         exec->op->input_count > 1 ? cddpi_exec_output(exec) : NULL, cddpi_exec_param(exec, 0),
         cddpi_exec_param(exec, 1), cddpi_exec_buffer(exec, state->norm.mean),
         cddpi_exec_buffer(exec, state->norm.inverse), cddpi_exec_adds(exec, 0), grad_input,
         exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL, cddpi_exec_grad(exec, 0),
-        cddpi_exec_grad(exec, 1));
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+        cddpi_exec_grad(exec, 1)));
+    return cddpi_exec_ready_both(exec);
 }
 
 static cddp_status idle_forward(struct cddpi_exec *exec)

@@ -33,20 +33,15 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int64_t channels = op->in.channels;
     double deviation = op->layer.deviation;
-    cddp_status status = cddpi_model_add_param(
+
+    CDDPI_TRY(cddpi_model_add_param(
         model, op, 0, "weight", 1, &channels,
         (struct cddpi_param_info){deviation > 0 ? CDDPI_INIT_NORMAL_AROUND_ONE : CDDPI_INIT_ONE,
-                                  deviation, false});
-
-    if (status == CDDP_OK) {
-        status = cddpi_model_add_param(model, op, 1, "bias", 1, &channels,
-                                       (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false});
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_add_buffer(model, op, 0, "running_mean", channels, 0);
-    }
-    return status == CDDP_OK ? cddpi_model_add_buffer(model, op, 1, "running_var", channels, 1)
-                             : status;
+                                  deviation, false}));
+    CDDPI_TRY(cddpi_model_add_param(model, op, 1, "bias", 1, &channels,
+                                    (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false}));
+    CDDPI_TRY(cddpi_model_add_buffer(model, op, 0, "running_mean", channels, 0));
+    return cddpi_model_add_buffer(model, op, 1, "running_var", channels, 1);
 }
 
 static cddp_status plan_training(struct batch_norm_state *state, struct cddpi_plan *plan, int index)
@@ -111,14 +106,10 @@ static cddp_status train_over_ranks(struct cddpi_exec *exec, const struct batch_
 {
     struct cddpi_nn_layout layout = layout_of(exec->plan, exec->index);
     double *variance = moments + 1 + layout.channels;
-    cddp_status status;
 
     cddpi_norm_moments(cddpi_exec_input(exec, 0), &layout,
                        cddpi_exec_buffer(exec, state->forward_partial), moments + 1, variance);
-    status = cddpi_sync_norm_merge(exec, moments);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_sync_norm_merge(exec, moments));
     for (size_t c = 0; c < layout.channels; c++) {
         variance[c] /= moments[0];
     }

@@ -159,17 +159,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
     const void *weight = NULL;
-    cddp_status status;
 
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
         cddpi_nn_round_bf16(cddpi_exec_param(exec, 0),
                             cddpi_exec_buffer(exec, state->weight_factor),
                             elements(state->plain_weight));
     }
-    status = pack(exec, state, &state->forward, &weight);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(pack(exec, state, &state->forward, &weight));
     if (state->forward.primitive.handle == NULL) {
         return cddpi_conv_columns_forward(exec, state, make_inner_input(exec, state), weight,
                                           cddpi_exec_output(exec));
@@ -327,16 +323,13 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
-    cddp_status status;
 
     if (state->bias != NULL) {
         put_bias(exec, state);
     }
-    status = cddpi_exec_ready(exec, 1);
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, state, grad);
-    }
-    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    CDDPI_TRY(weight_gradient(exec, state, grad));
+    return cddpi_exec_ready(exec, 0);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

@@ -92,17 +92,14 @@ static cddp_status describe(const struct cddpi_conv *state, const struct cddpi_o
                             const struct cddpi_dnnl_request *request, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(state->dnnl, request, &desc);
 
-    if (status == CDDP_OK && is_broken(op, cddpi_dnnl_name(desc), request->src)) {
+    CDDPI_TRY(cddpi_dnnl_describe(state->dnnl, request, &desc));
+    if (is_broken(op, cddpi_dnnl_name(desc), request->src)) {
         dnnl_primitive_desc_destroy(desc);
-        status = cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong",
-                            request->what);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong", request->what);
     }
-    if (status == CDDP_OK) {
-        *out = desc;
-    }
-    return status;
+    *out = desc;
+    return CDDP_OK;
 }
 
 /* A gradient as @p as_is says, but in the layouts of @p way; these are added to @p holder. */

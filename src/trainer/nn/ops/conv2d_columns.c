@@ -1,5 +1,6 @@
 /* conv2d_columns.c - owns convolutions as products of matrices, which need nothing of oneDNN: each
  * output's window becomes a row of a matrix, some lines of outputs at a time. */
+#include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d.h"
@@ -36,22 +37,21 @@ cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t bytes = state->window.out_width * row_length(state) * sizeof(float); /* of a line */
     size_t most = line_count(state);
-    cddp_status status;
 
     pass->lines = COLUMN_BYTES / bytes;
     pass->lines = pass->lines < 1 ? 1 : pass->lines > most ? most : pass->lines;
-    status = cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns);
-    if (status == CDDP_OK && op->layer.groups > 1) {
-        status = cddpi_plan_buffer(
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns));
+    if (op->layer.groups > 1) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index, image_pixels(state) * (size_t)cddpi_conv_inputs(op) * sizeof(float),
-            lifetime, &pass->group_image);
+            lifetime, &pass->group_image));
     }
-    if (status == CDDP_OK && op->layer.groups > 1) {
-        status = cddpi_plan_buffer(
+    if (op->layer.groups > 1) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index, result_pixels(state) * (size_t)cddpi_conv_outputs(op) * sizeof(float),
-            lifetime, &pass->group_result);
+            lifetime, &pass->group_result));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Of each of @p pixels pixels with @p channels channels, the @p some that belong to group @p group,
@@ -190,14 +190,13 @@ cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
     const struct cddpi_conv_pass *pass = &state->weights;
     size_t groups = (size_t)exec->op->layer.groups;
     size_t outputs = (size_t)exec->op->out.channels;
-    cddp_status status = CDDP_OK;
 
-    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
-        status = multiply_weights(exec, state, image_of(exec, state, pass, x, g),
-                                  result_of(exec, state, pass, grad, g),
-                                  weight_grad + g * (outputs / groups) * row_length(state));
+    for (size_t g = 0; g < groups; g++) {
+        CDDPI_TRY(multiply_weights(exec, state, image_of(exec, state, pass, x, g),
+                                   result_of(exec, state, pass, grad, g),
+                                   weight_grad + g * (outputs / groups) * row_length(state)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* One group: the gradient of its images. */

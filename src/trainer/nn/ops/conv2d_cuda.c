@@ -67,17 +67,16 @@ static cddp_status filter_gradient(struct cddpi_exec *exec, const struct conv2d_
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_status status = cddpi_cuda_groups_weight(
-        exec, &state->groups, grad, cddpi_exec_input(exec, 0), cddpi_exec_adds(exec, 0),
-        cddpi_exec_grad(exec, 0));
 
-    if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
-        status = kernels->column_sums(device, state->groups.part.type, grad,
-                                      state->groups.out_pixels, (size_t)exec->op->out.channels,
-                                      cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
-                                      cddpi_exec_buffer(exec, state->bias_scratch));
+    CDDPI_TRY(cddpi_cuda_groups_weight(exec, &state->groups, grad, cddpi_exec_input(exec, 0),
+                                       cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0)));
+    if (cddpi_exec_grad(exec, 1) != NULL) {
+        CDDPI_TRY(kernels->column_sums(device, state->groups.part.type, grad,
+                                       state->groups.out_pixels, (size_t)exec->op->out.channels,
+                                       cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
+                                       cddpi_exec_buffer(exec, state->bias_scratch)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

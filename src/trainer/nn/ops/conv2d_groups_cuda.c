@@ -1,6 +1,7 @@
 /* conv2d_groups_cuda.c - owns convolutions in groups on a device: one after the other, each as a
  * convolution of its own, of channels that are copied out of the images and back. So what makes
  * them is what makes all convolutions, and the order of sums is theirs. */
+#include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d_cuda.h"
 
@@ -173,17 +174,14 @@ cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_status status;
 
     if (made == NULL) {
         return kernels->conv_weight(device, shape, dy, x, add, dweight);
     }
-    status = kernels->conv_weight(device, shape, dy, x, false, made);
-    return status == CDDP_OK
-               ? kernels->from_channels_last(
-                     device, CDDP_F32, made, (size_t)shape->outputs, (size_t)shape->channels,
-                     (size_t)shape->kernel * (size_t)shape->kernel, add, dweight)
-               : status;
+    CDDPI_TRY(kernels->conv_weight(device, shape, dy, x, false, made));
+    return kernels->from_channels_last(device, CDDP_F32, made, (size_t)shape->outputs,
+                                       (size_t)shape->channels,
+                                       (size_t)shape->kernel * (size_t)shape->kernel, add, dweight);
 }
 
 cddp_status cddpi_cuda_groups_weight(const struct cddpi_exec *exec,

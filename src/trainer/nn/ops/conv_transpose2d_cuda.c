@@ -91,17 +91,16 @@ static cddp_status filter_gradient(struct cddpi_exec *exec,
 {
     const struct cddpi_cuda_conv *shape = &state->shape;
     float *made = is_plain(exec->op) ? NULL : cddpi_exec_buffer(exec, state->grad);
-    cddp_status status = cddpi_cuda_filter_gradient(exec, shape, cddpi_exec_input(exec, 0), dy,
-                                                    made, cddpi_exec_adds(exec, 0),
-                                                    cddpi_exec_grad(exec, 0));
 
-    if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
-        status = cddpi_exec_kernels(exec)->column_sums(
+    CDDPI_TRY(cddpi_cuda_filter_gradient(exec, shape, cddpi_exec_input(exec, 0), dy, made,
+                                         cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0)));
+    if (cddpi_exec_grad(exec, 1) != NULL) {
+        CDDPI_TRY(cddpi_exec_kernels(exec)->column_sums(
             cddpi_exec_device(exec), shape->type, dy, state->pixels, (size_t)shape->channels,
             cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
-            cddpi_exec_buffer(exec, state->bias_scratch));
+            cddpi_exec_buffer(exec, state->bias_scratch)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

@@ -208,7 +208,6 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
     size_t samples = (size_t)exec->plan->count;
     size_t channels = (size_t)exec->op->in.channels;
     size_t area = (size_t)exec->op->in.height * (size_t)exec->op->in.width;
-    cddp_status status;
 
     if (exec->batch->draws == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the batch's draws");
@@ -216,15 +215,12 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
     if (!state->images) {
         return draw_cuda(exec, state, in, out);
     }
-    status = kernels->transpose(device, type, in, samples, area, channels,
-                                cddpi_exec_buffer(exec, plain[0]));
-    if (status == CDDP_OK) {
-        status = draw_cuda(exec, state, cddpi_exec_buffer(exec, plain[0]),
-                           cddpi_exec_buffer(exec, plain[1]));
-    }
-    return status == CDDP_OK ? kernels->transpose(device, type, cddpi_exec_buffer(exec, plain[1]),
-                                                  samples, channels, area, out)
-                             : status;
+    CDDPI_TRY(kernels->transpose(device, type, in, samples, area, channels,
+                                 cddpi_exec_buffer(exec, plain[0])));
+    CDDPI_TRY(draw_cuda(exec, state, cddpi_exec_buffer(exec, plain[0]),
+                        cddpi_exec_buffer(exec, plain[1])));
+    return kernels->transpose(device, type, cddpi_exec_buffer(exec, plain[1]), samples, channels,
+                              area, out);
 }
 
 static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)

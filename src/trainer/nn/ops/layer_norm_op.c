@@ -112,19 +112,18 @@ static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index,
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t rows = rows_of(plan, op);
     size_t columns = (size_t)op->in.channels;
-    cddp_status status = cddpi_plan_buffer(plan, index, 2 * rows * sizeof(float), CDDPI_IN_BOTH,
-                                           &state->moments);
 
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index,
-                                   plan->model->cuda->kernels->layer_norm_scratch(rows, columns),
-                                   CDDPI_IN_BACKWARD, &state->scratch);
+    CDDPI_TRY(
+        cddpi_plan_buffer(plan, index, 2 * rows * sizeof(float), CDDPI_IN_BOTH, &state->moments));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                plan->model->cuda->kernels->layer_norm_scratch(rows, columns),
+                                CDDPI_IN_BACKWARD, &state->scratch));
+    if (!cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    rows * columns * cddp_type_bytes(plan->model->type),
+                                    CDDPI_IN_BACKWARD, &state->unwanted));
     }
-    if (status == CDDP_OK && !cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_buffer(plan, index, rows * columns * cddp_type_bytes(plan->model->type),
-                                   CDDPI_IN_BACKWARD, &state->unwanted);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
@@ -173,18 +172,17 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
     int other = exec->plan->ops[exec->index].other;
     const float *mean = cddpi_exec_buffer(exec, state->moments);
     void *grad_input = cddpi_exec_grad_input(exec, 0);
-    cddp_status status;
 
     if (grad_input == NULL) {
         grad_input = cddpi_exec_buffer(exec, state->unwanted);
     }
-    status = cddpi_exec_kernels(exec)->layer_norm_grad(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->layer_norm_grad(
         cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0),
         cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean, mean + rows, rows,
         (size_t)exec->op->in.channels, other >= 0 ? cddpi_exec_buffer(exec, other) : NULL,
         cddpi_exec_adds(exec, 0), grad_input, cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1),
-        cddpi_exec_buffer(exec, state->scratch));
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+        cddpi_exec_buffer(exec, state->scratch)));
+    return cddpi_exec_ready_both(exec);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_layer_norm = {

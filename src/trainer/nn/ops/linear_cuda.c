@@ -150,12 +150,9 @@ static cddp_status padded_gradient(const struct cddpi_exec *exec,
     size_t count = (size_t)exec->op->out.channels * state->shape.inputs;
     float *made = cddpi_exec_buffer(exec, state->grad);
     float *wanted = cddpi_exec_grad(exec, 0);
-    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
-                                                cddpi_exec_input(exec, 0), false, made, NULL);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(kernels->linear_weight(device, &state->shape, grad, cddpi_exec_input(exec, 0), false,
+                                     made, NULL));
     return cddpi_exec_adds(exec, 0)
                ? kernels->add(device, CDDP_F32, wanted, made, false, count, wanted)
                : device->ops->copy(device, CDDPI_STREAM_COMPUTE, wanted, made,
@@ -171,16 +168,15 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_
     bool adds = cddpi_exec_adds(exec, 0);
     float *bias = cddpi_exec_grad(exec, 1);
     bool apart = bias != NULL && cddpi_exec_adds(exec, 1) != adds;
-    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
-                                                cddpi_exec_input(exec, 0), adds,
-                                                cddpi_exec_grad(exec, 0), apart ? NULL : bias);
 
-    if (status == CDDP_OK && apart) {
-        status = kernels->column_sums(device, state->shape.type, grad, state->shape.rows,
-                                      state->shape.outputs, cddpi_exec_adds(exec, 1), bias,
-                                      cddpi_exec_buffer(exec, state->scratch));
+    CDDPI_TRY(kernels->linear_weight(device, &state->shape, grad, cddpi_exec_input(exec, 0), adds,
+                                     cddpi_exec_grad(exec, 0), apart ? NULL : bias));
+    if (apart) {
+        CDDPI_TRY(kernels->column_sums(device, state->shape.type, grad, state->shape.rows,
+                                       state->shape.outputs, cddpi_exec_adds(exec, 1), bias,
+                                       cddpi_exec_buffer(exec, state->scratch)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

@@ -155,54 +155,44 @@ static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda
                                  int k)
 {
     float *grad = cddpi_exec_grad(exec, k);
-    cddp_status status;
 
     if (grad == NULL) {
         return CDDP_OK;
     }
-    status = cddpi_exec_kernels(exec)->column_sums(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->column_sums(
         cddpi_exec_device(exec), state->shape.type, cddpi_exec_buffer(exec, state->gates),
         state->inputs.rows, state->inputs.outputs, cddpi_exec_adds(exec, k), grad,
-        cddpi_exec_buffer(exec, state->sums));
-    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+        cddpi_exec_buffer(exec, state->sums)));
+    return cddpi_exec_ready(exec, k);
 }
 
 /* Of weight @p k, which @p from was multiplied with. */
 static cddp_status weight_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
                                    const struct cddpi_cuda_linear *shape, const void *from, int k)
 {
-    cddp_status status = cddpi_exec_kernels(exec)->linear_weight(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->linear_weight(
         cddpi_exec_device(exec), shape, cddpi_exec_buffer(exec, state->gates), from,
-        cddpi_exec_adds(exec, k), cddpi_exec_grad(exec, k), NULL);
-
-    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+        cddpi_exec_adds(exec, k), cddpi_exec_grad(exec, k), NULL));
+    return cddpi_exec_ready(exec, k);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct lstm_cuda_state *state = opaque;
     void *dx = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = gate_gradients(exec, state);
 
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, state, CDDPI_LSTM_BIAS_HH);
-    }
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, state, CDDPI_LSTM_BIAS_IH);
-    }
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, state, &state->inputs, cddpi_exec_input(exec, 0),
-                                 CDDPI_LSTM_WEIGHT_IH);
-    }
-    if (status == CDDP_OK && dx != NULL) {
-        status = cddpi_exec_kernels(exec)->linear_input(
+    CDDPI_TRY(gate_gradients(exec, state));
+    CDDPI_TRY(bias_gradient(exec, state, CDDPI_LSTM_BIAS_HH));
+    CDDPI_TRY(bias_gradient(exec, state, CDDPI_LSTM_BIAS_IH));
+    CDDPI_TRY(weight_gradient(exec, state, &state->inputs, cddpi_exec_input(exec, 0),
+                              CDDPI_LSTM_WEIGHT_IH));
+    if (dx != NULL) {
+        CDDPI_TRY(cddpi_exec_kernels(exec)->linear_input(
             cddpi_exec_device(exec), &state->inputs, cddpi_exec_buffer(exec, state->gates),
-            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, dx);
+            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, dx));
     }
-    return status == CDDP_OK
-               ? weight_gradient(exec, state, &state->outputs,
-                                 cddpi_exec_buffer(exec, state->before), CDDPI_LSTM_WEIGHT_HH)
-               : status;
+    return weight_gradient(exec, state, &state->outputs, cddpi_exec_buffer(exec, state->before),
+                           CDDPI_LSTM_WEIGHT_HH);
 }
 
 static enum cddpi_copy copy(const struct cddpi_op *op, int k)

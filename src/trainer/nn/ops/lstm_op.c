@@ -78,18 +78,15 @@ static cddp_status add_param(struct cddpi_model *model, struct cddpi_op *op, int
 
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
-    cddp_status status = add_param(model, op, CDDPI_LSTM_WEIGHT_IH, "weight_ih", op->in.channels);
-
-    if (status == CDDP_OK) {
-        status = add_param(model, op, CDDPI_LSTM_WEIGHT_HH, "weight_hh", op->out.channels);
+    CDDPI_TRY(add_param(model, op, CDDPI_LSTM_WEIGHT_IH, "weight_ih", op->in.channels));
+    CDDPI_TRY(add_param(model, op, CDDPI_LSTM_WEIGHT_HH, "weight_hh", op->out.channels));
+    if (!op->layer.no_bias) {
+        CDDPI_TRY(add_param(model, op, CDDPI_LSTM_BIAS_IH, "bias_ih", 0));
     }
-    if (status == CDDP_OK && !op->layer.no_bias) {
-        status = add_param(model, op, CDDPI_LSTM_BIAS_IH, "bias_ih", 0);
+    if (!op->layer.no_bias) {
+        CDDPI_TRY(add_param(model, op, CDDPI_LSTM_BIAS_HH, "bias_hh", 0));
     }
-    if (status == CDDP_OK && !op->layer.no_bias) {
-        status = add_param(model, op, CDDPI_LSTM_BIAS_HH, "bias_hh", 0);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static double work(const struct cddpi_op *op)
@@ -126,22 +123,16 @@ static struct lstm_sizes sizes_of(const struct cddpi_op *op, int count)
 static cddp_status plan_training(struct cddpi_plan *plan, int index, const struct lstm_sizes *sizes,
                                  struct lstm_state *state)
 {
-    cddp_status status = cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
-                                           CDDPI_IN_BACKWARD, &state->weight_ih);
-
-    if (status == CDDP_OK) {
-        status = cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
-                                   CDDPI_IN_BACKWARD, &state->weight_hh);
+    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
+                                CDDPI_IN_BACKWARD, &state->weight_ih));
+    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
+                                CDDPI_IN_BACKWARD, &state->weight_hh));
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
+                                    CDDPI_IN_BACKWARD, &state->input));
     }
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
-                                   CDDPI_IN_BACKWARD, &state->input);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->carried);
-    }
-    return status;
+    return cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
+                             CDDPI_IN_BACKWARD, &state->carried);
 }
 
 static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
@@ -176,7 +167,8 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
                            const struct lstm_sizes *sizes, float *gates)
 {
     const float *bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH);
-    cddp_status status = cddpi_matmul_run(
+
+    CDDPI_TRY(cddpi_matmul_run(
         exec, &state->gates,
         &(struct cddpi_nn_matmul){.m = sizes->rows,
                                   .n = sizes->gates,
@@ -189,12 +181,11 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
                                   .ldb = sizes->inputs,
                                   .c = gates,
                                   .ldc = sizes->gates,
-                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)});
-
-    if (status == CDDP_OK && bias != NULL) {
+                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)}));
+    if (bias != NULL) {
         cddpi_nn_add_bias(gates, bias, sizes->rows, sizes->gates);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
@@ -292,22 +283,21 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_p
                                    size_t inputs, int k)
 {
     size_t outputs = CDDPI_LSTM_GATES * (size_t)exec->op->out.channels;
-    cddp_status status = cddpi_matmul_run(
-        exec, plan,
-        &(struct cddpi_nn_matmul){.m = outputs,
-                                  .n = inputs,
-                                  .k = rows,
-                                  .transpose_a = true,
-                                  .alpha = 1,
-                                  .a = gates,
-                                  .lda = outputs,
-                                  .b = from,
-                                  .ldb = inputs,
-                                  .c = cddpi_exec_grad(exec, k),
-                                  .ldc = inputs,
-                                  .adds = cddpi_exec_adds(exec, k)});
 
-    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+    CDDPI_TRY(cddpi_matmul_run(exec, plan,
+                               &(struct cddpi_nn_matmul){.m = outputs,
+                                                         .n = inputs,
+                                                         .k = rows,
+                                                         .transpose_a = true,
+                                                         .alpha = 1,
+                                                         .a = gates,
+                                                         .lda = outputs,
+                                                         .b = from,
+                                                         .ldb = inputs,
+                                                         .c = cddpi_exec_grad(exec, k),
+                                                         .ldc = inputs,
+                                                         .adds = cddpi_exec_adds(exec, k)}));
+    return cddpi_exec_ready(exec, k);
 }
 
 static cddp_status input_gradient(struct cddpi_exec *exec, const struct lstm_state *state,
@@ -357,22 +347,14 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     const struct lstm_state *state = opaque;
     struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
     float *gates = cddpi_exec_buffer(exec, state->activations);
-    cddp_status status = gate_gradients(exec, state, &sizes, gates);
 
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_HH);
-    }
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_IH);
-    }
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, &state->weight_ih, gates, cddpi_exec_input(exec, 0),
-                                 sizes.rows, sizes.inputs, CDDPI_LSTM_WEIGHT_IH);
-    }
-    if (status == CDDP_OK) {
-        status = input_gradient(exec, state, &sizes, gates);
-    }
-    return status == CDDP_OK ? recurrent_gradient(exec, state, &sizes, gates) : status;
+    CDDPI_TRY(gate_gradients(exec, state, &sizes, gates));
+    CDDPI_TRY(bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_HH));
+    CDDPI_TRY(bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_IH));
+    CDDPI_TRY(weight_gradient(exec, &state->weight_ih, gates, cddpi_exec_input(exec, 0), sizes.rows,
+                              sizes.inputs, CDDPI_LSTM_WEIGHT_IH));
+    CDDPI_TRY(input_gradient(exec, state, &sizes, gates));
+    return recurrent_gradient(exec, state, &sizes, gates);
 }
 
 static const struct cddpi_op_kernels cpu = {
