@@ -181,14 +181,13 @@ static cddp_status await_params(const struct cddpi_exec *exec, int index)
 {
     const struct cddpi_model *model = exec->model;
     const struct cddpi_op *op = &model->graph.ops[index];
-    cddp_status status = CDDP_OK;
 
-    for (int k = 0; status == CDDP_OK && model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
+    for (int k = 0; model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
         if (op->params[k] >= 0) {
-            status = model->param_wait(model->param_wait_context, (size_t)op->params[k]);
+            CDDPI_TRY(model->param_wait(model->param_wait_context, (size_t)op->params[k]));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
@@ -271,30 +270,27 @@ cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
 
 cddp_status cddpi_exec_weights(struct cddpi_exec *exec)
 {
-    cddp_status status = CDDP_OK;
-
     exec->recomputed = true;
-    for (int i = exec->model->graph.op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = exec->model->graph.op_count - 1; i >= 0; i--) {
         if (exec->plan->ops[i].weights > exec->plan->end) {
-            status = step(exec, i, WEIGHTS);
+            CDDPI_TRY(step(exec, i, WEIGHTS));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_idle_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+    for (int i = 0; i < graph->op_count; i++) {
         exec->index = i;
         exec->op = &graph->ops[i];
         if (exec->op->kernels->idle_forward != NULL) {
-            status = exec->op->kernels->idle_forward(exec);
+            CDDPI_TRY(exec->op->kernels->idle_forward(exec));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
@@ -334,16 +330,15 @@ cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
 cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = CDDP_OK;
 
-    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = graph->op_count - 1; i >= 0; i--) {
         exec->index = i;
         exec->op = &graph->ops[i];
-        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
-            status = cddpi_exec_ready(exec, k);
+        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            CDDPI_TRY(cddpi_exec_ready(exec, k));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_model_forget_forward(struct cddpi_model *model)

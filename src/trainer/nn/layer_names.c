@@ -11,9 +11,9 @@
 static cddp_status list_layers(const struct cddpi_model_spec *spec, struct cddpi_layer_list *out)
 {
     struct cddpi_model_spec complete = *spec;
-    cddp_status status = cddpi_model_spec_complete(&complete);
 
-    return status == CDDP_OK ? cddpi_layers_expand(&complete, out) : status;
+    CDDPI_TRY(cddpi_model_spec_complete(&complete));
+    return cddpi_layers_expand(&complete, out);
 }
 
 cddp_status cddpi_model_check_layers(const struct cddpi_model_spec *spec)

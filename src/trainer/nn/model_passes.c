@@ -74,19 +74,15 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
                               .accumulate = accumulate,
                               .ready = ready,
                               .context = context};
-    cddp_status status;
 
     if (!model->pending_backward) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: backward without a training forward before it, whose activations "
                           "are still there");
     }
-    status = begin_gradients(model);
-    if (status == CDDP_OK && model->split && exec.plan != NULL) {
-        status = cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_GRADS);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(begin_gradients(model));
+    if (model->split && exec.plan != NULL) {
+        CDDPI_TRY(cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_GRADS));
     }
     model->pending_backward = false; /* gradients take the place of activations */
     model->pending_weights = model->split;
@@ -106,19 +102,15 @@ cddp_status cddpi_model_weights(struct cddpi_model *model, bool accumulate,
                               .accumulate = accumulate,
                               .ready = ready,
                               .context = context};
-    cddp_status status;
 
     if (!model->pending_weights) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: gradients of parameters without a backward before "
                           "them that has left them");
     }
-    status = begin_gradients(model);
-    if (status == CDDP_OK && exec.plan != NULL) {
-        status = cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_SCRATCH);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(begin_gradients(model));
+    if (exec.plan != NULL) {
+        CDDPI_TRY(cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_SCRATCH));
     }
     model->pending_weights = false;
     return exec.plan != NULL ? cddpi_exec_weights(&exec) : cddpi_exec_idle_weights(&exec);

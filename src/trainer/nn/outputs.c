@@ -72,16 +72,12 @@ cddp_status cddpi_model_collect(struct cddpi_model *model, int count)
 cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_loss_result *out)
 {
     struct cddpi_collected *one = &model->collected[model->collected_first];
-    cddp_status status;
 
     if (model->collected_count == 0) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: there is no collected result that was not taken yet");
     }
-    status = model->device->ops->wait(model->device, one->event, model->timeout_ms);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(model->device->ops->wait(model->device, one->event, model->timeout_ms));
     one->result.loss_sum = one->sums[0];
     one->result.correct = (int)one->sums[1];
     *out = one->result;
@@ -97,7 +93,6 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
     size_t stride = model->outputs_stride;
     size_t all = (size_t)model->batch.count * (size_t)model->predictions;
     const float *from = NULL;
-    cddp_status status;
 
     if (model->outputs == NULL) {
         return cddpi_fail(CDDP_ERR_STATE, "model: there are no outputs of a last forward to read");
@@ -109,15 +104,15 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
     if (rows == 0) {
         return CDDP_OK;
     }
-    status = model->ops->read(model, first * stride, (rows - 1) * stride + columns, &from);
-    if (status == CDDP_OK && stride == columns) {
+    CDDPI_TRY(model->ops->read(model, first * stride, (rows - 1) * stride + columns, &from));
+    if (stride == columns) {
         memcpy(out, from, rows * columns * sizeof *out);
         return CDDP_OK;
     }
-    for (size_t i = 0; status == CDDP_OK && i < rows; i++) {
+    for (size_t i = 0; i < rows; i++) {
         memcpy(out + i * columns, from + i * stride, columns * sizeof *out);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)

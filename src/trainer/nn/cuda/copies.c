@@ -1,5 +1,6 @@
 /* copies.c - makes the copies of parameters that ops on a device read in their place, when they are
  * stale. */
+#include "base/error.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
@@ -51,12 +52,10 @@ cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec)
 
 cddp_status cddpi_model_refresh_copies(struct cddpi_model *model)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < model->copy_count; i++) {
+    for (size_t i = 0; i < model->copy_count; i++) {
         if (model->copies[i].form == CDDPI_COPY_CAST) {
-            status = refresh(model, i);
+            CDDPI_TRY(refresh(model, i));
         }
     }
-    return status;
+    return CDDP_OK;
 }

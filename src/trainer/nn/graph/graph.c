@@ -151,7 +151,6 @@ static cddp_status add_op(struct graph_builder *builder, size_t i)
     struct link *link = &builder->links[i];
     struct cddpi_op *op = &graph->ops[graph->op_count];
     struct cddpi_graph_value *value = &graph->values[graph->value_count];
-    cddp_status status;
 
     *op = (struct cddpi_op){.ops = cddpi_layer_rows[layer->type].ops,
                             .kernels = kernels_of(builder, cddpi_layer_rows[layer->type].ops),
@@ -164,10 +163,7 @@ static cddp_status add_op(struct graph_builder *builder, size_t i)
     for (int k = 0; k < link->input_count; k++) {
         op->inputs[k] = value_of(builder, link->inputs[k]);
     }
-    status = infer_shape(graph, op, &op->out);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(infer_shape(graph, op, &op->out));
     for (int k = 0; k < link->input_count; k++) {
         graph->values[op->inputs[k]].uses++;
     }

@@ -165,7 +165,6 @@ static cddp_status in_range(const char *what, int value, int low, int high)
 static cddp_status complete_window(struct cddpi_layer *layer)
 {
     bool pool = layer->type != CDDPI_LAYER_CONV2D && layer->type != CDDPI_LAYER_CONV_TRANSPOSE2D;
-    cddp_status status;
 
     if (pool && layer->kernel == 0) {
         layer->kernel = 2;
@@ -173,16 +172,10 @@ static cddp_status complete_window(struct cddpi_layer *layer)
     if (layer->stride == 0) {
         layer->stride = pool ? layer->kernel : 1;
     }
-    status = in_range("kernel", layer->kernel, 1, 1 << 12);
-    if (status == CDDP_OK) {
-        status = in_range("stride", layer->stride, 1, 1 << 12);
-    }
-    if (status == CDDP_OK) {
-        /* so that no window lies in the padding alone, as PyTorch has it for pools */
-        status = in_range("padding", layer->padding, 0,
-                          pool ? layer->kernel / 2 : layer->kernel - 1);
-    }
-    return status;
+    CDDPI_TRY(in_range("kernel", layer->kernel, 1, 1 << 12));
+    CDDPI_TRY(in_range("stride", layer->stride, 1, 1 << 12));
+    /* so that no window lies in the padding alone, as PyTorch has it for pools */
+    return in_range("padding", layer->padding, 0, pool ? layer->kernel / 2 : layer->kernel - 1);
 }
 
 static cddp_status complete_response(struct cddpi_layer *layer)

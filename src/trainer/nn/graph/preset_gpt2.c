@@ -142,11 +142,8 @@ static void append_block(const struct preset_gpt2_builder *builder)
 cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
     struct preset_gpt2_builder builder = {.list = list, .spec = spec};
-    cddp_status status = check(spec);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check(spec));
     append(&builder,
            (struct cddpi_layer){.type = CDDPI_LAYER_EMBEDDING,
                                 .units = spec->embed,

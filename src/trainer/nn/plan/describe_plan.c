@@ -221,10 +221,8 @@ static cddp_status write_plan(FILE *file, const struct cddpi_plan *plan)
 cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file)
 {
     struct cddpi_plan *plan = NULL;
-    cddp_status status = cddpi_check_count(count, 1);
 
-    if (status == CDDP_OK) {
-        status = cddpi_model_plan(model, count, true, &plan);
-    }
-    return status == CDDP_OK ? write_plan(file, plan) : status;
+    CDDPI_TRY(cddpi_check_count(count, 1));
+    CDDPI_TRY(cddpi_model_plan(model, count, true, &plan));
+    return write_plan(file, plan);
 }

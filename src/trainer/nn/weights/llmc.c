@@ -191,16 +191,10 @@ cddp_status cddpi_weights_open_llmc(struct cddpi_weights *weights, const char *p
     int32_t header[HEADER_WORDS];
     uint64_t bytes;
     cddp_type type;
-    cddp_status status = map_file(weights, path);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(map_file(weights, path));
     memcpy(header, weights->map, sizeof header);
-    status = check_header(path, header);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_header(path, header));
     weights->format = CDDPI_WEIGHTS_LLMC;
     weights->shape = (struct cddpi_gpt2_shape){.vocab = header[AT_VOCAB],
                                                .context = header[AT_CONTEXT],
@@ -216,11 +210,9 @@ cddp_status cddpi_weights_open_llmc(struct cddpi_weights *weights, const char *p
                           path, weights->map_bytes, bytes,
                           weights->map_bytes < bytes ? "cut short" : "something follows it");
     }
-    status = cddpi_weights_make_views(weights, path);
-    if (status == CDDP_OK) {
-        place_views(weights, type, header[AT_PADDED]);
-    }
-    return status;
+    CDDPI_TRY(cddpi_weights_make_views(weights, path));
+    place_views(weights, type, header[AT_PADDED]);
+    return CDDP_OK;
 }
 
 /* What is written into a file. */

@@ -73,11 +73,8 @@ static cddp_status look_into(const char *folder, struct contents *out)
     struct contents contents = {.kind = KINDS};
     struct dirent *entry;
     DIR *dir;
-    cddp_status status = cddpi_folder_open(folder, &dir);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_folder_open(folder, &dir));
     while (contents.count < LOOKED_AT && (entry = readdir(dir)) != NULL) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             count_name(&contents, entry->d_name);
@@ -94,11 +91,8 @@ static cddp_status fail_without(const char *folder)
         "there is no model.safetensors and no model.safetensors.index.json in "
         "it";
     struct contents contents;
-    cddp_status status = look_into(folder, &contents);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(look_into(folder, &contents));
     if (contents.count == 0) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: %s: the folder is empty", folder, none);
     }
