@@ -3,6 +3,7 @@
  * A block that has become too small is kept until the device is closed, because captured graphs
  * know its address. Sizes double, so all blocks together are less than twice the last one. */
 #include "kernels/cuda/scratch.h"
+#include "base/error.h"
 
 enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };
 
@@ -84,13 +85,11 @@ static cddp_status grow(struct cddpi_device *device, struct scratch *scratch, si
 cddp_status cddpi_cuda_scratch(struct cddpi_device *device, size_t bytes, void **out)
 {
     struct scratch *scratch = NULL;
-    cddp_status status = get(device, &scratch);
 
-    if (status == CDDP_OK && (bytes > scratch->bytes || scratch->count == 0)) {
-        status = grow(device, scratch, bytes);
+    CDDPI_TRY(get(device, &scratch));
+    if (bytes > scratch->bytes || scratch->count == 0) {
+        CDDPI_TRY(grow(device, scratch, bytes));
     }
-    if (status == CDDP_OK) {
-        *out = scratch->blocks[scratch->count - 1];
-    }
-    return status;
+    *out = scratch->blocks[scratch->count - 1];
+    return CDDP_OK;
 }

@@ -1,5 +1,6 @@
 /* cudnn_run.c - owns the calls of the kernel table that cuDNN takes over: which memory goes where
  * in its plans. */
+#include "base/error.h"
 #include "kernels/cuda/cudnn/cache.h"
 #include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn.h"
@@ -164,14 +165,12 @@ static cddp_status get_scratch(struct cddpi_device *device,
     size_t sums = shape->any_order ? rounded_up(rows * (size_t)shape->head * sizeof(float)) : 0;
     char *memory;
     void *made;
-    cddp_status status = cddpi_cuda_scratch(device, dots + sums + plan->workspace_bytes, &made);
 
-    if (status == CDDP_OK) {
-        memory = made;
-        *out = (struct backward_scratch){memory + dots + sums, (float *)(void *)memory,
-                                         (float *)(void *)(memory + dots)};
-    }
-    return status;
+    CDDPI_TRY(cddpi_cuda_scratch(device, dots + sums + plan->workspace_bytes, &made));
+    memory = made;
+    *out = (struct backward_scratch){memory + dots + sums, (float *)(void *)memory,
+                                     (float *)(void *)(memory + dots)};
+    return CDDP_OK;
 }
 
 struct backward_memory {

@@ -13,6 +13,7 @@
  * of half of one. So bias and activation are the product's epilogue. Where cuBLASLt has no such
  * epilogue for a shape (a GELU with its input kept needs rows of a multiple of 8), as much as it
  * has is taken, and kernels of our own do the rest; they round to the 16-bit type in between. */
+#include "base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul_kernels.h"
 #include "kernels/cuda/scratch.h"
@@ -252,12 +253,9 @@ static cddp_status sum_bias(const struct matmul_linear_call *call, const void *d
     const struct cddpi_cuda_linear *l = call->linear;
     const struct cddpi_cuda_kernels *kernels = cddpi_cuda_rows(call->device);
     void *scratch = NULL;
-    cddp_status status = cddpi_cuda_matmuls_scratch(
-        call->device, call->matmuls, kernels->sums_scratch(l->rows, l->outputs), &scratch);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_cuda_matmuls_scratch(call->device, call->matmuls,
+                                         kernels->sums_scratch(l->rows, l->outputs), &scratch));
     return kernels->column_sums(call->device, l->type, dy, l->rows, l->outputs, add, dbias,
                                 scratch);
 }

@@ -1,6 +1,7 @@
 /* matmul_plan.c - owns what the device cache holds for matrix products: cuBLASLt's handle, the
  * workspace, and a plan for each shape. */
 #include "kernels/cuda/matmul/matmul_plan.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,27 +101,19 @@ static cddp_status read_environment(struct cddpi_device *device, struct cddpi_cu
 static cddp_status fill(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
 {
     cublasStatus_t error;
-    cddp_status status = cddpi_cublaslt_open(device, &matmuls->lt);
 
-    if (status == CDDP_OK) {
-        status = read_environment(device, matmuls);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_cublaslt_open(device, &matmuls->lt));
+    CDDPI_TRY(read_environment(device, matmuls));
     error = matmuls->lt.create(&matmuls->handle);
     if (error != CUBLAS_STATUS_SUCCESS) {
         matmuls->handle = NULL;
         return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
                                matmuls->lt.status_string(error), matmuls->lt.status_name(error));
     }
-    status = cddpi_cuda_alloc(device, workspace_bytes, "workspace of products",
-                              &matmuls->workspace);
-    if (status == CDDP_OK) {
-        status = cddpi_cuda_alloc(device, fingerprint_bytes, "fingerprints of products",
-                                  (void **)&matmuls->fingerprint);
-    }
-    return status;
+    CDDPI_TRY(
+        cddpi_cuda_alloc(device, workspace_bytes, "workspace of products", &matmuls->workspace));
+    return cddpi_cuda_alloc(device, fingerprint_bytes, "fingerprints of products",
+                            (void **)&matmuls->fingerprint);
 }
 
 cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cuda_matmuls **out)

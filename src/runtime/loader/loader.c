@@ -3,6 +3,7 @@
 #include "loader/loader.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/struct_size.h"
 #include "group/group.h"
@@ -190,12 +191,9 @@ static cddp_status begin_epoch(cddp_loader *loader, uint64_t epoch, uint64_t bat
 
 cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
 {
-    cddp_status status = cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER,
-                                            "loader_begin");
-
-    return status == CDDP_OK
-               ? cddpi_handle_leave(&loader->handle, begin_epoch(loader, epoch, batch))
-               : status;
+    CDDPI_TRY(
+        cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER, "loader_begin"));
+    return cddpi_handle_leave(&loader->handle, begin_epoch(loader, epoch, batch));
 }
 
 static cddp_status take_batch(cddp_loader *loader, cddp_batch *out)
@@ -230,11 +228,9 @@ static cddp_status take_batch(cddp_loader *loader, cddp_batch *out)
 
 cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)
 {
-    cddp_status status = cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER,
-                                            "loader_next");
-
-    return status == CDDP_OK ? cddpi_handle_leave(&loader->handle, take_batch(loader, out))
-                             : status;
+    CDDPI_TRY(
+        cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER, "loader_next"));
+    return cddpi_handle_leave(&loader->handle, take_batch(loader, out));
 }
 
 uint64_t cddp_loader_batches(const cddp_loader *loader)

@@ -73,7 +73,6 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *optio
 {
     const struct cddpi_transform *transform = &options->transform;
     const struct cddpi_dataset *dataset = options->dataset;
-    cddp_status status;
 
     out->dataset = dataset;
     out->seed = options->seed;
@@ -82,12 +81,9 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *optio
         out->sample_labels = (size_t)dataset->context;
         return CDDP_OK;
     }
-    status = check_transform(options);
-    if (status == CDDP_OK && dataset->files != NULL) {
-        status = prepare_files(options, out);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(check_transform(options));
+    if (dataset->files != NULL) {
+        CDDPI_TRY(prepare_files(options, out));
     }
     out->sample_labels = 1;
     out->skip_broken = options->skip_broken;

@@ -81,10 +81,10 @@ static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device
 static cddp_status fetch(struct cddpi_optim *optim)
 {
     struct cddpi_optim_device *on = optim->device;
-    cddp_status status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments,
-                                               on->moments, optim->moment_elements * sizeof(float));
 
-    return status == CDDP_OK ? on->device->ops->finish(on->device, on->timeout_ms) : status;
+    CDDPI_TRY(on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments, on->moments,
+                                    optim->moment_elements * sizeof(float)));
+    return on->device->ops->finish(on->device, on->timeout_ms);
 }
 
 static cddp_status send(struct cddpi_optim *optim)
@@ -214,18 +214,15 @@ static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
 static cddp_status grow_table(struct cddpi_optim_device *on, size_t bytes)
 {
     void *memory = NULL;
-    cddp_status status;
 
     if (bytes <= on->table_bytes) {
         return CDDP_OK;
     }
-    status = on->device->ops->alloc(on->device, bytes, "the optimizer's table", &memory);
-    if (status == CDDP_OK) {
-        on->device->ops->release(on->device, on->table);
-        on->table = memory;
-        on->table_bytes = bytes;
-    }
-    return status;
+    CDDPI_TRY(on->device->ops->alloc(on->device, bytes, "the optimizer's table", &memory));
+    on->device->ops->release(on->device, on->table);
+    on->table = memory;
+    on->table_bytes = bytes;
+    return CDDP_OK;
 }
 
 static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)

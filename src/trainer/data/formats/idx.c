@@ -79,11 +79,8 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
     struct idx idx = {.path = path};
     uint64_t elements = 1;
     char text[64];
-    cddp_status status = check_magic(path, file, low, high);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_magic(path, file, low, high));
     idx.dimensions = file->data[3];
     idx.header_bytes = 4 + 4 * (size_t)idx.dimensions;
     if (file->bytes < idx.header_bytes) {
@@ -264,16 +261,14 @@ static cddp_status compare_files(const struct idx_request *request, cddp_group *
 {
     struct cddpi_content contents[CDDPI_EXCHANGED_FILES_MAX];
     char *paths[CDDPI_EXCHANGED_FILES_MAX];
-    cddp_status status;
 
     for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
         paths[i] = (char *)(uintptr_t)request->paths[i];
         contents[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
                                              memory->files[i].bytes};
     }
-    status = cddpi_agree_on_contents(group, contents, CDDPI_EXCHANGED_FILES_MAX, true);
-    return status == CDDP_OK ? cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false)
-                             : status;
+    CDDPI_TRY(cddpi_agree_on_contents(group, contents, CDDPI_EXCHANGED_FILES_MAX, true));
+    return cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
 /* All ranks leave each step together, with the same outcome. */

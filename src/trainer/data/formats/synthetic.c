@@ -65,11 +65,8 @@ static cddp_status make_images(const char *name, uint32_t part, const struct cdd
     size_t bytes = (size_t)shape->count * (size_t)shape->channels * (size_t)shape->height *
                    (size_t)shape->width;
     struct cddpi_growable_mapping mapping;
-    cddp_status status = make_mapping(name, bytes, &mapping);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(make_mapping(name, bytes, &mapping));
     fill((uint32_t *)(void *)mapping.data, mapping.bytes / sizeof(uint32_t), 2 * part);
     return keep(name, &mapping, memory, 0);
 }

@@ -68,11 +68,7 @@ static cddp_status make_room(struct cddpi_text *text, size_t count)
 
 static cddp_status append(struct cddpi_text *text, const int32_t *tokens, size_t count)
 {
-    cddp_status status = make_room(text, count);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(make_room(text, count));
     if (text->token_bytes == 2) {
         uint16_t *out = (uint16_t *)(void *)(text->mapping.data + text->used);
 
@@ -176,13 +172,9 @@ cddp_status cddpi_text_read(struct cddpi_text *text, int64_t most_ns)
 cddp_status cddpi_text_finish(struct cddpi_text *text, struct cddpi_data_file *out)
 {
     const char *path = text->paths->names[0];
-    cddp_status status = cddpi_growable_mapping_resize(path, text->used, &text->mapping);
 
-    if (status == CDDP_OK) {
-        status = cddpi_data_file_freeze(path, &text->mapping, out);
-    }
-    if (status == CDDP_OK) {
-        text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* it is the data file's */
-    }
-    return status;
+    CDDPI_TRY(cddpi_growable_mapping_resize(path, text->used, &text->mapping));
+    CDDPI_TRY(cddpi_data_file_freeze(path, &text->mapping, out));
+    text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* it is the data file's */
+    return CDDP_OK;
 }

@@ -101,11 +101,8 @@ cddp_status cddpi_pair_counts_add(struct cddpi_pair_counts *pairs, int32_t left,
     struct cddpi_pair *pair;
     uint32_t index = 0;
     void *larger;
-    cddp_status status = find(pairs, left, right, &index);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(find(pairs, left, right, &index));
     pair = &pairs->pairs[index];
     pair->count += change;
     if (change < 0) {

@@ -104,18 +104,13 @@ static struct tokenizer_encode_slot *slot_of(const struct cddpi_encoder *encoder
 static cddp_status put_new_word(struct cddpi_encoder *encoder, const char *word, size_t bytes)
 {
     size_t count = bytes;
-    cddp_status status = reserve(encoder, bytes);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(reserve(encoder, bytes));
     put_bytes(encoder, word, bytes);
-    status = cddpi_merge_word(encoder->tokenizer, &encoder->room, encoder->tokens + encoder->count,
-                              &count);
-    if (status == CDDP_OK) {
-        encoder->count += count;
-    }
-    return status;
+    CDDPI_TRY(cddpi_merge_word(encoder->tokenizer, &encoder->room, encoder->tokens + encoder->count,
+                               &count));
+    encoder->count += count;
+    return CDDP_OK;
 }
 
 static cddp_status put_word(struct cddpi_encoder *encoder, const char *word, size_t bytes)

@@ -271,8 +271,6 @@ static void merge_long(const struct cddpi_tokenizer *tokenizer, struct cddpi_mer
 cddp_status cddpi_merge_word(const struct cddpi_tokenizer *tokenizer, struct cddpi_merge_room *room,
                              int32_t *tokens, size_t *count)
 {
-    cddp_status status;
-
     if (tokenizer->merge_slots == 0) {
         return CDDP_OK;
     }
@@ -280,11 +278,9 @@ cddp_status cddpi_merge_word(const struct cddpi_tokenizer *tokenizer, struct cdd
         *count = merge_short(tokenizer, tokens, *count);
         return CDDP_OK;
     }
-    status = make_room(room, *count);
-    if (status == CDDP_OK) {
-        merge_long(tokenizer, room, tokens, count);
-    }
-    return status;
+    CDDPI_TRY(make_room(room, *count));
+    merge_long(tokenizer, room, tokens, count);
+    return CDDP_OK;
 }
 
 void cddpi_merge_room_fini(struct cddpi_merge_room *room)

@@ -228,11 +228,8 @@ static cddp_status complete(struct training *training)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
     size_t at = tokenizer->text_starts[tokenizer->count];
-    cddp_status status = cddpi_merges_reserve(tokenizer, training->merge_count);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_merges_reserve(tokenizer, training->merge_count));
     for (size_t i = 0; i < training->merge_count; i++) {
         cddpi_merges_add(tokenizer, &training->merges[i]);
     }

@@ -186,20 +186,11 @@ static cddp_status take_words(struct cddpi_tokenizer *tokenizer, const char *pat
 {
     size_t bytes = 0;
     size_t used = 0;
-    cddp_status status = order_words(tokenizer, path, vocab, words, &bytes);
 
-    if (status == CDDP_OK) {
-        status = find_special(path, vocab, unknown_name, &tokenizer->unknown);
-    }
-    if (status == CDDP_OK) {
-        status = find_special(path, vocab, line_name, &tokenizer->line_end);
-    }
-    if (status == CDDP_OK) {
-        status = find_special(path, vocab, CDDPI_END_OF_TEXT, &tokenizer->end);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(order_words(tokenizer, path, vocab, words, &bytes));
+    CDDPI_TRY(find_special(path, vocab, unknown_name, &tokenizer->unknown));
+    CDDPI_TRY(find_special(path, vocab, line_name, &tokenizer->line_end));
+    CDDPI_TRY(find_special(path, vocab, CDDPI_END_OF_TEXT, &tokenizer->end));
     tokenizer->texts = cddpi_zalloc(bytes + 1);
     tokenizer->text_starts = cddpi_zalloc_array((size_t)tokenizer->count + 1,
                                                 sizeof *tokenizer->text_starts);

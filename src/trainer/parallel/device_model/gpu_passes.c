@@ -1,5 +1,6 @@
 /* gpu_passes.c - owns forward and backward of a part on a GPU: what is copied when, and what waits
  * for it. */
+#include "base/error.h"
 #include "base/shape.h"
 #include "parallel/device_model/device_model_state.h"
 
@@ -10,9 +11,9 @@ static cddp_status follow(const struct cddpi_device_model *part, enum cddpi_stre
                           enum cddpi_stream before)
 {
     const struct cddpi_device_ops *ops = part->device->ops;
-    cddp_status status = ops->record(part->device, part->gpu->from, before);
 
-    return status == CDDP_OK ? ops->order(part->device, stream, part->gpu->from) : status;
+    CDDPI_TRY(ops->record(part->device, part->gpu->from, before));
+    return ops->order(part->device, stream, part->gpu->from);
 }
 
 cddp_status cddpi_gpu_side_copy(const struct cddpi_device_model *part, void *to, const void *from,
@@ -161,10 +162,9 @@ static void mark_params(struct cddpi_device_model *part, bool changed)
 static cddp_status await_copies(const struct cddpi_device_model *part)
 {
     const struct cddpi_device_ops *ops = part->device->ops;
-    cddp_status status = ops->record(part->device, part->gpu->to, CDDPI_STREAM_COPY);
 
-    return status == CDDP_OK ? ops->wait(part->device, part->gpu->to, part->gpu->timeout_ms)
-                             : status;
+    CDDPI_TRY(ops->record(part->device, part->gpu->to, CDDPI_STREAM_COPY));
+    return ops->wait(part->device, part->gpu->to, part->gpu->timeout_ms);
 }
 
 static cddp_status begin_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
@@ -195,28 +195,19 @@ cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct
 {
     struct cddpi_gpu_side *gpu = part->gpu;
     struct cddpi_batch there;
-    cddp_status status = begin_forward(part, batch, training, &there);
 
-    if (status == CDDP_OK) {
-        mark_params(part, false);
-        cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
-        cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
-        status = cddpi_model_forward(part->model, &there, training, out);
+    CDDPI_TRY(begin_forward(part, batch, training, &there));
+    mark_params(part, false);
+    cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
+    cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
+    CDDPI_TRY(cddpi_model_forward(part->model, &there, training, out));
+    CDDPI_TRY(follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, false));
+    if (training) {
+        CDDPI_TRY(copy_buffers(part, true));
     }
-    if (status == CDDP_OK) {
-        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, false);
-    }
-    if (status == CDDP_OK && training) {
-        status = copy_buffers(part, true);
-    }
-    if (status == CDDP_OK) {
-        status = await_copies(part);
-    }
-    return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, true)
-                             : status;
+    CDDPI_TRY(await_copies(part));
+    return cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, true);
 }
 
 /* Put the whole pass into the streams. */

@@ -74,13 +74,12 @@ static cddp_status fetch(struct cddpi_device_model *part, const cddp_param *to,
                          const cddp_param *from, size_t count)
 {
     struct cddpi_device *device = part->device;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, to[i].data, from[i].data,
-                                   bytes_of(&from[i]));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to[i].data, from[i].data,
+                                    bytes_of(&from[i])));
     }
-    return status == CDDP_OK ? device->ops->finish(device, part->gpu->timeout_ms) : status;
+    return device->ops->finish(device, part->gpu->timeout_ms);
 }
 
 static cddp_status make_params(struct cddpi_device_model *part)
@@ -119,26 +118,21 @@ static cddp_status make_grads(struct cddpi_device_model *part)
     struct cddpi_gpu_side *gpu = part->gpu;
     struct cddpi_device *device = part->device;
     size_t bytes = 0;
-    cddp_status status;
 
     for (size_t i = 0; i < gpu->param_count; i++) {
         gpu->offsets[i] = bytes;
         bytes += cddpi_mirror_align(bytes_of(&gpu->params[i]));
     }
-    status = cddpi_mirror_grow(device, &gpu->params_way, bytes + CDDPI_MIRROR_ALIGNMENT,
-                               "gradients");
-    if (status == CDDP_OK) {
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, gpu->params_way.there,
-                                    gpu->params_way.bytes);
-    }
-    for (size_t i = 0; status == CDDP_OK && i < gpu->param_count; i++) {
+    CDDPI_TRY(
+        cddpi_mirror_grow(device, &gpu->params_way, bytes + CDDPI_MIRROR_ALIGNMENT, "gradients"));
+    CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, gpu->params_way.there,
+                                 gpu->params_way.bytes));
+    for (size_t i = 0; i < gpu->param_count; i++) {
         gpu->theirs[i] = gpu->params_way.there + gpu->offsets[i];
-        status = device->ops->event_create(device, false, &gpu->arrived[i]);
+        CDDPI_TRY(device->ops->event_create(device, false, &gpu->arrived[i]));
     }
-    if (status == CDDP_OK) {
-        cddpi_model_bind_grads(part->model, gpu->theirs);
-    }
-    return status;
+    cddpi_model_bind_grads(part->model, gpu->theirs);
+    return CDDP_OK;
 }
 
 static cddp_status make_buffers(struct cddpi_device_model *part)
@@ -146,17 +140,13 @@ static cddp_status make_buffers(struct cddpi_device_model *part)
     struct cddpi_gpu_side *gpu = part->gpu;
     const cddp_param *buffers = cddpi_model_buffers(part->model, &gpu->buffer_count);
     size_t bytes;
-    cddp_status status;
 
     gpu->buffers = cddpi_zalloc_array(gpu->buffer_count + 1, sizeof *gpu->buffers);
     if (gpu->buffers == NULL) {
         return no_memory(gpu->buffer_count * sizeof *gpu->buffers);
     }
     bytes = place(gpu->buffers, buffers, gpu->buffer_count, NULL);
-    status = pin(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(pin(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned));
     (void)place(gpu->buffers, buffers, gpu->buffer_count, gpu->buffers_way.pinned);
     return fetch(part, gpu->buffers, buffers, gpu->buffer_count);
 }

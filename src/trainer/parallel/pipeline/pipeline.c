@@ -150,18 +150,18 @@ static cddp_status finish_messages(const struct pipeline_run *run,
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     struct pipeline_slot *slot = &chunk->slots[action->slot];
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
-    cddp_status status = CDDP_OK;
 
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return CDDP_OK;
     }
-    for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
-        status = cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work);
+    for (size_t k = 0; k < chunk->in_count; k++) {
+        CDDPI_TRY(cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work));
     }
-    for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
-        status = cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work);
+    for (size_t k = 0; k < chunk->out_count; k++) {
+        CDDPI_TRY(
+            cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status start_output(const struct pipeline_run *run,
@@ -440,17 +440,13 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
 {
     struct chunk *chunk = &pipeline->chunks[index];
     struct cddpi_model_spec spec = *whole;
-    cddp_status status;
 
     spec.part = options->stages[stage_of(pipeline, index)];
     spec.split = pipeline->shape.schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     if (options->recompute != NULL) {
         spec.recompute = spec.recompute || options->recompute[stage_of(pipeline, index)];
     }
-    status = cddpi_model_create(&spec, seed, options->replicas, &chunk->model);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&spec, seed, options->replicas, &chunk->model));
     chunk->in = cddpi_model_edges(chunk->model, CDDPI_EDGE_IN, &chunk->in_count);
     chunk->out = cddpi_model_edges(chunk->model, CDDPI_EDGE_OUT, &chunk->out_count);
     return create_slots(pipeline, chunk);

@@ -244,18 +244,15 @@ cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi
 {
     struct placed_run run = {
         .placed = placed, .plan = &placed->forward, .batches = batch, .training = training};
-    cddp_status status = CDDP_OK;
 
-    for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
-        status = make_room(&placed->parts[s], batch->count);
+    for (int s = 0; s < placed->part_count; s++) {
+        CDDPI_TRY(make_room(&placed->parts[s], batch->count));
     }
-    if (status == CDDP_OK) {
-        status = start(&run);
-    }
-    if (status == CDDP_OK && out != NULL) {
+    CDDPI_TRY(start(&run));
+    if (out != NULL) {
         *out = run.result;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The shares of weights that several segments have: to the owner's gradient, in the order of the

@@ -6,18 +6,18 @@
 static cddp_status fail_layer(const struct cddpi_model_spec *spec, int layer, const char *what)
 {
     char name[200] = "";
-    cddp_status status = cddpi_model_layer_name(spec, layer, name, sizeof name);
 
-    return status == CDDP_OK ? cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what) : status;
+    CDDPI_TRY(cddpi_model_layer_name(spec, layer, name, sizeof name));
+    return cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what);
 }
 
 static cddp_status mark(const struct cddpi_model_spec *spec, const char *name, bool *marked,
                         struct cddpi_layer_range *all)
 {
     struct cddpi_layer_range found;
-    cddp_status status = cddpi_model_find_layers(spec, name, &found);
 
-    for (int i = found.first; status == CDDP_OK && i < found.end; i++) {
+    CDDPI_TRY(cddpi_model_find_layers(spec, name, &found));
+    for (int i = found.first; i < found.end; i++) {
         if (marked[i]) {
             return fail_layer(spec, i, "is named twice");
         }
@@ -25,7 +25,7 @@ static cddp_status mark(const struct cddpi_model_spec *spec, const char *name, b
         all->first = i < all->first ? i : all->first;
         all->end = i >= all->end ? i + 1 : all->end;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* What lies between must be named, unless it has no parameters; and what has none goes with the

@@ -211,14 +211,10 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     const struct cddpi_device_model *copy = replicated->replicas[0].model;
     const cddp_param *params;
     size_t all, buffers, tail;
-    cddp_status status;
 
     count_tensors(replicated, &all, &buffers);
     (void)cddpi_device_model_params(replicated->tail, &tail);
-    status = allocate(replicated, all, buffers, tail);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(allocate(replicated, all, buffers, tail));
     if (replicated->head != NULL) {
         params = cddpi_device_model_params(replicated->head, &replicated->first_param);
         for (size_t i = 0; i < replicated->first_param; i++) {
@@ -236,12 +232,10 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     }
     replicated->param_count = replicated->first_param + replicated->copied_params;
     add_buffers(replicated, copy);
-    status = add_tail(replicated);
-    if (status == CDDP_OK) {
-        add_buffers(replicated, replicated->tail);
-        order_params(replicated);
-    }
-    return status;
+    CDDPI_TRY(add_tail(replicated));
+    add_buffers(replicated, replicated->tail);
+    order_params(replicated);
+    return CDDP_OK;
 }
 
 void cddpi_replicated_release_params(struct cddpi_replicated *replicated)
