@@ -159,7 +159,6 @@ cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
 {
     size_t wanted = matmuls->scratch_bytes > 0 ? matmuls->scratch_bytes : smallest_scratch;
     void *memory;
-    cddp_status status;
 
     while (wanted < bytes) {
         wanted *= 2;
@@ -171,10 +170,7 @@ cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
                                    "cannot be captured",
                                    bytes);
         }
-        status = cddpi_cuda_alloc(device, wanted, "scratch of products", &memory);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_cuda_alloc(device, wanted, "scratch of products", &memory));
         if (matmuls->scratch != NULL && matmuls->old_count < CDDPI_CUDA_MATMUL_OLD) {
             matmuls->old[matmuls->old_count++] = matmuls->scratch;
         }

@@ -193,17 +193,15 @@ static cddp_status await_params(const struct cddpi_exec *exec, int index)
 cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = exec->model->ops->data(exec);
 
-    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+    CDDPI_TRY(exec->model->ops->data(exec));
+    for (int i = 0; i < graph->op_count; i++) {
         if ((exec->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = await_params(exec, i);
-            if (status == CDDP_OK) {
-                status = step(exec, i, FORWARD);
-            }
+            CDDPI_TRY(await_params(exec, i));
+            CDDPI_TRY(step(exec, i, FORWARD));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
@@ -309,22 +307,19 @@ static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
 cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = CDDP_OK;
 
-    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = graph->op_count - 1; i >= 0; i--) {
         exec->index = i;
         exec->op = &graph->ops[i];
         if (exec->op->kernels->idle_backward != NULL) {
-            status = exec->op->kernels->idle_backward(exec);
+            CDDPI_TRY(exec->op->kernels->idle_backward(exec));
         }
-        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
-            status = zero_grad(exec, k);
-            if (status == CDDP_OK) {
-                status = cddpi_exec_ready(exec, k);
-            }
+        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            CDDPI_TRY(zero_grad(exec, k));
+            CDDPI_TRY(cddpi_exec_ready(exec, k));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)

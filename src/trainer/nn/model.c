@@ -325,7 +325,6 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
 {
     struct cddpi_plan **place;
     struct cddpi_plan *plan = NULL;
-    cddp_status status;
 
     for (int i = 0; i < CDDPI_MODEL_PLANS && plan == NULL; i++) {
         struct cddpi_plan *candidate = model->plans[i];
@@ -335,10 +334,7 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         }
     }
     if (plan == NULL) {
-        status = cddpi_plan_create(model, count, training, &plan);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_plan_create(model, count, training, &plan));
         place = free_place(model);
         if (place == NULL) {
             cddpi_plan_destroy(plan);
@@ -349,14 +345,10 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         *place = plan;
     }
     plan->used = ++model->runs;
-    status = grow_arena(model, plan);
-    if (status == CDDP_OK) {
-        status = cddpi_model_grow_region(model, plan, CDDPI_REGION_KEPT);
-    }
-    if (status == CDDP_OK) {
-        *out = plan;
-    }
-    return status;
+    CDDPI_TRY(grow_arena(model, plan));
+    CDDPI_TRY(cddpi_model_grow_region(model, plan, CDDPI_REGION_KEPT));
+    *out = plan;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training)

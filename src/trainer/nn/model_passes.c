@@ -9,23 +9,17 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
 {
     struct cddpi_loss_result result = {0, 0, batch->count * model->predictions};
     struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = model->ops->check_batch(model, batch);
 
-    if (status == CDDP_OK && batch->count > 0) {
-        status = cddpi_model_plan(model, batch->count, training, &exec.plan);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(model->ops->check_batch(model, batch));
+    if (batch->count > 0) {
+        CDDPI_TRY(cddpi_model_plan(model, batch->count, training, &exec.plan));
     }
     cddpi_model_forget_forward(model);
     model->batch = *batch;
     if (exec.plan != NULL) {
-        status = cddpi_exec_forward(&exec);
+        CDDPI_TRY(cddpi_exec_forward(&exec));
     } else if (training) {
-        status = cddpi_exec_idle_forward(&exec);
-    }
-    if (status != CDDP_OK) {
-        return status;
+        CDDPI_TRY(cddpi_exec_idle_forward(&exec));
     }
     if (exec.plan != NULL && cddpi_model_has_loss(model) &&
         (!training || (model->ops->keeps_outputs && !model->tokens_in && !model->split))) {

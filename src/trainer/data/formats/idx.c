@@ -161,17 +161,10 @@ static cddp_status describe(const struct idx_request *request, struct cddpi_data
     const struct cddpi_data_file *files = memory->files;
     struct cddpi_dataset dataset = {.memory = memory};
     struct idx images, labels;
-    cddp_status status = read_header(request->paths[0], &files[0], 3, 4, &images);
 
-    if (status == CDDP_OK) {
-        status = check_sample(&images);
-    }
-    if (status == CDDP_OK) {
-        status = read_header(request->paths[1], &files[1], 1, 1, &labels);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_header(request->paths[0], &files[0], 3, 4, &images));
+    CDDPI_TRY(check_sample(&images));
+    CDDPI_TRY(read_header(request->paths[1], &files[1], 1, 1, &labels));
     if (images.sizes[0] != labels.sizes[0]) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 4: there are %u labels, but %s has %u images",
                           labels.path, labels.sizes[0], images.path, images.sizes[0]);
@@ -182,14 +175,12 @@ static cddp_status describe(const struct idx_request *request, struct cddpi_data
     dataset.width = (int)images.sizes[images.dimensions - 1];
     dataset.images = files[0].data + images.header_bytes;
     dataset.labels = files[1].data + labels.header_bytes;
-    status = check_labels(&labels, dataset.labels, request->classes, &dataset.classes);
-    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
-        status = cddpi_data_file_check(&files[i]);
+    CDDPI_TRY(check_labels(&labels, dataset.labels, request->classes, &dataset.classes));
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        CDDPI_TRY(cddpi_data_file_check(&files[i]));
     }
-    if (status == CDDP_OK) {
-        *out = dataset;
-    }
-    return status;
+    *out = dataset;
+    return CDDP_OK;
 }
 
 /* What a header of @p low to @p high dimensions says about the size of its file; 0: it is not a
@@ -227,12 +218,11 @@ static cddp_status open_files(const struct idx_request *request, bool shareable,
                               struct cddpi_dataset_memory *memory)
 {
     static const cddpi_size_of sizes[CDDPI_EXCHANGED_FILES_MAX] = {size_of_images, size_of_labels};
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
-        status = cddpi_data_file_open(request->paths[i], shareable, sizes[i], &memory->files[i]);
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        CDDPI_TRY(cddpi_data_file_open(request->paths[i], shareable, sizes[i], &memory->files[i]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Map what another rank of this machine has read; where that cannot be, read it too. */

@@ -305,16 +305,14 @@ static int compare_images(const void *a, const void *b)
 static cddp_status append(struct image_list *list, const char *name)
 {
     size_t bytes = strlen(name) + 1;
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && list->mapping.bytes - list->used < bytes) {
-        status = cddpi_growable_mapping_resize(list->root, 2 * list->mapping.bytes, &list->mapping);
+    while (list->mapping.bytes - list->used < bytes) {
+        CDDPI_TRY(
+            cddpi_growable_mapping_resize(list->root, 2 * list->mapping.bytes, &list->mapping));
     }
-    if (status == CDDP_OK) {
-        memcpy(list->mapping.data + list->used, name, bytes);
-        list->used += bytes;
-    }
-    return status;
+    memcpy(list->mapping.data + list->used, name, bytes);
+    list->used += bytes;
+    return CDDP_OK;
 }
 
 static cddp_status append_class(struct image_list *list, const char *name)

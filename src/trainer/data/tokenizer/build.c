@@ -177,7 +177,6 @@ static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
     struct cddpi_tokenizer *tokenizer = build->tokenizer;
     size_t bytes = 0;
     size_t used = 0;
-    cddp_status status = CDDP_OK;
 
     for (int id = 0; id < tokenizer->count; id++) {
         if (entries[id].text == NULL) {
@@ -198,10 +197,10 @@ static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", build->path,
                           tokenizer->count);
     }
-    for (int id = 0; id < tokenizer->count && status == CDDP_OK; id++) {
-        status = put_text(build, &entries[id], id, &used);
+    for (int id = 0; id < tokenizer->count; id++) {
+        CDDPI_TRY(put_text(build, &entries[id], id, &used));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The id of a token of the vocabulary that a text may contain; -1: there is none. */

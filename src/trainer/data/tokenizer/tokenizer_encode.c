@@ -117,29 +117,25 @@ static cddp_status put_word(struct cddpi_encoder *encoder, const char *word, siz
 {
     size_t before = encoder->count;
     struct tokenizer_encode_slot *slot;
-    cddp_status status;
 
     if (bytes > SLOT_WORD) {
         return put_new_word(encoder, word, bytes);
     }
     slot = slot_of(encoder, word, bytes);
     if (slot->bytes == bytes && memcmp(slot->word, word, bytes) == 0) {
-        status = reserve(encoder, slot->count);
-        if (status == CDDP_OK) {
-            memcpy(encoder->tokens + encoder->count, slot->tokens,
-                   slot->count * sizeof *slot->tokens);
-            encoder->count += slot->count;
-        }
-        return status;
+        CDDPI_TRY(reserve(encoder, slot->count));
+        memcpy(encoder->tokens + encoder->count, slot->tokens, slot->count * sizeof *slot->tokens);
+        encoder->count += slot->count;
+        return CDDP_OK;
     }
-    status = put_new_word(encoder, word, bytes);
-    if (status == CDDP_OK && encoder->count - before <= SLOT_TOKENS) {
+    CDDPI_TRY(put_new_word(encoder, word, bytes));
+    if (encoder->count - before <= SLOT_TOKENS) {
         slot->bytes = (uint8_t)bytes;
         slot->count = (uint8_t)(encoder->count - before);
         memcpy(slot->word, word, bytes);
         memcpy(slot->tokens, encoder->tokens + before, slot->count * sizeof *slot->tokens);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status put_spaced_words(struct cddpi_encoder *encoder, const char *text, size_t bytes,

@@ -48,22 +48,21 @@ static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct atten
 {
     size_t scratch_bytes = cddpi_attention_scratch(&state->attention) * sizeof(float);
     bool scratch = state->bf16 == NULL;
-    cddp_status status = CDDP_OK;
 
     if (scratch) {
-        status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
-                                   &state->forward_scratch);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
+                                    &state->forward_scratch));
     }
-    if (status == CDDP_OK && scratch && plan->training) {
-        status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
-                                   &state->backward_scratch);
+    if (scratch && plan->training) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
+                                    &state->backward_scratch));
     }
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_plan_buffer(plan, index,
-                                   cddpi_attention_kept(&state->attention) * sizeof(float),
-                                   CDDPI_IN_BOTH, &state->kept);
+    if (plan->training) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    cddpi_attention_kept(&state->attention) * sizeof(float),
+                                    CDDPI_IN_BOTH, &state->kept));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out)

@@ -124,20 +124,17 @@ static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state 
     double *mean = moments + 1;
     double *variance = mean + layout.channels;
     struct cddpi_norm_affine affine = affine_of(exec, mean, variance);
-    cddp_status status = CDDP_OK;
 
     moments[0] = (double)layout.samples * (double)layout.spatial;
     if (state->sync) {
-        status = train_over_ranks(exec, state, &affine, moments);
+        CDDPI_TRY(train_over_ranks(exec, state, &affine, moments));
     } else {
         cddpi_norm_forward(cddpi_exec_input(exec, 0), &layout, &affine,
                            cddpi_exec_buffer(exec, state->forward_partial), mean, variance,
                            cddpi_exec_output(exec));
     }
-    if (status == CDDP_OK) {
-        cddpi_batch_norm_update(exec, moments);
-    }
-    return status;
+    cddpi_batch_norm_update(exec, moments);
+    return CDDP_OK;
 }
 
 static cddp_status evaluate(struct cddpi_exec *exec)
@@ -197,20 +194,17 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
                                    .count = moments[0]};
     const float *x = cddpi_exec_input(exec, 0);
     float *dx = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = CDDP_OK;
 
     cddpi_norm_backward(x, &layout, &affine, &grad, state->sync ? NULL : dx);
     add_param_grads(exec, sums, affine.variance);
     if (state->sync) {
-        status = cddpi_sync_norm_share(exec, sums);
+        CDDPI_TRY(cddpi_sync_norm_share(exec, sums));
     }
-    if (status == CDDP_OK && state->sync && dx != NULL) {
+    if (state->sync && dx != NULL) {
         cddpi_norm_gradient(x, &layout, &affine, &grad, dx);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_exec_ready(exec, 1);
-    }
-    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    return cddpi_exec_ready(exec, 0);
 }
 
 static cddp_status idle_forward(struct cddpi_exec *exec)

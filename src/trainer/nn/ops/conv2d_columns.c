@@ -229,15 +229,14 @@ cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec, const struct 
     size_t groups = (size_t)exec->op->layer.groups;
     size_t some = (size_t)cddpi_conv_outputs(exec->op);
     float *made = groups > 1 ? cddpi_exec_buffer(exec, pass->group_image) : dx;
-    cddp_status status = CDDP_OK;
 
-    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
-        status = multiply_data(exec, state, result_of(exec, state, pass, grad, g),
-                               weight + g * some * row_length(state), made);
-        if (status == CDDP_OK && groups > 1) {
+    for (size_t g = 0; g < groups; g++) {
+        CDDPI_TRY(multiply_data(exec, state, result_of(exec, state, pass, grad, g),
+                                weight + g * some * row_length(state), made));
+        if (groups > 1) {
             put_group(made, image_pixels(state), (size_t)exec->op->in.channels,
                       (size_t)cddpi_conv_inputs(exec->op), g, dx);
         }
     }
-    return status;
+    return CDDP_OK;
 }

@@ -14,17 +14,16 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
                                  struct conv2d_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    cddp_status status = CDDP_OK;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD : 0u);
     if (op->params[1] >= 0) {
-        status = cddpi_plan_buffer(plan, index,
-                                   plan->model->cuda->kernels->sums_scratch(
-                                       state->groups.out_pixels, (size_t)op->out.channels),
-                                   CDDPI_IN_BACKWARD, &state->bias_scratch);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    plan->model->cuda->kernels->sums_scratch(
+                                        state->groups.out_pixels, (size_t)op->out.channels),
+                                    CDDPI_IN_BACKWARD, &state->bias_scratch));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)

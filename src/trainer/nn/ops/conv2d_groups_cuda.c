@@ -192,22 +192,16 @@ cddp_status cddpi_cuda_groups_weight(const struct cddpi_exec *exec,
     float *made = whole && cddpi_cuda_filters_are_plain(exec->op)
                       ? NULL
                       : cddpi_exec_buffer(exec, groups->grad);
-    cddp_status status = CDDP_OK;
 
     if (whole) {
         return cddpi_cuda_filter_gradient(exec, &groups->part, dy, x, made, add, dweight);
     }
-    for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
-        status = take(exec, groups, inputs_of(groups), x, g);
-        if (status == CDDP_OK) {
-            status = take(exec, groups, outputs_of(groups), dy, g);
-        }
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_filter_gradient(exec, &groups->part,
-                                                cddpi_exec_buffer(exec, groups->y),
-                                                cddpi_exec_buffer(exec, groups->x), made, add,
-                                                dweight + (size_t)g * groups->filters);
-        }
+    for (int g = 0; g < groups->count; g++) {
+        CDDPI_TRY(take(exec, groups, inputs_of(groups), x, g));
+        CDDPI_TRY(take(exec, groups, outputs_of(groups), dy, g));
+        CDDPI_TRY(cddpi_cuda_filter_gradient(
+            exec, &groups->part, cddpi_exec_buffer(exec, groups->y),
+            cddpi_exec_buffer(exec, groups->x), made, add, dweight + (size_t)g * groups->filters));
     }
-    return status;
+    return CDDP_OK;
 }

@@ -173,25 +173,24 @@ static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan
     size_t elements = cddpi_plan_elements(plan, &op->in, (int)state->inner.block);
     bool factor = state->factors != CDDPI_FACTORS_F32;
     bool differs = state->inner.block != state->in.block;
-    cddp_status status = CDDP_OK;
 
     state->keeps_input = !factor && (!differs || (plan->training &&
                                                   state->weights.image.block == state->in.block));
     if (differs) {
-        status = cddpi_plan_buffer(plan, index, elements * sizeof(float),
-                                   factor || state->keeps_input ? CDDPI_IN_FORWARD
-                                                                : CDDPI_FORWARD_TO_WEIGHTS,
-                                   &state->inner_input);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, elements * sizeof(float),
+                                    factor || state->keeps_input ? CDDPI_IN_FORWARD
+                                                                 : CDDPI_FORWARD_TO_WEIGHTS,
+                                    &state->inner_input));
     }
-    if (status == CDDP_OK && factor) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
-                                   CDDPI_FORWARD_TO_WEIGHTS, &state->input_factor);
+    if (factor) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
+                                    CDDPI_FORWARD_TO_WEIGHTS, &state->input_factor));
     }
-    if (status == CDDP_OK && state->factors == CDDPI_FACTORS_ROUNDED) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
-                                   CDDPI_IN_BOTH, &state->weight_factor);
+    if (state->factors == CDDPI_FACTORS_ROUNDED) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
+                                    CDDPI_IN_BOTH, &state->weight_factor));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The layouts of the input and the output. */
@@ -294,20 +293,19 @@ static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan
     size_t there = pass == &state->data || state->keeps_input ? state->in.block
                                                               : state->inner.block;
     enum cddpi_lifetime lifetime = pass == &state->weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
-    cddp_status status = CDDP_OK;
 
     if (pass->image.block != there) {
-        status = cddpi_plan_buffer(
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index, cddpi_plan_elements(plan, &op->in, (int)pass->image.block) * sizeof(float),
-            lifetime, &pass->image_buffer);
+            lifetime, &pass->image_buffer));
     }
-    if (status == CDDP_OK && pass->result.block != state->out.block) {
-        status = cddpi_plan_buffer(plan, index,
-                                   cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
-                                       sizeof(float),
-                                   lifetime, &pass->result_buffer);
+    if (pass->result.block != state->out.block) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
+                                        sizeof(float),
+                                    lifetime, &pass->result_buffer));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* What the gradient of @p op's weight or input begins with. */
@@ -381,22 +379,15 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
     dnnl_query_t filters = weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     struct cddpi_plan_part part = {.op = index, .what = request->what};
     dnnl_primitive_desc_t desc = NULL;
-    cddp_status status = choose(state, plan, index, request, pass, &part, &desc);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(choose(state, plan, index, request, pass, &part, &desc));
     if (desc == NULL) {
-        status = cddpi_plan_part(plan, "own:columns", &part);
-        if (status == CDDP_OK) {
-            status = cddpi_conv_columns_plan(plan, index, state, lifetime, pass);
-        }
-        return status == CDDP_OK ? plan_packed(state, plan, index, NULL, lifetime, pass) : status;
+        CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &part));
+        CDDPI_TRY(cddpi_conv_columns_plan(plan, index, state, lifetime, pass));
+        return plan_packed(state, plan, index, NULL, lifetime, pass);
     }
-    status = init_gradient(state, plan, &part, desc, weights, &pass->primitive);
-    return status == CDDP_OK
-               ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass)
-               : status;
+    CDDPI_TRY(init_gradient(state, plan, &part, desc, weights, &pass->primitive));
+    return plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass);
 }
 
 static cddp_status plan_bias(struct cddpi_conv *state, struct cddpi_plan *plan, int index)

@@ -29,20 +29,19 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t filters = (size_t)op->in.channels * (size_t)op->out.channels * taps_of(op);
-    cddp_status status = CDDP_OK;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
     if (!is_plain(op)) {
-        status = cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
-                                   &state->grad);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
+                                    &state->grad));
     }
-    if (status == CDDP_OK && op->params[1] >= 0) {
-        status = cddpi_plan_buffer(
+    if (op->params[1] >= 0) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index,
             plan->model->cuda->kernels->sums_scratch(state->pixels, (size_t)op->out.channels),
-            CDDPI_IN_BACKWARD, &state->bias_scratch);
+            CDDPI_IN_BACKWARD, &state->bias_scratch));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)

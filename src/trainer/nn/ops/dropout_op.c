@@ -161,16 +161,12 @@ static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index,
                                     struct dropout_cuda_state *state)
 {
     size_t bytes = cddpi_plan_input(plan, index, 0)->elements * cddp_type_bytes(plan->model->type);
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < 2; i++) {
-        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]);
-        if (status == CDDP_OK) {
-            status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD,
-                                       &state->plain_grad[i]);
-        }
+    for (int i = 0; i < 2; i++) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]));
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD, &state->plain_grad[i]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)

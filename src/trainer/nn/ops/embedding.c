@@ -172,20 +172,17 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
     size_t columns = (size_t)exec->op->out.channels;
     size_t vocab = (size_t)exec->model->classes;
     float *positions = cddpi_exec_grad(exec, 1);
-    cddp_status status = CDDP_OK;
 
     if (!cddpi_exec_adds(exec, 0)) {
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_exec_grad(exec, 0),
-                                    vocab * columns * sizeof(float));
+        CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_exec_grad(exec, 0),
+                                     vocab * columns * sizeof(float)));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_exec_kernels(exec)->embedding_grad(
-            device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
-            cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
-            positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
-            cddpi_exec_buffer(exec, state->scratch));
-    }
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+    CDDPI_TRY(cddpi_exec_kernels(exec)->embedding_grad(
+        device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
+        cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
+        positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
+        cddpi_exec_buffer(exec, state->scratch)));
+    return cddpi_exec_ready_both(exec);
 }
 
 static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)

@@ -60,30 +60,29 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     unsigned *flags = &plan->ops[index].flags;
-    cddp_status status = CDDP_OK;
 
     if (op->relu) {
         *flags |= CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD;
     }
     if (op->gelu) {
         *flags |= derived_by_reader(&plan->model->graph, op) ? 0u : CDDPI_MAKES_PREACT_GRAD;
-        status = cddpi_plan_buffer(plan, index,
-                                   state->shape.rows * state->shape.outputs *
-                                       cddp_type_bytes(state->shape.type),
-                                   CDDPI_IN_BOTH, &state->aux);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    state->shape.rows * state->shape.outputs *
+                                        cddp_type_bytes(state->shape.type),
+                                    CDDPI_IN_BOTH, &state->aux));
     }
-    if (status == CDDP_OK && op->layer.tied != NULL && op->params[1] >= 0) {
-        status = cddpi_plan_buffer(
+    if (op->layer.tied != NULL && op->params[1] >= 0) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index,
             plan->model->cuda->kernels->sums_scratch(state->shape.rows, state->shape.outputs),
-            CDDPI_IN_BACKWARD, &state->scratch);
+            CDDPI_IN_BACKWARD, &state->scratch));
     }
-    if (status == CDDP_OK && state->shape.outputs != (size_t)op->out.channels) {
-        status = cddpi_plan_buffer(plan, index,
-                                   state->shape.outputs * state->shape.inputs * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->grad);
+    if (state->shape.outputs != (size_t)op->out.channels) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    state->shape.outputs * state->shape.inputs * sizeof(float),
+                                    CDDPI_IN_BACKWARD, &state->grad));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)

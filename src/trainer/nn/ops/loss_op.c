@@ -33,7 +33,6 @@ static bool takes_input(const struct cddpi_plan *plan, int index)
 static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
 {
     size_t bytes = cddpi_plan_input(plan, index, 0)->elements * sizeof(float);
-    cddp_status status = CDDP_OK;
     struct loss_state *state;
 
     if (!plan->training) {
@@ -48,13 +47,13 @@ static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
     if (takes_input(plan, index)) {
         plan->ops[index].flags = CDDPI_TAKES_INPUT;
     } else {
-        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->derivative);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->derivative));
     }
-    if (status == CDDP_OK && plan->model->tokens_in) {
-        status = cddpi_plan_buffer(plan, index, rows_of(plan) * sizeof(float), CDDPI_IN_BOTH,
-                                   &state->inverse);
+    if (plan->model->tokens_in) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, rows_of(plan) * sizeof(float), CDDPI_IN_BOTH,
+                                    &state->inverse));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void add_up(struct cddpi_exec *exec)

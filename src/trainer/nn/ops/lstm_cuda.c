@@ -105,24 +105,21 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     void *gates = cddpi_exec_buffer(exec, state->gates);
     void *last = cddpi_exec_buffer(exec, state->last);
     void *recurrent = cddpi_exec_buffer(exec, state->step_gates);
-    cddp_status status = kernels->linear(device, &state->inputs, cddpi_exec_input(exec, 0),
-                                         cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, gates,
-                                         NULL);
 
-    for (size_t t = 0; status == CDDP_OK && t < state->shape.length; t++) {
+    CDDPI_TRY(kernels->linear(device, &state->inputs, cddpi_exec_input(exec, 0),
+                              cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, gates, NULL));
+    for (size_t t = 0; t < state->shape.length; t++) {
         if (t > 0) {
-            status = kernels->linear(device, &state->step, last,
-                                     cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL, recurrent,
-                                     NULL);
+            CDDPI_TRY(kernels->linear(device, &state->step, last,
+                                      cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL, recurrent,
+                                      NULL));
         }
-        if (status == CDDP_OK) {
-            status = kernels->lstm(
-                device, &state->shape, t, cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH),
-                cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH), t > 0 ? recurrent : NULL, gates,
-                cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec), last);
-        }
+        CDDPI_TRY(kernels->lstm(
+            device, &state->shape, t, cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH),
+            cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH), t > 0 ? recurrent : NULL, gates,
+            cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec), last));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The gradients of all gates, in their place: from the last step to the first. */
@@ -133,22 +130,21 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec,
     struct cddpi_device *device = cddpi_exec_device(exec);
     void *carried = cddpi_exec_buffer(exec, state->last);
     void *step_grads = cddpi_exec_buffer(exec, state->step_gates);
-    cddp_status status = CDDP_OK;
 
-    for (size_t t = state->shape.length; status == CDDP_OK && t-- > 0;) {
-        status = kernels->lstm_grad(device, &state->shape, t, cddpi_exec_grad_output(exec, 0),
-                                    t + 1 < state->shape.length ? carried : NULL,
-                                    cddpi_exec_buffer(exec, state->carried_cell),
-                                    cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec),
-                                    cddpi_exec_buffer(exec, state->gates), step_grads,
-                                    cddpi_exec_buffer(exec, state->before));
-        if (status == CDDP_OK && t > 0) {
-            status = kernels->linear_input(device, &state->step, step_grads,
-                                           cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL,
-                                           carried);
+    for (size_t t = state->shape.length; t-- > 0;) {
+        CDDPI_TRY(kernels->lstm_grad(device, &state->shape, t, cddpi_exec_grad_output(exec, 0),
+                                     t + 1 < state->shape.length ? carried : NULL,
+                                     cddpi_exec_buffer(exec, state->carried_cell),
+                                     cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec),
+                                     cddpi_exec_buffer(exec, state->gates), step_grads,
+                                     cddpi_exec_buffer(exec, state->before)));
+        if (t > 0) {
+            CDDPI_TRY(kernels->linear_input(device, &state->step, step_grads,
+                                            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL,
+                                            carried));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,

@@ -123,23 +123,22 @@ static cddp_status start_input(const struct pipeline_run *run,
     struct pipeline_slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
-    cddp_status status = CDDP_OK;
 
     if (samples == 0 || !wants_input(pipeline, action)) {
         return CDDP_OK;
     }
-    for (size_t k = 0; !backward && status == CDDP_OK && k < chunk->in_count; k++) {
-        status = cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
-                           CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work);
+    for (size_t k = 0; !backward && k < chunk->in_count; k++) {
+        CDDPI_TRY(cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
+                            CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work));
     }
-    for (size_t k = 0; backward && status == CDDP_OK && k < chunk->out_count; k++) {
+    for (size_t k = 0; backward && k < chunk->out_count; k++) {
         if (chunk->out[k].has_grad) {
-            status = cddp_recv(pipeline->gradients, slot->out[k].grad,
-                               samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
-                               &slot->out[k].grad_work);
+            CDDPI_TRY(cddp_recv(pipeline->gradients, slot->out[k].grad,
+                                samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
+                                &slot->out[k].grad_work));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Wait until an action's input is there and the memory for its output is free. Gradients of
@@ -172,23 +171,22 @@ static cddp_status start_output(const struct pipeline_run *run,
     struct pipeline_slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
     bool forward = action->pass == CDDPI_PASS_FORWARD;
-    cddp_status status = CDDP_OK;
 
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return CDDP_OK;
     }
-    for (size_t k = 0; forward && status == CDDP_OK && k < chunk->out_count; k++) {
-        status = cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
-                           CDDP_F32, next_rank(pipeline), &slot->out[k].data_work);
+    for (size_t k = 0; forward && k < chunk->out_count; k++) {
+        CDDPI_TRY(cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
+                            CDDP_F32, next_rank(pipeline), &slot->out[k].data_work));
     }
-    for (size_t k = 0; !forward && status == CDDP_OK && k < chunk->in_count; k++) {
+    for (size_t k = 0; !forward && k < chunk->in_count; k++) {
         if (chunk->in[k].has_grad) {
-            status = cddp_send(pipeline->gradients, slot->in[k].grad,
-                               samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
-                               &slot->in[k].grad_work);
+            CDDPI_TRY(cddp_send(pipeline->gradients, slot->in[k].grad,
+                                samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
+                                &slot->in[k].grad_work));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* End all messages. Where a rank has no core to spare, they move on only while somebody waits in

@@ -66,20 +66,17 @@ static cddp_status share(struct cddpi_placed *placed, int s, size_t index, int o
     struct cddpi_placed_part *part = &placed->parts[s];
     struct cddpi_placed_part *from = &placed->parts[owner];
     bool apart = placed->pipelined || placed->has_gpu;
-    cddp_status status = CDDP_OK;
 
     part->numbers[index] = from->numbers[owner_index];
     part->is_later[index] = true;
     from->is_owner[owner_index] = true;
     if (apart) {
-        status = make_share(placed, part, index);
+        CDDPI_TRY(make_share(placed, part, index));
     }
-    if (status == CDDP_OK && apart && !placed->pipelined) {
-        status = make_share(placed, from, owner_index);
+    if (apart && !placed->pipelined) {
+        CDDPI_TRY(make_share(placed, from, owner_index));
     }
-    return status == CDDP_OK ? cddpi_device_model_share_param(part->model, index, from->model,
-                                                              owner_index, !apart)
-                             : status;
+    return cddpi_device_model_share_param(part->model, index, from->model, owner_index, !apart);
 }
 
 /* Segment @p s's parameters behind those of the segments before it. */

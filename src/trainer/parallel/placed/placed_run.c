@@ -140,30 +140,27 @@ static cddp_status compute(struct placed_run *run, const struct cddpi_pipeline_a
     struct cddpi_loss_result result = {0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
     bool accumulate = run->accumulate || action->micro_batch > 0;
-    cddp_status status = cddpi_device_model_use_slots(part->model, &slots);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_device_model_use_slots(part->model, &slots));
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return cddpi_device_model_weights(part->model, accumulate, completes ? on_ready : NULL,
                                           &report);
     }
     bind_edges(run, action);
     if (action->pass == CDDPI_PASS_BACKWARD) {
-        status = cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
-                                             accumulate, completes ? on_ready : NULL, &report,
-                                             &result);
+        CDDPI_TRY(cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
+                                              accumulate, completes ? on_ready : NULL, &report,
+                                              &result));
     } else {
-        status = cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
-                                            run->training, &result);
+        CDDPI_TRY(cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
+                                             run->training, &result));
     }
-    if (status == CDDP_OK && action->chunk == run->placed->part_count - 1) {
+    if (action->chunk == run->placed->part_count - 1) {
         run->result.loss_sum += result.loss_sum;
         run->result.correct += result.correct;
         run->result.count += result.count;
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status run_device(int device, void *arg)

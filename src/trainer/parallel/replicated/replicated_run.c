@@ -1,6 +1,7 @@
 /* replicated_run.c - owns the passes of a replicated model: the steps of DataParallel, each on the
  * devices that take part in it. */
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/shape.h"
 #include "device/device.h"
 #include "parallel/device_trace.h"
@@ -312,13 +313,10 @@ static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
 /* Parameters whose updates are on their way. */
 static cddp_status await_params(const struct cddpi_replicated *replicated)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; replicated->wait != NULL && status == CDDP_OK && i < replicated->param_count;
-         i++) {
-        status = replicated->wait(replicated->wait_context, i);
+    for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {
+        CDDPI_TRY(replicated->wait(replicated->wait_context, i));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
@@ -356,10 +354,10 @@ cddp_status cddpi_replicated_backward(struct cddpi_replicated *replicated, doubl
 {
     struct replicated_run run = {
         .replicated = replicated, .scale = scale, .accumulate = accumulate};
-    cddp_status status = run_steps(&run, backward_steps);
 
-    for (size_t i = 0; ready != NULL && status == CDDP_OK && i < replicated->param_count; i++) {
-        status = ready(context, replicated->ready_order[i]);
+    CDDPI_TRY(run_steps(&run, backward_steps));
+    for (size_t i = 0; ready != NULL && i < replicated->param_count; i++) {
+        CDDPI_TRY(ready(context, replicated->ready_order[i]));
     }
-    return status;
+    return CDDP_OK;
 }
