@@ -1,5 +1,6 @@
 /* conv_dispatch.c - owns the choice of who does convolutions: cuDNN if it can, else products of
  * windows, a few images at a time. */
+#include "base/error.h"
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/cuda/im2col.h"
 #include "kernels/cuda/scratch.h"
@@ -100,18 +101,16 @@ static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda
                             const char *x, const void *weight, char *y)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start(device, shape, false, &pieces);
 
-    for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
+    CDDPI_TRY(start(device, shape, false, &pieces));
+    for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from;
 
-        status = rows_of(device, shape, &pieces, x, first, &from);
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->linear(device, &pieces.linear, from, weight, NULL,
-                                                     y + (size_t)first * pieces.y_bytes, NULL);
-        }
+        CDDPI_TRY(rows_of(device, shape, &pieces, x, first, &from));
+        CDDPI_TRY(cddpi_cuda_rows(device)->linear(device, &pieces.linear, from, weight, NULL,
+                                                  y + (size_t)first * pieces.y_bytes, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status own_conv_input(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
@@ -146,19 +145,17 @@ static cddp_status own_conv_weight(struct cddpi_device *device, const struct cdd
                                    const char *dy, const char *x, bool add, float *dweight)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start(device, shape, false, &pieces);
 
-    for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
+    CDDPI_TRY(start(device, shape, false, &pieces));
+    for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from;
 
-        status = rows_of(device, shape, &pieces, x, first, &from);
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->linear_weight(device, &pieces.linear,
-                                                            dy + (size_t)first * pieces.y_bytes,
-                                                            from, add || first > 0, dweight, NULL);
-        }
+        CDDPI_TRY(rows_of(device, shape, &pieces, x, first, &from));
+        CDDPI_TRY(cddpi_cuda_rows(device)->linear_weight(device, &pieces.linear,
+                                                         dy + (size_t)first * pieces.y_bytes, from,
+                                                         add || first > 0, dweight, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static bool is_empty(const struct cddpi_cuda_conv *shape)

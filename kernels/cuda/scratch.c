@@ -3,6 +3,7 @@
  * A block that has become too small is kept until the device is closed, because captured graphs
  * know its address. Sizes double, so all blocks together are less than twice the last one. */
 #include "kernels/cuda/scratch.h"
+
 #include "base/error.h"
 
 enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };

@@ -1,5 +1,6 @@
 /* cudnn_library.c - owns the functions of libcudnn.so.9, and the wording of its failures. */
 #include "kernels/cuda/cudnn/cudnn_library.h"
+
 #include "base/error.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 /* matmul_plan.c - owns what the device cache holds for matrix products: cuBLASLt's handle, the
  * workspace, and a plan for each shape. */
 #include "kernels/cuda/matmul/matmul_plan.h"
+
 #include "base/error.h"
 
 #include <stdlib.h>

@@ -208,33 +208,29 @@ static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
 {
     const struct cddpi_plan *plan = exec->plan;
     size_t count = plan->values[value].elements;
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < plan->sum_count; i++) {
+    for (int i = 0; i < plan->sum_count; i++) {
         const struct cddpi_grad_sum *sum = &plan->sums[i];
 
         if (sum->value == value) {
-            status = exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
-                                           at(exec, sum->out));
+            CDDPI_TRY(exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
+                                            at(exec, sum->out)));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Recompute the segment that backward enters at op @p index, if it enters one there. */
 static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int i = cddpi_plan_segment_begin(exec->plan, index); status == CDDP_OK && i <= index;
-         i++) {
+    for (int i = cddpi_plan_segment_begin(exec->plan, index); i <= index; i++) {
         const struct cddpi_plan_op *op = &exec->plan->ops[i];
 
         if (op->recompute_time >= 0 && (op->flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = step(exec, i, FORWARD);
+            CDDPI_TRY(step(exec, i, FORWARD));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_backward(struct cddpi_exec *exec)

@@ -12,22 +12,18 @@ cddp_status cddpi_model_create_outputs(struct cddpi_model *model)
 {
     struct cddpi_device *device = model->device;
     void *memory = NULL;
-    cddp_status status = device->ops->alloc(device, SUMS_BYTES, "sums of losses", &memory);
 
-    if (status == CDDP_OK) {
-        model->sums = memory;
-        status = cddpi_model_reset_sums(model);
-    }
-    for (int i = 0; status == CDDP_OK && i < CDDPI_MODEL_COLLECTED; i++) {
+    CDDPI_TRY(device->ops->alloc(device, SUMS_BYTES, "sums of losses", &memory));
+    model->sums = memory;
+    CDDPI_TRY(cddpi_model_reset_sums(model));
+    for (int i = 0; i < CDDPI_MODEL_COLLECTED; i++) {
         struct cddpi_collected *one = &model->collected[i];
 
-        status = device->ops->pin(device, SUMS_BYTES, &memory);
-        if (status == CDDP_OK) {
-            one->sums = memory;
-            status = device->ops->event_create(device, false, &one->event);
-        }
+        CDDPI_TRY(device->ops->pin(device, SUMS_BYTES, &memory));
+        one->sums = memory;
+        CDDPI_TRY(device->ops->event_create(device, false, &one->event));
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_model_release_outputs(struct cddpi_model *model)

@@ -38,16 +38,14 @@ static cddp_status refresh(const struct cddpi_model *model, size_t index)
 
 cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int k = 0; status == CDDP_OK && k < CDDPI_OP_PARAMS; k++) {
+    for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
         int param = exec->op->params[k];
 
         if (param >= 0 && (size_t)param < exec->model->copy_count) {
-            status = refresh(exec->model, (size_t)param);
+            CDDPI_TRY(refresh(exec->model, (size_t)param));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_refresh_copies(struct cddpi_model *model)

@@ -38,7 +38,6 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     double taps = (double)kernel * kernel;
     double bound = 1 / sqrt(cddpi_conv_inputs(op) * taps);
     struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, bound, true};
-    cddp_status status;
 
     if (model->list.he_normal) {
         info.init = CDDPI_INIT_NORMAL;
@@ -48,14 +47,14 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
         info.init = CDDPI_INIT_NORMAL;
         info.spread = op->layer.deviation;
     }
-    status = cddpi_model_add_param(model, op, 0, "weight", 4, dims, info);
-    if (status == CDDP_OK && !op->layer.no_bias) {
+    CDDPI_TRY(cddpi_model_add_param(model, op, 0, "weight", 4, dims, info));
+    if (!op->layer.no_bias) {
         const struct cddpi_param_info of_bias = {
             info.init == CDDPI_INIT_NORMAL ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false};
 
-        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims, of_bias);
+        CDDPI_TRY(cddpi_model_add_param(model, op, 1, "bias", 1, dims, of_bias));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static double work(const struct cddpi_op *op)

@@ -120,16 +120,15 @@ static cddp_status multiply(const struct cddpi_exec *exec, const struct cddpi_co
     size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     size_t width = state->window.out_width;
     float *columns = cddpi_exec_buffer(exec, pass->columns);
-    cddp_status status = CDDP_OK;
 
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+    for (size_t line = 0; line < line_count(state); line += pass->lines) {
         size_t lines = lines_from(state, pass, line);
 
         cddpi_nn_columns(x, &state->window, line, lines, columns);
-        status = cddpi_gemm(false, true, lines * width, outputs, row_length(state), columns, weight,
-                            0, y + line * width * outputs);
+        CDDPI_TRY(cddpi_gemm(false, true, lines * width, outputs, row_length(state), columns,
+                             weight, 0, y + line * width * outputs));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
@@ -170,17 +169,16 @@ static cddp_status multiply_weights(const struct cddpi_exec *exec, const struct 
     size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     size_t width = state->window.out_width;
     float *columns = cddpi_exec_buffer(exec, pass->columns);
-    cddp_status status = CDDP_OK;
 
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+    for (size_t line = 0; line < line_count(state); line += pass->lines) {
         size_t lines = lines_from(state, pass, line);
 
         cddpi_nn_columns(x, &state->window, line, lines, columns);
-        status = cddpi_gemm(true, false, outputs, row_length(state), lines * width,
-                            grad + line * width * outputs, columns, line > 0 ? 1.0f : 0.0f,
-                            weight_grad);
+        CDDPI_TRY(cddpi_gemm(true, false, outputs, row_length(state), lines * width,
+                             grad + line * width * outputs, columns, line > 0 ? 1.0f : 0.0f,
+                             weight_grad));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
@@ -207,19 +205,16 @@ static cddp_status multiply_data(const struct cddpi_exec *exec, const struct cdd
     const struct cddpi_nn_window *window = &state->window;
     size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     float *columns = cddpi_exec_buffer(exec, pass->columns);
-    cddp_status status = CDDP_OK;
 
     memset(dx, 0, image_pixels(state) * window->lanes * sizeof *dx);
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+    for (size_t line = 0; line < line_count(state); line += pass->lines) {
         size_t lines = lines_from(state, pass, line);
 
-        status = cddpi_gemm(false, false, lines * window->out_width, row_length(state), outputs,
-                            grad + line * window->out_width * outputs, weight, 0, columns);
-        if (status == CDDP_OK) {
-            cddpi_nn_add_columns(columns, window, line, lines, dx);
-        }
+        CDDPI_TRY(cddpi_gemm(false, false, lines * window->out_width, row_length(state), outputs,
+                             grad + line * window->out_width * outputs, weight, 0, columns));
+        cddpi_nn_add_columns(columns, window, line, lines, dx);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec, const struct cddpi_conv *state,

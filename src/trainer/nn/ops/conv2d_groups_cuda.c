@@ -129,27 +129,20 @@ static cddp_status run(const struct cddpi_exec *exec, const struct cddpi_cuda_gr
                        struct side to, void *y)
 {
     struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_status status = CDDP_OK;
 
     if (groups->count == 1) {
         return conv(device, &groups->part, x, weight, y);
     }
-    for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
+    for (int g = 0; g < groups->count; g++) {
         const void *filters = NULL;
 
-        status = filters_of(exec, groups, weight, g, &filters);
-        if (status == CDDP_OK) {
-            status = take(exec, groups, from, x, g);
-        }
-        if (status == CDDP_OK) {
-            status = conv(device, &groups->part, cddpi_exec_buffer(exec, from.buffer), filters,
-                          cddpi_exec_buffer(exec, to.buffer));
-        }
-        if (status == CDDP_OK) {
-            status = put(exec, groups, to, g, y);
-        }
+        CDDPI_TRY(filters_of(exec, groups, weight, g, &filters));
+        CDDPI_TRY(take(exec, groups, from, x, g));
+        CDDPI_TRY(conv(device, &groups->part, cddpi_exec_buffer(exec, from.buffer), filters,
+                       cddpi_exec_buffer(exec, to.buffer)));
+        CDDPI_TRY(put(exec, groups, to, g, y));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_groups_conv(const struct cddpi_exec *exec,

@@ -249,21 +249,20 @@ static cddp_status gradients(const struct cddpi_exec *exec,
     const float *x = input_rows(exec, state);
     const float *weight = cddpi_exec_buffer(exec, state->weight);
     float *columns = cddpi_exec_buffer(exec, state->columns);
-    cddp_status status = CDDP_OK;
 
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += state->lines) {
+    for (size_t line = 0; line < line_count(state); line += state->lines) {
         size_t lines = lines_from(state, line);
         size_t place = line * width * inputs;
 
         cddpi_nn_columns(dy, &state->window, line, lines, columns);
-        status = cddpi_gemm(true, false, inputs, row_length(state), lines * width, x + place,
-                            columns, line > 0 ? 1.0f : 0.0f, weight_grad);
-        if (status == CDDP_OK && dx != NULL) {
-            status = cddpi_gemm(false, true, lines * width, inputs, row_length(state), columns,
-                                weight, 0, dx + place);
+        CDDPI_TRY(cddpi_gemm(true, false, inputs, row_length(state), lines * width, x + place,
+                             columns, line > 0 ? 1.0f : 0.0f, weight_grad));
+        if (dx != NULL) {
+            CDDPI_TRY(cddpi_gemm(false, true, lines * width, inputs, row_length(state), columns,
+                                 weight, 0, dx + place));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void bias_gradient(const struct cddpi_exec *exec, const struct conv_transpose2d_state *state,

@@ -195,13 +195,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     float *gates = cddpi_exec_buffer(exec, state->activations);
     float *cells = cddpi_exec_buffer(exec, state->cells);
     float *out = cddpi_exec_output(exec);
-    cddp_status status = project(exec, state, &sizes, gates);
 
-    for (size_t t = 0; status == CDDP_OK && t < sizes.length; t++) {
+    CDDPI_TRY(project(exec, state, &sizes, gates));
+    for (size_t t = 0; t < sizes.length; t++) {
         size_t at = t * sizes.units;
 
         if (t > 0) {
-            status = cddpi_matmul(
+            CDDPI_TRY(cddpi_matmul(
                 &(struct cddpi_nn_matmul){.m = sizes.count,
                                           .n = sizes.gates,
                                           .k = sizes.units,
@@ -214,15 +214,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                           .c = gates + CDDPI_LSTM_GATES * at,
                                           .ldc = sizes.length * sizes.gates,
                                           .adds = true},
-                NULL);
+                NULL));
         }
-        if (status == CDDP_OK) {
-            cddpi_transformer_kernels()->lstm->forward(
-                gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
-                out + at, sizes.count, sizes.length, sizes.units);
-        }
+        cddpi_transformer_kernels()->lstm->forward(
+            gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
+            out + at, sizes.count, sizes.length, sizes.units);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The gradients of all gates, in their place: from the last step to the first. */
@@ -234,17 +232,16 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
     size_t carried = sizes->count * sizes->units;
     float *carried_out = cddpi_exec_buffer(exec, state->carried);
     float *carried_cell = carried_out + carried;
-    cddp_status status = CDDP_OK;
 
     memset(carried_out, 0, 2 * carried * sizeof *carried_out);
-    for (size_t t = sizes->length; status == CDDP_OK && t-- > 0;) {
+    for (size_t t = sizes->length; t-- > 0;) {
         size_t at = t * sizes->units;
 
         cddpi_transformer_kernels()->lstm->backward(
             grad + at, carried_out, carried_cell, t > 0 ? cells + at - sizes->units : NULL,
             cells + at, gates + CDDPI_LSTM_GATES * at, sizes->count, sizes->length, sizes->units);
         if (t > 0) {
-            status = cddpi_matmul(
+            CDDPI_TRY(cddpi_matmul(
                 &(struct cddpi_nn_matmul){.m = sizes->count,
                                           .n = sizes->units,
                                           .k = sizes->gates,
@@ -255,10 +252,10 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
                                           .ldb = sizes->units,
                                           .c = carried_out,
                                           .ldc = sizes->units},
-                NULL);
+                NULL));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_sizes *sizes,

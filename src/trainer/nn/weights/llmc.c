@@ -263,17 +263,17 @@ static cddp_status put_padding(const struct llmc_content *content, struct cddpi_
 static cddp_status put_content(void *context, struct cddpi_writer *writer)
 {
     const struct llmc_content *content = context;
-    cddp_status status = put_header(content, writer);
 
-    for (size_t place = 0; place < content->weights->count && status == CDDP_OK; place++) {
+    CDDPI_TRY(put_header(content, writer));
+    for (size_t place = 0; place < content->weights->count; place++) {
         size_t index = cddpi_gpt2_llmc_index(&content->weights->shape, place);
 
-        status = cddpi_weights_put(content->weights, index, false, content->type, writer);
-        if (status == CDDP_OK && index == 0) {
-            status = put_padding(content, writer);
+        CDDPI_TRY(cddpi_weights_put(content->weights, index, false, content->type, writer));
+        if (index == 0) {
+            CDDPI_TRY(put_padding(content, writer));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_weights_write_llmc(const struct cddpi_weights *weights, const char *path,

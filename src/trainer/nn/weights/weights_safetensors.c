@@ -84,17 +84,13 @@ static cddp_status find_shape(struct looking *at)
     struct cddpi_gpt2_shape *shape = &at->weights->shape;
     const struct cddpi_named_tensor *attention;
     int64_t columns = 0;
-    cddp_status status;
 
     /* the head is the same matrix, and some programs keep only one of the two names */
     at->weights->table_of_head = find(at, table_name) == NULL && find(at, head_name) != NULL;
-    status = find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
-                        &shape->embed);
-
-    if (status == CDDP_OK) {
-        status = find_table(at, "wpe.weight", &shape->context, &columns);
-    }
-    while (status == CDDP_OK && shape->blocks < CDDPI_GPT2_BLOCKS_MAX) {
+    CDDPI_TRY(find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
+                         &shape->embed));
+    CDDPI_TRY(find_table(at, "wpe.weight", &shape->context, &columns));
+    while (shape->blocks < CDDPI_GPT2_BLOCKS_MAX) {
         char name[CDDPI_GPT2_NAME_BYTES];
 
         snprintf(name, sizeof name, "h.%d.ln_1.weight", (int)shape->blocks);
@@ -102,9 +98,6 @@ static cddp_status find_shape(struct looking *at)
             break;
         }
         shape->blocks++;
-    }
-    if (status != CDDP_OK) {
-        return status;
     }
     if (shape->blocks == 0) {
         return missing(at, "h.0.ln_1.weight");

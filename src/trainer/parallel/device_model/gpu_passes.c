@@ -71,19 +71,16 @@ static cddp_status hand_out_grads(const struct cddpi_device_model *part, cddpi_g
                                   void *context)
 {
     const struct cddpi_gpu_side *gpu = part->gpu;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < gpu->arrival_count; i++) {
+    for (size_t i = 0; i < gpu->arrival_count; i++) {
         size_t index = gpu->arrivals[i];
 
-        status = part->device->ops->wait(part->device, gpu->arrived[index], gpu->timeout_ms);
-        if (status == CDDP_OK) {
-            memcpy(gpu->grads[index], gpu->params_way.pinned + gpu->offsets[index],
-                   bytes_of(&gpu->params[index]));
-            status = ready(context, index);
-        }
+        CDDPI_TRY(part->device->ops->wait(part->device, gpu->arrived[index], gpu->timeout_ms));
+        memcpy(gpu->grads[index], gpu->params_way.pinned + gpu->offsets[index],
+               bytes_of(&gpu->params[index]));
+        CDDPI_TRY(ready(context, index));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- passes --- */
@@ -134,15 +131,14 @@ static cddp_status copy_buffers(const struct cddpi_device_model *part, bool back
 {
     size_t count;
     const cddp_param *theirs = cddpi_model_buffers(part->model, &count);
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         void *own = part->gpu->buffers[i].data;
 
-        status = cddpi_gpu_side_copy(part, back ? own : theirs[i].data, back ? theirs[i].data : own,
-                                     bytes_of(&theirs[i]));
+        CDDPI_TRY(cddpi_gpu_side_copy(part, back ? own : theirs[i].data,
+                                      back ? theirs[i].data : own, bytes_of(&theirs[i])));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void mark_params(struct cddpi_device_model *part, bool changed)

@@ -401,17 +401,15 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
                                     const struct cddpi_batch *batch, struct cddpi_loss_result *out)
 {
     struct pipeline_run run = {.pipeline = pipeline, .batches = batch, .training = false};
-    cddp_status status = make_room(pipeline, batch, 1);
 
-    for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
+    CDDPI_TRY(make_room(pipeline, batch, 1));
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
         struct cddpi_pipeline_action action = {.chunk = c};
 
-        status = act_all(&run, &action, 1);
+        CDDPI_TRY(act_all(&run, &action, 1));
     }
-    if (status == CDDP_OK) {
-        *out = run.result;
-    }
-    return status;
+    *out = run.result;
+    return CDDP_OK;
 }
 
 /* --- life --- */

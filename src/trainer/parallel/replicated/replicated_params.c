@@ -139,9 +139,8 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
     size_t others = replicated->param_count;
     size_t count;
     const cddp_param *params = cddpi_device_model_params(replicated->tail, &count);
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t owner = find(replicated->params, others, params[i].name);
 
         if (owner == others) {
@@ -149,16 +148,16 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
             replicated->params[replicated->param_count++] = params[i];
         } else if (cddpi_device_model_is_on_gpu(replicated->tail) ||
                    (replicated->head != NULL && cddpi_device_model_is_on_gpu(replicated->head))) {
-            status = fail_on_gpu(&params[i]);
+            CDDPI_TRY(fail_on_gpu(&params[i]));
         } else if (owner < replicated->first_param) {
             replicated->tail_numbers[i] = (uint32_t)owner;
-            status = cddpi_device_model_share_param(replicated->tail, i, replicated->head, owner,
-                                                    true);
+            CDDPI_TRY(
+                cddpi_device_model_share_param(replicated->tail, i, replicated->head, owner, true));
         } else {
-            status = fail_shared(&params[i]);
+            CDDPI_TRY(fail_shared(&params[i]));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* As backward goes; what head and tail have comes with the head. */

@@ -255,15 +255,14 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
     size_t predictions = (size_t)cddpi_model_predictions(
         cddpi_device_model_inside(replicated->tail));
     size_t first = 0;
-    cddp_status status = CDDP_OK;
 
     replicated->used = 1; /* without samples the first device takes part alone */
     if (batch->count > 0) {
-        status = cddp_parallel_scatter(replicated->devices, (void *)(uintptr_t)batch->sample_ids,
-                                       (size_t)batch->count, sizeof *batch->sample_ids, chunks,
-                                       &replicated->used);
+        CDDPI_TRY(cddp_parallel_scatter(replicated->devices, (void *)(uintptr_t)batch->sample_ids,
+                                        (size_t)batch->count, sizeof *batch->sample_ids, chunks,
+                                        &replicated->used));
     }
-    for (int d = 0; status == CDDP_OK && d < replicated->used; d++) {
+    for (int d = 0; d < replicated->used; d++) {
         struct cddpi_replica *replica = &replicated->replicas[d];
 
         replica->first = first;
@@ -275,7 +274,7 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
         replica->batch.tokens = batch->tokens != NULL ? batch->tokens + first * predictions : NULL;
         first += chunks[d].rows;
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_replicated_release_edges(struct cddpi_replicated *replicated)
