@@ -56,13 +56,9 @@ static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_co
     if (!is_plain(shape)) {
         size_t images = most_bytes / image > 0 ? most_bytes / image : 1;
         void *memory;
-        cddp_status status;
 
         pieces.part.count = images < (size_t)shape->count ? (int)images : shape->count;
-        status = cddpi_cuda_scratch(device, filters + image * (size_t)pieces.part.count, &memory);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_cuda_scratch(device, filters + image * (size_t)pieces.part.count, &memory));
         pieces.transposed = memory;
         pieces.columns = (char *)memory + filters;
     }

@@ -66,17 +66,12 @@ cddp_status cddpi_data_file_freeze(const char *path, struct cddpi_growable_mappi
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: making its contents read-only", path);
         }
     } else {
-        cddp_status status;
-
         munmap(mapping->data, mapping->bytes);
         mapping->data = NULL;
         if (fcntl(mapping->fd, F_ADD_SEALS, seals) != 0 || fstat(mapping->fd, &info) != 0) {
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing its contents", path);
         }
-        status = map_file(mapping->fd, path, &info, &data_file);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(map_file(mapping->fd, path, &info, &data_file));
     }
     *out = data_file;
     return CDDP_OK;

@@ -2,6 +2,7 @@
 #include "data/formats/folder_visits.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/hash.h"
 
 #include <string.h>
@@ -53,11 +54,7 @@ cddp_status cddpi_folder_visits_add(struct cddpi_folder_visits *visits, const st
     struct cddpi_folder_visit *slot;
 
     if (2 * visits->count >= visits->room) {
-        cddp_status status = make_room(visits);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(make_room(visits));
     }
     slot = find(visits, info->st_dev, info->st_ino);
     if (slot->times == 0) {

@@ -51,13 +51,8 @@ static cddp_status make_room(struct cddpi_text *text, size_t count)
         bytes *= 2;
     }
     if (cddpi_memory_need(bytes - text->mapping.bytes, "%s", path) != CDDP_OK) {
-        cddp_status status = cddpi_memory_need(wanted - text->mapping.bytes,
-                                               "%s: its tokens, beside %zu bytes of them", path,
-                                               text->used);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_memory_need(wanted - text->mapping.bytes,
+                                    "%s: its tokens, beside %zu bytes of them", path, text->used));
         bytes = wanted;
     }
     if (text->mapping.data == NULL) {

@@ -68,11 +68,7 @@ static cddp_status find(struct cddpi_pair_counts *pairs, int32_t left, int32_t r
     void *larger;
 
     if (pairs->count * 2 >= pairs->slot_count) {
-        cddp_status status = grow_slots(pairs);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(grow_slots(pairs));
     }
     slot = first_slot(pairs, left, right);
     while (pairs->slots[slot] != 0) {

@@ -123,11 +123,7 @@ static cddp_status merge_in_word(struct training *training, uint32_t word,
     for (size_t read = 0; read < training->lengths[word];) {
         if (read + 1 < training->lengths[word] && symbols[read] == merge->left &&
             symbols[read + 1] == merge->right) {
-            cddp_status status = count_around(training, word, merge, symbols, read, written);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
+            CDDPI_TRY(count_around(training, word, merge, symbols, read, written));
             symbols[written++] = merge->merged;
             read += 2;
         } else {

@@ -336,15 +336,12 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     struct cddpi_conv *state = opaque;
     const float *masked = cddpi_exec_mask_relu(exec);
     const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
-    cddp_status status = CDDP_OK;
 
     sum_bias(exec, state, masked);
     if (!cddpi_exec_defers(exec)) {
-        status = weights(exec, opaque); /* before more work: its reduction can start */
+        CDDPI_TRY(weights(exec, opaque)); /* before more work: its reduction can start */
     }
-    return status == CDDP_OK && cddpi_exec_grad_input(exec, 0) != NULL
-               ? input_gradient(exec, state, grad)
-               : status;
+    return cddpi_exec_grad_input(exec, 0) != NULL ? input_gradient(exec, state, grad) : CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu = {.plan = cddpi_conv_plan,

@@ -30,15 +30,14 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct conv2d_cuda_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv2d: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
-    status = cddpi_cuda_groups_plan(plan, index, &state->groups);
-    return status == CDDP_OK && plan->training ? plan_training(plan, index, state) : status;
+    CDDPI_TRY(cddpi_cuda_groups_plan(plan, index, &state->groups));
+    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)

@@ -76,13 +76,12 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     struct cddpi_device *device = cddpi_exec_device(exec);
     const float *bias = cddpi_exec_param(exec, 1);
     void *y = cddpi_exec_output(exec);
-    cddp_status status = kernels->conv_input(device, &state->shape, cddpi_exec_input(exec, 0),
-                                             cddpi_exec_copy(exec, 0), y);
 
-    return status == CDDP_OK && bias != NULL
-               ? kernels->add_bias(device, state->shape.type, y, bias, false, state->pixels,
-                                   (size_t)exec->op->out.channels, y)
-               : status;
+    CDDPI_TRY(kernels->conv_input(device, &state->shape, cddpi_exec_input(exec, 0),
+                                  cddpi_exec_copy(exec, 0), y));
+    return bias != NULL ? kernels->add_bias(device, state->shape.type, y, bias, false,
+                                            state->pixels, (size_t)exec->op->out.channels, y)
+                        : CDDP_OK;
 }
 
 static cddp_status filter_gradient(struct cddpi_exec *exec,

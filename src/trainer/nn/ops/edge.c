@@ -176,14 +176,12 @@ static cddp_status take_grad(struct cddpi_exec *exec, void *state)
 {
     struct edge_place place = place_of(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = CDDP_OK;
 
     (void)state;
     if (grad != NULL) {
-        status = check(exec, place.grad, "gradient");
+        CDDPI_TRY(check(exec, place.grad, "gradient"));
     }
-    return status == CDDP_OK && grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad)
-                                             : status;
+    return grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad) : CDDP_OK;
 }
 
 static const struct cddpi_op_kernels receiver = {

@@ -258,15 +258,15 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = mask_and_sum(exec, state, rows, columns);
     float *grad_input = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = cddpi_exec_ready(exec, 1);
 
-    if (status == CDDP_OK && !cddpi_exec_defers(exec)) {
-        status = weights(exec, opaque); /* before more work: its reduction can start */
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    if (!cddpi_exec_defers(exec)) {
+        CDDPI_TRY(weights(exec, opaque)); /* before more work: its reduction can start */
     }
-    if (status == CDDP_OK && grad_input != NULL) {
-        status = input_gradient(exec, state, grad, grad_input);
+    if (grad_input != NULL) {
+        CDDPI_TRY(input_gradient(exec, state, grad, grad_input));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu = {.plan = plan_linear,

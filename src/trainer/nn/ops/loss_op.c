@@ -176,13 +176,12 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
     const struct cddpi_plan_value *value = &exec->plan->values[exec->op->inputs[0]];
     void *outputs = cddpi_exec_taken_input(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = CDDP_OK;
 
     if (grad != outputs) { /* which the layer before reads, too */
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
-                                   value->elements * cddp_type_bytes(value->type));
+        CDDPI_TRY(device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
+                                    value->elements * cddp_type_bytes(value->type)));
     }
-    return status == CDDP_OK ? compute_cuda(exec, state, grad) : status;
+    return compute_cuda(exec, state, grad);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_loss = {

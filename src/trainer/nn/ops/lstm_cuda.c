@@ -51,21 +51,14 @@ static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct lstm_
     size_t element = cddp_type_bytes(plan->model->type);
     size_t step = state->shape.rows * state->shape.units;
     size_t all = step * state->shape.length;
-    cddp_status status = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, always,
-                                           &state->gates);
 
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, all * sizeof(float), always, &state->cells);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, step * element, always, &state->last);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element, always,
-                                   &state->step_gates);
-    }
-    return status == CDDP_OK && plan->training ? plan_training(plan, index, state, element)
-                                               : status;
+    CDDPI_TRY(
+        cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, always, &state->gates));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, all * sizeof(float), always, &state->cells));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, step * element, always, &state->last));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element, always,
+                                &state->step_gates));
+    return plan->training ? plan_training(plan, index, state, element) : CDDP_OK;
 }
 
 static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)

@@ -141,7 +141,6 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
     struct lstm_sizes sizes = sizes_of(op, plan->count);
     enum cddpi_lifetime lifetime = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
     struct lstm_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
@@ -149,17 +148,13 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
     *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    status = cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs, CDDPI_IN_FORWARD,
-                               &state->gates);
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
-                                   &state->activations);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
-                                   &state->cells);
-    }
-    return status == CDDP_OK && plan->training ? plan_training(plan, index, &sizes, state) : status;
+    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs,
+                                CDDPI_IN_FORWARD, &state->gates));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
+                                &state->activations));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
+                                &state->cells));
+    return plan->training ? plan_training(plan, index, &sizes, state) : CDDP_OK;
 }
 
 /* What inputs and biases give to all gates. */

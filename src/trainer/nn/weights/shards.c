@@ -259,12 +259,7 @@ void cddpi_weights_files_close(struct cddpi_weights_files *files)
 cddp_status cddpi_weights_files_look(const struct cddpi_weights_files *files)
 {
     for (size_t i = 0; i < files->count; i++) {
-        cddp_status status = files->files[i] != NULL ? cddpi_safetensors_look(files->files[i])
-                                                     : CDDP_OK;
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(files->files[i] != NULL ? cddpi_safetensors_look(files->files[i]) : CDDP_OK);
     }
     return CDDP_OK;
 }

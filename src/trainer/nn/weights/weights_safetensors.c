@@ -218,11 +218,7 @@ static cddp_status place_all(struct looking *at)
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
         if (index < weights->count) {
-            cddp_status status = place(at, found, index);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
+            CDDPI_TRY(place(at, found, index));
         } else if (!is_head && !is_mask(&weights->shape, found->name)) {
             return cddpi_fail(CDDP_ERR_FORMAT,
                               "%s: tensor \"%s\" is not part of a GPT-2 of %lld blocks",

@@ -64,13 +64,9 @@ static cddp_status fill(struct cddpi_placement *placement)
 
     for (int i = 0; i < placement->layers; i++) {
         bool has_params = false;
-        cddp_status status = CDDP_OK;
 
         if (devices[i] < 0) {
-            status = cddpi_model_layer_has_params(placement->spec, i, &has_params, &count);
-        }
-        if (status != CDDP_OK) {
-            return status;
+            CDDPI_TRY(cddpi_model_layer_has_params(placement->spec, i, &has_params, &count));
         }
         if (has_params) {
             return fail_layer(placement, i, "is placed nowhere");

@@ -38,11 +38,8 @@ static cddp_status complete(const struct cddpi_model_spec *spec, const bool *mar
 
     for (int i = all->first; i < layers && (i < named_end || !has_params); i++) {
         int count;
-        cddp_status status = cddpi_model_layer_has_params(spec, i, &has_params, &count);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_model_layer_has_params(spec, i, &has_params, &count));
         if (i < named_end && has_params && !marked[i]) {
             return fail_layer(spec, i, "lies between layers that are named, but is not");
         }
