@@ -100,15 +100,14 @@ static cddp_status send(struct cddpi_optim *optim)
     for (size_t i = 0; i < optim->slot_count; i++) {
         steps[i] = *optim->slots[i].steps;
     }
-    status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments, optim->moments,
-                                   optim->moment_elements * sizeof(float));
-    if (status == CDDP_OK) {
-        status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
-                                       (optim->slot_count + 1) * sizeof *steps);
-    }
-    if (status == CDDP_OK) {
-        status = on->device->ops->finish(on->device, on->timeout_ms);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments,
+                                         optim->moments, optim->moment_elements * sizeof(float)));
+    CDDPI_TRY_GOTO(done, status,
+                   on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
+                                         (optim->slot_count + 1) * sizeof *steps));
+    CDDPI_TRY_GOTO(done, status, on->device->ops->finish(on->device, on->timeout_ms));
+done:
     cddpi_free(steps);
     return status;
 }

@@ -291,23 +291,15 @@ static cddp_status find_heads(const struct looking *at)
 cddp_status cddpi_weights_place_safetensors(struct cddpi_weights *weights, const char *path)
 {
     struct looking at = {.weights = weights, .path = path};
-    cddp_status status = cddpi_weights_names_init(&weights->files, path, &at.names);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = find_shape(&at);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_weights_make_views(weights, path);
-    }
-    if (status == CDDP_OK) {
-        status = place_all(&at);
-    }
-    if (status == CDDP_OK) {
-        status = check_head(&at);
-    }
-    if (status == CDDP_OK) {
-        status = find_heads(&at);
-    }
+    CDDPI_TRY_GOTO(done, status, cddpi_weights_names_init(&weights->files, path, &at.names));
+    CDDPI_TRY_GOTO(done, status, find_shape(&at));
+    CDDPI_TRY_GOTO(done, status, cddpi_weights_make_views(weights, path));
+    CDDPI_TRY_GOTO(done, status, place_all(&at));
+    CDDPI_TRY_GOTO(done, status, check_head(&at));
+    CDDPI_TRY_GOTO(done, status, find_heads(&at));
+done:
     cddpi_weights_names_fini(&at.names);
     return status;
 }

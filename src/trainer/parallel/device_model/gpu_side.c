@@ -195,26 +195,16 @@ cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
                                            "rank has one device: bf16 needs none");
     }
     gpu->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *gpu->slots);
-    status = gpu->slots != NULL ? make_params(part)
-                                : no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots);
-    if (status == CDDP_OK) {
-        status = make_grads(part);
-    }
-    if (status == CDDP_OK) {
-        status = make_buffers(part);
-    }
-    if (status == CDDP_OK) {
-        status = make_edges(part, CDDPI_EDGE_IN, &gpu->in);
-    }
-    if (status == CDDP_OK) {
-        status = make_edges(part, CDDPI_EDGE_OUT, &gpu->out);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->event_create(device, false, &gpu->from);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->event_create(device, false, &gpu->to);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   gpu->slots != NULL ? make_params(part)
+                                      : no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots));
+    CDDPI_TRY_GOTO(done, status, make_grads(part));
+    CDDPI_TRY_GOTO(done, status, make_buffers(part));
+    CDDPI_TRY_GOTO(done, status, make_edges(part, CDDPI_EDGE_IN, &gpu->in));
+    CDDPI_TRY_GOTO(done, status, make_edges(part, CDDPI_EDGE_OUT, &gpu->out));
+    CDDPI_TRY_GOTO(done, status, device->ops->event_create(device, false, &gpu->from));
+    CDDPI_TRY_GOTO(done, status, device->ops->event_create(device, false, &gpu->to));
+done:
     count_items(part, spec, gpu->item_bytes);
     cddpi_model_on_param(part->model, cddpi_gpu_side_put_param, part);
     return status;
