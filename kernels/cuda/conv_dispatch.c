@@ -1,5 +1,5 @@
-/* conv_dispatch.c - owns the choice of who does convolutions: cuDNN if it can, else products of
- * windows, a few images at a time. */
+/* conv_dispatch.c - owns the choice of what computes convolutions: cuDNN if it can, else products
+ * of windows, a few images at a time. */
 #include "base/error.h"
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/cuda/im2col.h"

@@ -1,7 +1,7 @@
 /* attention_loops.c - owns what happens to the scores of causal attention between matrix products.
  * Compiled once for each set of instructions, whose name the build gives as CDDPI_ISA.
  *
- * Rows are worked on up to a multiple of sixteen keys; those behind the last one that a query may
+ * Rows are worked on up to a multiple of sixteen keys; those after the last one that a query may
  * look at count as minus infinity. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"

@@ -45,7 +45,7 @@ static void warn_slow(void)
     cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
 }
 
-/* A mix of libraries that nobody has asked for is an error, and not a cuDNN that is missing. */
+/* A mix of libraries that was not asked for is an error, and not a cuDNN that is missing. */
 static cddp_status open_library(struct cddpi_device *device, struct cache *cache)
 {
     void *library;

@@ -100,7 +100,7 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     struct cddpi_cudnn_use use;
     void *workspace;
     size_t row = row_bytes(shape);
-    size_t unwanted = 0; /* bytes of statistics that nobody asked for */
+    size_t unwanted = 0; /* bytes of statistics that were not asked for */
     cddp_status status;
 
     if (shape->type == CDDP_F32) { /* none of any version: no reason to look for the library */
@@ -334,7 +334,7 @@ static cddp_status convolve_weight(struct cddpi_device *device, const struct cdd
 }
 
 /* The same of a copy of x with whole vectors of channels. It, the gradient with those channels and
- * the plan's workspace lie one behind the other in scratch. */
+ * the plan's workspace follow each other in scratch. */
 static cddp_status convolve_weight_whole(struct cddpi_device *device,
                                          const struct cddpi_cuda_conv *few, const void *dy,
                                          const void *x, bool add, float *dweight, bool *out_done)

@@ -39,7 +39,7 @@ static void open_batch(struct cddpi_batch_ring *ring)
         return;
     }
     if (ring->slots[ring->next_slot].pieces == 1) {
-        pthread_cond_signal(&ring->work); /* who takes the piece opens the next batch */
+        pthread_cond_signal(&ring->work); /* the thread that takes the piece opens the next batch */
     } else {
         pthread_cond_broadcast(&ring->work);
     }
@@ -85,7 +85,7 @@ static void end_piece(const struct batch_ring_piece *made, cddp_status status)
     }
 }
 
-/* The owner's function has called pthread_exit(), or somebody has cancelled this thread. */
+/* The owner's function has called pthread_exit(), or this thread was cancelled. */
 static void thread_ends(void *argument)
 {
     const struct batch_ring_piece *made = argument;
@@ -265,7 +265,7 @@ cddp_status cddpi_batch_ring_check(struct cddpi_batch_ring *ring)
     return status;
 }
 
-/* With the mutex, by the caller: until the batch is complete, or nobody makes it. */
+/* With the mutex, by the caller: until the batch is complete, or no thread is left to make it. */
 static cddp_status await_batch(struct cddpi_batch_ring *ring, uint64_t number)
 {
     struct batch_ring_piece piece;

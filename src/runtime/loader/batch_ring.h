@@ -39,7 +39,7 @@ struct cddpi_batch_ring {
     bool ready;            /* the three below are initialised */
     pthread_mutex_t mutex; /* guards what follows, and the slots */
     pthread_cond_t work;   /* to the threads: there is something to make, or stop */
-    pthread_cond_t made;   /* to the caller: a batch is complete, or nobody makes one */
+    pthread_cond_t made;   /* to the caller: a batch is complete, all are idle, a thread ended */
     bool stop;
     int busy;            /* threads that make a piece */
     int alive;           /* threads that have not been ended by the owner's function */
@@ -59,7 +59,7 @@ CDDP_CHECKED cddp_status cddpi_batch_ring_init(struct cddpi_batch_ring *ring, co
                                                uint64_t slot_count, int threads,
                                                uint32_t timeout_ms);
 
-/** Start @p count threads, as many as init() was told; with none the caller makes its batches
+/** Start @p count threads, the number that init() got; with 0 the caller makes its batches
  *  itself, in cddpi_batch_ring_await(). Returns 0, or an errno: ring->thread_count were started. */
 int cddpi_batch_ring_start(struct cddpi_batch_ring *ring, int count);
 

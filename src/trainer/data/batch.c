@@ -187,7 +187,7 @@ static bool is_replaced(const struct cddpi_batch_maker *maker, cddp_status statu
            (status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO);
 }
 
-/* A sample that is a file, or the first one behind it that can be read. */
+/* A sample that is a file, or the first one after it that can be read. */
 static cddp_status make_file(const struct cddpi_batch_maker *maker,
                              const struct cddpi_image_use *use, struct cddpi_view_key key,
                              struct cddpi_image_scratch *scratch, float *out, int32_t *label,

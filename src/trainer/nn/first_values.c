@@ -24,7 +24,7 @@ enum { BLOCK = 65536, MOST_THREADS = 256 }; /* elements that a thread takes at o
 /* What the threads share. Blocks count through all parameters. */
 struct drawing {
     const struct cddpi_model *model;
-    atomic_size_t next; /* the block that nobody has taken */
+    atomic_size_t next; /* the next block to take */
 };
 
 static void uniform4(const uint32_t words[4], double bound, float out[4])

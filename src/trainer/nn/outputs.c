@@ -1,5 +1,6 @@
 /* outputs.c - owns what a model gives out: sums of losses, which on a device are fetched
- * without waiting, and outputs; and what dropout on a device is told by the processor. */
+ * without waiting, and outputs; and the random numbers that the processor gives to dropout on a
+ * device. */
 #include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/dropout_op.h"

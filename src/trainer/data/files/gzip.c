@@ -190,7 +190,7 @@ static cddp_status exceeds(const struct input *input, const struct limit *limit)
         input->path, bytes);
 }
 
-/* Inflate one member's data behind @p done bytes of @p mapping, which grows as needed. */
+/* Inflate one member's data after the first @p done bytes of @p mapping, which grows as needed. */
 static cddp_status inflate_member(struct libdeflate_decompressor *inflater, struct input *input,
                                   const struct limit *limit, size_t done,
                                   struct cddpi_growable_mapping *mapping, size_t *out_made)

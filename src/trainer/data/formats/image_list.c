@@ -151,7 +151,7 @@ static void leave_out(struct image_list *list, const char *path)
 
 enum image_list_kind { FOLDER, REGULAR, OTHER };
 
-/* What @p entry of the folder @p dir is; behind a link, where it leads. */
+/* What @p entry of the folder @p dir is; of a link, what it leads to. */
 static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
 {
     struct stat info;
@@ -164,7 +164,7 @@ static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
     }
     if (fstatat(dirfd(dir), entry->d_name, &info, 0) != 0) {
         return entry->d_type == DT_LNK ? REGULAR
-                                       : OTHER; /* a broken link is told when it is read */
+                                       : OTHER; /* a broken link is an error when it is read */
     }
     return S_ISDIR(info.st_mode) ? FOLDER : S_ISREG(info.st_mode) ? REGULAR : OTHER;
 }

@@ -141,7 +141,7 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
     return status;
 }
 
-/* Put the bytes of token @p id behind those of the others. */
+/* Append the bytes of token @p id to those of the others. */
 static cddp_status put_text(const struct cddpi_tokenizer_build *build,
                             const struct build_entry *entry, int id, size_t *io_used)
 {

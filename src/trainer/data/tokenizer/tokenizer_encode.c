@@ -100,7 +100,7 @@ static struct tokenizer_encode_slot *slot_of(const struct cddpi_encoder *encoder
     return &encoder->slots[hash >> 49];
 }
 
-/* Merge the word anew, behind the other tokens. */
+/* Merge the word anew; append it to the other tokens. */
 static cddp_status put_new_word(struct cddpi_encoder *encoder, const char *word, size_t bytes)
 {
     size_t count = bytes;

@@ -1,5 +1,5 @@
 /* preset_gpt2.c - owns GPT-2 (Radford et al., 2019): blocks of attention and a perceptron, each
- * behind a layer_norm and beside the identity. Names are Hugging Face's without "transformer.";
+ * after a layer_norm and beside the identity. Names are Hugging Face's without "transformer.";
  * first values are nanoGPT's and llm.c's. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"

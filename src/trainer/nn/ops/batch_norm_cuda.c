@@ -1,4 +1,4 @@
-/* batch_norm_cuda.c - owns batch normalisation on a device, with the sum and the relu behind it in
+/* batch_norm_cuda.c - owns batch normalisation on a device, with the sum and the relu after it in
  * the same pass. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -9,7 +9,7 @@
 struct batch_norm_cuda_state {
     struct cddpi_cuda_sync_norm norm; /* without sync: of this rank's batch, and no rows */
     bool sync;
-    int unwanted; /* buffer: for the input's gradient where nobody wants it */
+    int unwanted; /* buffer: for the input's gradient where it is not wanted */
 };
 
 static cddp_status plan_training(struct cddpi_plan *plan, int index,

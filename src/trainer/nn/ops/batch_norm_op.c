@@ -1,4 +1,4 @@
-/* batch_norm_op.c - owns batch normalisation, with the relu behind it in the same pass.
+/* batch_norm_op.c - owns batch normalisation, with the relu after it in the same pass.
  *
  * It is not oneDNN's: that sums a channel in float32, whose statistics of millions of values have
  * four digits, and whose bits depend on the number of threads. Running statistics are PyTorch's:

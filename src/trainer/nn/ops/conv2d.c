@@ -1,4 +1,4 @@
-/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with the relu behind them in the
+/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with the relu after them in the
  * same pass.
  *
  * Activations stay in the layout that oneDNN likes best. The parameter itself is plain row-major:

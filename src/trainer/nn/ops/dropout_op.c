@@ -101,7 +101,7 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
 
-        if (block == 1 || in_shape->sequence) { /* in the order in which it lies */
+        if (block == 1 || in_shape->sequence) { /* in the order of memory */
             cddpi_transformer_kernels()->dropout->apply(in + n * stride, bits, scale,
                                                         out + n * stride, stride);
         } else {
@@ -142,7 +142,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
  * plain order, so that images go there and back. */
 struct dropout_cuda_state {
     int number;   /* among the dropouts of the model */
-    int plain[2]; /* buffers: images in plain order, before and behind */
+    int plain[2]; /* buffers: images in plain order, before and after */
     int plain_grad[2];
     bool images;
 };

@@ -97,7 +97,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 }
 
 struct layer_norm_cuda_state {
-    int moments, scratch, unwanted; /* buffers; the last where nobody wants the gradient */
+    int moments, scratch, unwanted; /* buffers; the last where the gradient is not wanted */
 };
 
 static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index,

@@ -1,5 +1,5 @@
 /* linear_cuda.c - owns a linear layer on a device: products with the bias, and with the relu or
- * gelu behind it, in the same pass.
+ * gelu after it, in the same pass.
  *
  * The logits of a vocabulary, whose number of tokens need not be a multiple of anything, are made
  * in 16 bits for that number rounded up to a multiple of 128 (few tokens: of 8): products along odd

@@ -168,7 +168,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                       .bias = cddpi_exec_param(exec, 1)});
 }
 
-/* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
+/* The gradient after the relu, and the bias's gradient: in one pass where there is one gradient of
  * the output, or where that is converted to bf16. */
 static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_state *state,
                                  size_t rows, size_t columns)

@@ -74,7 +74,7 @@ cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model)
     return status;
 }
 
-/* @p doubles of each rank, from the front of the exchange to behind it. */
+/* @p doubles of each rank, from the front of the exchange to what follows it. */
 static cddp_status gather(const struct cddpi_exec *exec, size_t doubles)
 {
     struct cddpi_model *model = exec->model;

@@ -89,7 +89,7 @@ static bool takes_other(const struct cddpi_plan *plan, int index)
     return other_contribution(plan, index) != NULL;
 }
 
-/* Whether nobody else reads the memory of @p one from op @p index's backward on. */
+/* Whether no other op reads the memory of @p one from op @p index's backward on. */
 static bool is_alone(const struct cddpi_plan *plan, int index, const struct cddpi_contribution *one)
 {
     int producer = graph_of(plan)->values[one->value].producer;

@@ -121,7 +121,7 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out)
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", folder);
         }
-        if (lstat(path, &info) == 0) { /* a link that leads nowhere is told when it is opened */
+        if (lstat(path, &info) == 0) { /* a broken link is an error when it is opened */
             *out = path;
             return CDDP_OK;
         }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Let @p stream go on behind what @p before holds now. */
+/* Let @p stream wait for the work that @p before holds now. */
 static cddp_status follow(const struct cddpi_device_model *part, enum cddpi_stream stream,
                           enum cddpi_stream before)
 {
@@ -126,7 +126,7 @@ static cddp_status put_batch(const struct cddpi_device_model *part, const struct
     return status;
 }
 
-/* Running statistics: there before a forward, and back behind one of training. */
+/* Running statistics: to the device before a forward, and back after one of training. */
 static cddp_status copy_buffers(const struct cddpi_device_model *part, bool back)
 {
     size_t count;

@@ -56,7 +56,7 @@ static size_t bytes_of(const cddp_param *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * sizeof(float);
 }
 
-/* The tensors of the model, with places for their values one behind the other from @p at on. */
+/* The tensors of the model, with places for their values one after the other from @p at on. */
 static size_t place(cddp_param *out, const cddp_param *from, size_t count, char *at)
 {
     size_t bytes = 0;

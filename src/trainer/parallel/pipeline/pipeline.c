@@ -189,7 +189,7 @@ static cddp_status start_output(const struct pipeline_run *run,
     return CDDP_OK;
 }
 
-/* End all messages. Where a rank has no core to spare, they move on only while somebody waits in
+/* End all messages. Where a rank has no core to spare, they move on only while this thread waits in
  * their group, and the caller may go on to wait in another. */
 static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 {

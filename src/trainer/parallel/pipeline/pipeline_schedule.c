@@ -122,7 +122,7 @@ static cddp_status place(struct cddpi_pipeline_action *actions, size_t count,
                           shape->micro_batches);
     }
     for (int chunk = 0; chunk < shape->chunks; chunk++) {
-        for (int k = 0; k < (split ? 3 : 1); k++) { /* holds is empty behind each */
+        for (int k = 0; k < (split ? 3 : 1); k++) { /* holds is empty after each */
             place_chunk(actions, count, chunk, &holding[k], holds);
         }
     }

@@ -79,7 +79,7 @@ static cddp_status share(struct cddpi_placed *placed, int s, size_t index, int o
     return cddpi_device_model_share_param(part->model, index, from->model, owner_index, !apart);
 }
 
-/* Segment @p s's parameters behind those of the segments before it. */
+/* Append segment @p s's parameters to those of the segments before it. */
 static cddp_status take_params(struct cddpi_placed *placed, int s)
 {
     struct cddpi_placed_part *part = &placed->parts[s];

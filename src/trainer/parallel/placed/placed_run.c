@@ -1,5 +1,5 @@
 /* placed_run.c - owns the passes of a placed model: each device's thread goes through its actions,
- * and waits before each for what the segment before it, or behind it, hands over. */
+ * and waits before each for what the segment before or after it hands over. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
