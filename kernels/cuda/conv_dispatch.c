@@ -42,8 +42,8 @@ static struct cddpi_cuda_linear matmul_of(const struct cddpi_cuda_conv *shape, b
                                       .any_order = shape->any_order};
 }
 
-static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
-                         bool back, struct conv_dispatch_pieces *out)
+static cddp_status start_pieces(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                                bool back, struct conv_dispatch_pieces *out)
 {
     const size_t most_bytes = (size_t)256 << 20;
     size_t element = cddp_type_bytes(shape->type);
@@ -98,7 +98,7 @@ static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda
 {
     struct conv_dispatch_pieces pieces;
 
-    CDDPI_TRY(start(device, shape, false, &pieces));
+    CDDPI_TRY(start_pieces(device, shape, false, &pieces));
     for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from;
 
@@ -113,7 +113,7 @@ static cddp_status own_conv_input(struct cddpi_device *device, const struct cddp
                                   const char *dy, const void *weight, char *dx)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start(device, shape, true, &pieces);
+    cddp_status status = start_pieces(device, shape, true, &pieces);
 
     if (status == CDDP_OK && pieces.columns != NULL) {
         status = cddpi_cuda_transpose_filters(device, shape, weight, pieces.transposed);
@@ -142,7 +142,7 @@ static cddp_status own_conv_weight(struct cddpi_device *device, const struct cdd
 {
     struct conv_dispatch_pieces pieces;
 
-    CDDPI_TRY(start(device, shape, false, &pieces));
+    CDDPI_TRY(start_pieces(device, shape, false, &pieces));
     for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from;
 

@@ -83,7 +83,7 @@ static cddp_status refuse_capture(struct cddpi_device *device)
                            "the first attention or convolution of a shape cannot be captured");
 }
 
-static cddp_status get(struct cddpi_device *device, struct cache **out)
+static cddp_status get_cache(struct cddpi_device *device, struct cache **out)
 {
     struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_CUDNN);
 
@@ -194,7 +194,7 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
 {
     struct cache *cache = NULL;
     struct cache_entry *entry;
-    cddp_status status = get(device, &cache);
+    cddp_status status = get_cache(device, &cache);
 
     out->plan = NULL;
     if (status != CDDP_OK || cache->handle == NULL) {

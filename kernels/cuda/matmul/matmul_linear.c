@@ -92,7 +92,7 @@ static cddp_status need(const struct matmul_linear_call *call, cddp_status statu
     return status;
 }
 
-static cddp_status check(const struct matmul_linear_call *call, cudaError_t error, int line)
+static cddp_status check_launch(const struct matmul_linear_call *call, cudaError_t error, int line)
 {
     return cddpi_cuda_status(call->device, error, "linear", __FILE__, line);
 }
@@ -150,7 +150,7 @@ static cddp_status forward_apart(const struct matmul_linear_call *call, const vo
         status = need(call, status, missing);
     }
     if (status == CDDP_OK && (bias != NULL || relu)) {
-        status = check(
+        status = check_launch(
             call, cddpi_cuda_add_bias(call->stream, l->type, bias, relu, l->rows, l->outputs, sum),
             __LINE__);
     }
@@ -270,7 +270,7 @@ static cddp_status clear(const struct matmul_linear_call *call, float *dweight, 
     if (error == cudaSuccess && dbias != NULL) {
         error = cudaMemsetAsync(dbias, 0, l->outputs * sizeof *dbias, call->stream);
     }
-    return check(call, error, __LINE__);
+    return check_launch(call, error, __LINE__);
 }
 
 static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,

@@ -99,7 +99,7 @@ static cddp_status read_environment(struct cddpi_device *device, struct cddpi_cu
     return CDDP_OK;
 }
 
-static cddp_status fill(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
+static cddp_status fill_matmuls(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
 {
     cublasStatus_t error;
 
@@ -136,7 +136,7 @@ cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cud
         return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu bytes",
                                sizeof *matmuls);
     }
-    status = fill(device, matmuls);
+    status = fill_matmuls(device, matmuls);
     if (status != CDDP_OK) {
         matmuls_release(device, matmuls);
         return status;

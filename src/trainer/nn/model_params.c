@@ -23,8 +23,8 @@ void cddpi_tensors_fini(struct cddpi_tensors *tensors)
     *tensors = (struct cddpi_tensors){0};
 }
 
-static cddp_status append(struct cddpi_tensors *tensors, const char *layer, const char *suffix,
-                          int dims, const int64_t *shape)
+static cddp_status append_tensor(struct cddpi_tensors *tensors, const char *layer,
+                                 const char *suffix, int dims, const int64_t *shape)
 {
     cddp_param *item;
     double elements = 1;
@@ -76,7 +76,7 @@ cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op 
     size_t index = model->params.count;
     void *grown;
 
-    CDDPI_TRY(append(&model->params, layer, suffix, dims, shape));
+    CDDPI_TRY(append_tensor(&model->params, layer, suffix, dims, shape));
     grown = cddpi_realloc(model->infos, model->params.capacity * sizeof *model->infos);
     if (grown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
@@ -93,7 +93,7 @@ cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *o
     size_t index = model->buffers.count;
     float *grown;
 
-    CDDPI_TRY(append(&model->buffers, op->layer.name, suffix, 1, &count));
+    CDDPI_TRY(append_tensor(&model->buffers, op->layer.name, suffix, 1, &count));
     grown = cddpi_realloc(model->first_values, model->buffers.capacity * sizeof *grown);
     if (grown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);

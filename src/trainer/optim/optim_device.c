@@ -78,7 +78,7 @@ static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device
     return status;
 }
 
-static cddp_status fetch(struct cddpi_optim *optim)
+static cddp_status fetch_state(struct cddpi_optim *optim)
 {
     struct cddpi_optim_device *on = optim->device;
 
@@ -87,7 +87,7 @@ static cddp_status fetch(struct cddpi_optim *optim)
     return on->device->ops->finish(on->device, on->timeout_ms);
 }
 
-static cddp_status send(struct cddpi_optim *optim)
+static cddp_status send_state(struct cddpi_optim *optim)
 {
     struct cddpi_optim_device *on = optim->device;
     int64_t *steps = cddpi_zalloc_array(optim->slot_count + 1, sizeof *steps);
@@ -113,7 +113,7 @@ done:
 }
 
 static const struct cddpi_optim_placement on_device = {
-    .fetch = fetch, .send = send, .leave = leave};
+    .fetch = fetch_state, .send = send_state, .leave = leave};
 
 cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device *device,
                                   uint32_t timeout_ms)

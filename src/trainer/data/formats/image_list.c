@@ -302,7 +302,7 @@ static int compare_images(const void *a, const void *b)
     return order != 0 ? order : strcmp(one + folder, other + folder);
 }
 
-static cddp_status append(struct image_list *list, const char *name)
+static cddp_status append_name(struct image_list *list, const char *name)
 {
     size_t bytes = strlen(name) + 1;
 
@@ -331,7 +331,7 @@ static cddp_status append_class(struct image_list *list, const char *name)
         qsort(images.values, images.count, sizeof *images.values, compare_images);
     }
     for (size_t i = 0; status == CDDP_OK && i < images.count; i++) {
-        status = append(list, images.values[i]);
+        status = append_name(list, images.values[i]);
     }
     free_names(&images);
     return status;

@@ -61,7 +61,7 @@ static cddp_status make_room(struct cddpi_text *text, size_t count)
     return cddpi_growable_mapping_resize(path, bytes, &text->mapping);
 }
 
-static cddp_status append(struct cddpi_text *text, const int32_t *tokens, size_t count)
+static cddp_status append_tokens(struct cddpi_text *text, const int32_t *tokens, size_t count)
 {
     CDDPI_TRY(make_room(text, count));
     if (text->token_bytes == 2) {
@@ -107,7 +107,7 @@ static cddp_status read_piece(struct cddpi_text *text)
                                                 &tokens, &count);
 
     if (status == CDDP_OK) {
-        status = append(text, tokens, count);
+        status = append_tokens(text, tokens, count);
         text->at = end;
     }
     cddpi_free(tokens);
@@ -121,7 +121,7 @@ static cddp_status open_next(struct cddpi_text *text)
     cddp_status status = CDDP_OK;
 
     if (text->next_file > 0) {
-        status = append(text, &end, 1);
+        status = append_tokens(text, &end, 1);
     }
     if (status == CDDP_OK) {
         status = cddpi_data_file_open(path, false, NULL, &text->file);

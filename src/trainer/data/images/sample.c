@@ -97,9 +97,9 @@ static cddp_status cut_out(const char *path, const struct cddpi_image *image,
     return CDDP_OK;
 }
 
-static cddp_status make(const char *path, const struct cddpi_image_use *use,
-                        struct cddpi_view_key key, const float tables[][256],
-                        struct cddpi_image_scratch *scratch, float *out)
+static cddp_status make_pixels(const char *path, const struct cddpi_image_use *use,
+                               struct cddpi_view_key key, const float tables[][256],
+                               struct cddpi_image_scratch *scratch, float *out)
 {
     struct cddpi_image image;
     size_t bytes = 0;
@@ -124,7 +124,7 @@ cddp_status cddpi_image_sample(const struct cddpi_image_files *files,
     if (path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", name);
     }
-    status = make(path, use, key, tables, scratch, out);
+    status = make_pixels(path, use, key, tables, scratch, out);
     cddpi_free(path);
     return status;
 }

@@ -44,8 +44,9 @@ static const char *shown(const char *text, char buffer[CDDPI_SHOWN_BYTES])
 }
 
 /* @p token gets the id @p value. */
-static cddp_status place(const struct cddpi_tokenizer_build *build, struct build_entry *entries,
-                         const char *token, const json_t *value, bool raw)
+static cddp_status place_entry(const struct cddpi_tokenizer_build *build,
+                               struct build_entry *entries, const char *token, const json_t *value,
+                               bool raw)
 {
     char name[CDDPI_SHOWN_BYTES];
     char other[CDDPI_SHOWN_BYTES];
@@ -123,7 +124,7 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
 
     json_object_foreach((json_t *)build->vocab, token, value)
     {
-        status = place(build, entries, token, value, false);
+        status = place_entry(build, entries, token, value, false);
         if (status != CDDP_OK) {
             return status;
         }
@@ -132,8 +133,8 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
         const json_t *added = json_array_get(build->added, i);
         const json_t *id = json_object_get(added, "id");
 
-        status = place(build, entries, json_string_value(json_object_get(added, "content")), id,
-                       true);
+        status = place_entry(build, entries, json_string_value(json_object_get(added, "content")),
+                             id, true);
         if (status == CDDP_OK) {
             build->special[json_integer_value(id)] = true;
         }

@@ -62,7 +62,8 @@ static cddp_status grow_slots(struct cddpi_pair_counts *pairs)
 }
 
 /* The pair, made if there is none yet. */
-static cddp_status find(struct cddpi_pair_counts *pairs, int32_t left, int32_t right, uint32_t *out)
+static cddp_status find_pair(struct cddpi_pair_counts *pairs, int32_t left, int32_t right,
+                             uint32_t *out)
 {
     size_t slot;
     void *larger;
@@ -98,7 +99,7 @@ cddp_status cddpi_pair_counts_add(struct cddpi_pair_counts *pairs, int32_t left,
     uint32_t index = 0;
     void *larger;
 
-    CDDPI_TRY(find(pairs, left, right, &index));
+    CDDPI_TRY(find_pair(pairs, left, right, &index));
     pair = &pairs->pairs[index];
     pair->count += change;
     if (change < 0) {

@@ -220,7 +220,7 @@ static cddp_status learn(struct training *training, bool (*progress)(void *argum
 }
 
 /* The end of a text is the last token, as in GPT-2's vocabulary. */
-static cddp_status complete(struct training *training)
+static cddp_status complete_tokenizer(struct training *training)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
     size_t at = tokenizer->text_starts[tokenizer->count];
@@ -278,7 +278,7 @@ cddp_status cddpi_tokenizer_train(const struct cddpi_word_counts *counts, int vo
         status = learn(&training, progress, argument);
     }
     if (status == CDDP_OK) {
-        status = complete(&training);
+        status = complete_tokenizer(&training);
     }
     if (status == CDDP_OK) {
         *out = training.tokenizer;

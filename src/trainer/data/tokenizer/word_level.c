@@ -107,7 +107,7 @@ static json_t *pre_tokenizer(void)
     return json_pack("{s:s}", "type", "WhitespaceSplit");
 }
 
-static cddp_status check(const char *path, const json_t *root, const json_t *vocab)
+static cddp_status check_root(const char *path, const json_t *root, const json_t *vocab)
 {
     const json_t *added = json_object_get(root, "added_tokens");
     const char *unknown = json_string_value(
@@ -217,7 +217,7 @@ cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char 
 {
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     const char **words;
-    cddp_status status = check(path, root, vocab);
+    cddp_status status = check_root(path, root, vocab);
 
     if (status != CDDP_OK) {
         return status;

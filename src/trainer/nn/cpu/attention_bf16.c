@@ -41,7 +41,7 @@ struct attention_bf16_memory {
 
 /* Take the place at @p *at for @p count elements, aligned for vectors. Without @p memory this only
  * adds up bytes. */
-static void *take(char *memory, size_t *at, size_t count, size_t element_bytes)
+static void *take_memory(char *memory, size_t *at, size_t count, size_t element_bytes)
 {
     size_t here = *at;
 
@@ -62,27 +62,27 @@ static size_t lay_out(const struct cddpi_attention *shape, bool backward, char *
     size_t at = 0;
 
     *out = (struct attention_bf16_memory){0};
-    out->head = take(memory, &at, plain, sizeof(float));
-    out->scores = take(memory, &at, scores, sizeof(float));
-    out->rows = take(memory, &at, BLOCK, sizeof(float));
-    out->result = take(memory, &at, BLOCK * shape->width, sizeof(float));
-    out->q = take(memory, &at, plain, sizeof(uint16_t));
-    out->k_turned = take(memory, &at, turned, sizeof(uint16_t));
-    out->p = take(memory, &at, scores, sizeof(uint16_t));
+    out->head = take_memory(memory, &at, plain, sizeof(float));
+    out->scores = take_memory(memory, &at, scores, sizeof(float));
+    out->rows = take_memory(memory, &at, BLOCK, sizeof(float));
+    out->result = take_memory(memory, &at, BLOCK * shape->width, sizeof(float));
+    out->q = take_memory(memory, &at, plain, sizeof(uint16_t));
+    out->k_turned = take_memory(memory, &at, turned, sizeof(uint16_t));
+    out->p = take_memory(memory, &at, scores, sizeof(uint16_t));
     if (!backward) {
-        out->v_packed = take(memory, &at, packed, sizeof(uint16_t));
+        out->v_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
         return at;
     }
-    out->grad_scores = take(memory, &at, scores, sizeof(float));
-    out->grad_k = take(memory, &at, keys * shape->width, sizeof(float));
-    out->grad_v = take(memory, &at, keys * shape->width, sizeof(float));
-    out->grad = take(memory, &at, plain, sizeof(uint16_t));
-    out->v_turned = take(memory, &at, turned, sizeof(uint16_t));
-    out->q_packed = take(memory, &at, packed, sizeof(uint16_t));
-    out->k_packed = take(memory, &at, packed, sizeof(uint16_t));
-    out->grad_packed = take(memory, &at, packed, sizeof(uint16_t));
-    out->p_turned = take(memory, &at, scores, sizeof(uint16_t));
-    out->ds_turned = take(memory, &at, scores, sizeof(uint16_t));
+    out->grad_scores = take_memory(memory, &at, scores, sizeof(float));
+    out->grad_k = take_memory(memory, &at, keys * shape->width, sizeof(float));
+    out->grad_v = take_memory(memory, &at, keys * shape->width, sizeof(float));
+    out->grad = take_memory(memory, &at, plain, sizeof(uint16_t));
+    out->v_turned = take_memory(memory, &at, turned, sizeof(uint16_t));
+    out->q_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
+    out->k_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
+    out->grad_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
+    out->p_turned = take_memory(memory, &at, scores, sizeof(uint16_t));
+    out->ds_turned = take_memory(memory, &at, scores, sizeof(uint16_t));
     return at;
 }
 

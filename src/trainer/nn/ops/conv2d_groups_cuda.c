@@ -98,8 +98,8 @@ static struct side outputs_of(const struct cddpi_cuda_groups *groups)
 }
 
 /* Channels of group @p g, from images into the side's buffer. */
-static cddp_status take(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
-                        struct side side, const void *images, int g)
+static cddp_status take_group(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                              struct side side, const void *images, int g)
 {
     size_t channels = (size_t)side.channels;
 
@@ -110,8 +110,8 @@ static cddp_status take(const struct cddpi_exec *exec, const struct cddpi_cuda_g
 }
 
 /* And back. */
-static cddp_status put(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
-                       struct side side, int g, void *images)
+static cddp_status put_group(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                             struct side side, int g, void *images)
 {
     size_t channels = (size_t)side.channels;
 
@@ -137,10 +137,10 @@ static cddp_status run(const struct cddpi_exec *exec, const struct cddpi_cuda_gr
         const void *filters = NULL;
 
         CDDPI_TRY(filters_of(exec, groups, weight, g, &filters));
-        CDDPI_TRY(take(exec, groups, from, x, g));
+        CDDPI_TRY(take_group(exec, groups, from, x, g));
         CDDPI_TRY(conv(device, &groups->part, cddpi_exec_buffer(exec, from.buffer), filters,
                        cddpi_exec_buffer(exec, to.buffer)));
-        CDDPI_TRY(put(exec, groups, to, g, y));
+        CDDPI_TRY(put_group(exec, groups, to, g, y));
     }
     return CDDP_OK;
 }
@@ -190,8 +190,8 @@ cddp_status cddpi_cuda_groups_weight(const struct cddpi_exec *exec,
         return cddpi_cuda_filter_gradient(exec, &groups->part, dy, x, made, add, dweight);
     }
     for (int g = 0; g < groups->count; g++) {
-        CDDPI_TRY(take(exec, groups, inputs_of(groups), x, g));
-        CDDPI_TRY(take(exec, groups, outputs_of(groups), dy, g));
+        CDDPI_TRY(take_group(exec, groups, inputs_of(groups), x, g));
+        CDDPI_TRY(take_group(exec, groups, outputs_of(groups), dy, g));
         CDDPI_TRY(cddpi_cuda_filter_gradient(
             exec, &groups->part, cddpi_exec_buffer(exec, groups->y),
             cddpi_exec_buffer(exec, groups->x), made, add, dweight + (size_t)g * groups->filters));

@@ -29,7 +29,7 @@ static double *idle_rows(const struct cddpi_model *model)
            (size_t)cddp_group_world_size(model->group) * model->cuda->exchange_stride;
 }
 
-static cddp_status check(const struct cddpi_model *model, const struct cddpi_op *op)
+static cddp_status check_op(const struct cddpi_model *model, const struct cddpi_op *op)
 {
     const struct cddpi_device *device = model->device;
 
@@ -55,7 +55,7 @@ cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model)
         const struct cddpi_op *op = &model->graph.ops[i];
 
         if (op->ops == &cddpi_op_batch_norm && cddpi_sync_norm_wanted(model, op)) {
-            status = check(model, op);
+            status = check_op(model, op);
             if (status != CDDP_OK) {
                 return status;
             }

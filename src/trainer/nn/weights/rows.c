@@ -204,8 +204,8 @@ static cddp_status put_panels(const struct cddpi_weights *weights, size_t index,
     return CDDP_OK;
 }
 
-static cddp_status put(const struct cddpi_weights *weights, size_t index, bool transposed,
-                       cddp_type type, struct cddpi_writer *writer)
+static cddp_status put_tensor(const struct cddpi_weights *weights, size_t index, bool transposed,
+                              cddp_type type, struct cddpi_writer *writer)
 {
     const struct cddpi_weights_view *view = &weights->views[index];
     size_t rows;
@@ -237,5 +237,5 @@ static cddp_status put(const struct cddpi_weights *weights, size_t index, bool t
 cddp_status cddpi_weights_put(const struct cddpi_weights *weights, size_t index, bool transposed,
                               cddp_type type, struct cddpi_writer *writer)
 {
-    return cddpi_weights_checked(weights, put(weights, index, transposed, type, writer));
+    return cddpi_weights_checked(weights, put_tensor(weights, index, transposed, type, writer));
 }

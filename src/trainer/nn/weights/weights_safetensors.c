@@ -53,7 +53,7 @@ static cddp_status missing(const struct looking *at, const char *name)
     return cddpi_weights_names_missing(&at->names, at->path, name);
 }
 
-static const struct cddpi_named_tensor *find(const struct looking *at, const char *name)
+static const struct cddpi_named_tensor *find_tensor(const struct looking *at, const char *name)
 {
     return cddpi_weights_names_find(&at->names, name);
 }
@@ -62,7 +62,7 @@ static const struct cddpi_named_tensor *find(const struct looking *at, const cha
 static cddp_status find_table(const struct looking *at, const char *name, int64_t *out_rows,
                               int64_t *out_columns)
 {
-    const struct cddpi_named_tensor *found = find(at, name);
+    const struct cddpi_named_tensor *found = find_tensor(at, name);
     const cddp_tensor *tensor;
 
     if (found == NULL) {
@@ -86,7 +86,8 @@ static cddp_status find_shape(struct looking *at)
     int64_t columns = 0;
 
     /* the head is the same matrix, and some programs keep only one of the two names */
-    at->weights->table_of_head = find(at, table_name) == NULL && find(at, head_name) != NULL;
+    at->weights->table_of_head = find_tensor(at, table_name) == NULL &&
+                                 find_tensor(at, head_name) != NULL;
     CDDPI_TRY(find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
                          &shape->embed));
     CDDPI_TRY(find_table(at, "wpe.weight", &shape->context, &columns));
@@ -94,7 +95,7 @@ static cddp_status find_shape(struct looking *at)
         char name[CDDPI_GPT2_NAME_BYTES];
 
         snprintf(name, sizeof name, "h.%d.ln_1.weight", (int)shape->blocks);
-        if (find(at, name) == NULL) {
+        if (find_tensor(at, name) == NULL) {
             break;
         }
         shape->blocks++;
@@ -102,7 +103,7 @@ static cddp_status find_shape(struct looking *at)
     if (shape->blocks == 0) {
         return missing(at, "h.0.ln_1.weight");
     }
-    attention = find(at, "h.0.attn.c_attn.weight");
+    attention = find_tensor(at, "h.0.attn.c_attn.weight");
     if (attention == NULL) {
         return missing(at, "h.0.attn.c_attn.weight");
     }
@@ -175,8 +176,8 @@ static bool is_float(cddp_type type)
 }
 
 /* Note where the tensor lies that is number @p index of the GPT-2. */
-static cddp_status place(const struct looking *at, const struct cddpi_named_tensor *named,
-                         size_t index)
+static cddp_status place_tensor(const struct looking *at, const struct cddpi_named_tensor *named,
+                                size_t index)
 {
     const cddp_tensor *found = named->tensor;
     struct cddpi_weights *weights = at->weights;
@@ -218,7 +219,7 @@ static cddp_status place_all(struct looking *at)
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
         if (index < weights->count) {
-            CDDPI_TRY(place(at, found, index));
+            CDDPI_TRY(place_tensor(at, found, index));
         } else if (!is_head && !is_mask(&weights->shape, found->name)) {
             return cddpi_fail(CDDP_ERR_FORMAT,
                               "%s: tensor \"%s\" is not part of a GPT-2 of %lld blocks",
@@ -242,7 +243,7 @@ static cddp_status place_all(struct looking *at)
 static cddp_status check_head(const struct looking *at)
 {
     const struct cddpi_weights *weights = at->weights;
-    const struct cddpi_named_tensor *found = find(at, head_name);
+    const struct cddpi_named_tensor *found = find_tensor(at, head_name);
     int64_t rows = weights->shape.vocab;
     const cddp_tensor *head;
     char wanted[96];

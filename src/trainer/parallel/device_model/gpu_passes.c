@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* Let @p stream wait for the work that @p before holds now. */
-static cddp_status follow(const struct cddpi_device_model *part, enum cddpi_stream stream,
-                          enum cddpi_stream before)
+static cddp_status follow_stream(const struct cddpi_device_model *part, enum cddpi_stream stream,
+                                 enum cddpi_stream before)
 {
     const struct cddpi_device_ops *ops = part->device->ops;
 
@@ -46,7 +46,8 @@ cddp_status cddpi_gpu_side_put_param(void *context, size_t index)
     status = cddpi_gpu_side_copy(part, cddpi_model_params(part->model, &count)[index].data, pinned,
                                  bytes_of(param));
     gpu->stale[index] = status != CDDP_OK;
-    return status == CDDP_OK ? follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY) : status;
+    return status == CDDP_OK ? follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY)
+                             : status;
 }
 
 /* The work that makes this gradient is in the compute stream: the copy follows it. */
@@ -54,7 +55,7 @@ static cddp_status fetch_grad(void *context, size_t index)
 {
     struct cddpi_device_model *part = context;
     struct cddpi_gpu_side *gpu = part->gpu;
-    cddp_status status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+    cddp_status status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
 
     if (status == CDDP_OK) {
         status = cddpi_gpu_side_copy(part, gpu->params_way.pinned + gpu->offsets[index],
@@ -172,7 +173,7 @@ static cddp_status begin_forward(struct cddpi_device_model *part, const struct c
         status = cddpi_gpu_slot_make_room(part, batch->count);
     }
     if (status == CDDP_OK) { /* copies do not change what is still read */
-        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+        status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
     }
     if (status == CDDP_OK) {
         status = put_batch(part, batch, training, out);
@@ -183,7 +184,8 @@ static cddp_status begin_forward(struct cddpi_device_model *part, const struct c
     if (status == CDDP_OK) {
         status = copy_buffers(part, false);
     }
-    return status == CDDP_OK ? follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY) : status;
+    return status == CDDP_OK ? follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY)
+                             : status;
 }
 
 cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
@@ -197,7 +199,7 @@ cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct
     cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
     cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
     CDDPI_TRY(cddpi_model_forward(part->model, &there, training, out));
-    CDDPI_TRY(follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
     CDDPI_TRY(cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, false));
     if (training) {
         CDDPI_TRY(copy_buffers(part, true));
@@ -215,7 +217,7 @@ static cddp_status begin_backward(struct cddpi_device_model *part, int samples, 
 
     gpu->arrival_count = 0;
     if (status == CDDP_OK) {
-        status = follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
+        status = follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
     }
     if (status == CDDP_OK) {
         cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
@@ -224,7 +226,7 @@ static cddp_status begin_backward(struct cddpi_device_model *part, int samples, 
                                       wants_grads ? fetch_grad : NULL, part);
     }
     if (status == CDDP_OK) {
-        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+        status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
     }
     return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, false)
                              : status;

@@ -21,7 +21,7 @@ void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memo
     *memory = (struct cddpi_mirror){NULL, NULL, 0};
 }
 
-static cddp_status pin(struct cddpi_device *device, size_t bytes, char **out)
+static cddp_status pin_memory(struct cddpi_device *device, size_t bytes, char **out)
 {
     void *memory = NULL;
     cddp_status status = device->ops->pin(device, bytes, &memory);
@@ -43,7 +43,7 @@ cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *
     status = device->ops->alloc(device, bytes, what, &there);
     memory->there = there;
     if (status == CDDP_OK) {
-        status = pin(device, bytes, &memory->pinned);
+        status = pin_memory(device, bytes, &memory->pinned);
     }
     memory->bytes = status == CDDP_OK ? bytes : 0;
     return status;
@@ -57,7 +57,7 @@ static size_t bytes_of(const cddp_param *tensor)
 }
 
 /* The tensors of the model, with places for their values one after the other from @p at on. */
-static size_t place(cddp_param *out, const cddp_param *from, size_t count, char *at)
+static size_t place_tensors(cddp_param *out, const cddp_param *from, size_t count, char *at)
 {
     size_t bytes = 0;
 
@@ -70,8 +70,8 @@ static size_t place(cddp_param *out, const cddp_param *from, size_t count, char 
 }
 
 /* Values as the model has made them. */
-static cddp_status fetch(struct cddpi_device_model *part, const cddp_param *to,
-                         const cddp_param *from, size_t count)
+static cddp_status fetch_tensors(struct cddpi_device_model *part, const cddp_param *to,
+                                 const cddp_param *from, size_t count)
 {
     struct cddpi_device *device = part->device;
 
@@ -103,13 +103,13 @@ static cddp_status make_params(struct cddpi_device_model *part)
     for (size_t i = 0; i < count; i++) {
         gpu->stale[i] = true; /* a checkpoint or another rank may give it a value before forward */
     }
-    bytes = place(gpu->params, params, count, NULL);
+    bytes = place_tensors(gpu->params, params, count, NULL);
     gpu->own = cddpi_alloc_aligned(bytes + CDDPI_MIRROR_ALIGNMENT);
     if (gpu->own == NULL) {
         return no_memory(bytes);
     }
-    (void)place(gpu->params, params, count, gpu->own);
-    return fetch(part, gpu->params, params, count);
+    (void)place_tensors(gpu->params, params, count, gpu->own);
+    return fetch_tensors(part, gpu->params, params, count);
 }
 
 /* The memory of gradients, which begins as zeros: padding is never written. */
@@ -145,10 +145,10 @@ static cddp_status make_buffers(struct cddpi_device_model *part)
     if (gpu->buffers == NULL) {
         return no_memory(gpu->buffer_count * sizeof *gpu->buffers);
     }
-    bytes = place(gpu->buffers, buffers, gpu->buffer_count, NULL);
-    CDDPI_TRY(pin(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned));
-    (void)place(gpu->buffers, buffers, gpu->buffer_count, gpu->buffers_way.pinned);
-    return fetch(part, gpu->buffers, buffers, gpu->buffer_count);
+    bytes = place_tensors(gpu->buffers, buffers, gpu->buffer_count, NULL);
+    CDDPI_TRY(pin_memory(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned));
+    (void)place_tensors(gpu->buffers, buffers, gpu->buffer_count, gpu->buffers_way.pinned);
+    return fetch_tensors(part, gpu->buffers, buffers, gpu->buffer_count);
 }
 
 /* --- life --- */

@@ -291,7 +291,8 @@ static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
     }
 }
 
-static cddp_status compute(struct pipeline_run *run, const struct cddpi_pipeline_action *action)
+static cddp_status compute_action(struct pipeline_run *run,
+                                  const struct cddpi_pipeline_action *action)
 {
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     const struct cddpi_batch *batch = &run->batches[action->micro_batch];
@@ -334,7 +335,7 @@ static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_act
     }
     if (status == CDDP_OK) {
         begun = cddpi_now_ns();
-        status = compute(run, action);
+        status = compute_action(run, action);
         note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
     }
     if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {

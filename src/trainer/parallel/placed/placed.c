@@ -18,7 +18,7 @@ static const cddp_param *list_of(const struct cddpi_device_model *model, bool bu
                    : cddpi_device_model_params(model, out_count);
 }
 
-static size_t find(const cddp_param *list, size_t count, const char *name)
+static size_t find_param(const cddp_param *list, size_t count, const char *name)
 {
     size_t i = 0;
 
@@ -36,7 +36,7 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
         size_t count;
         const cddp_param *params = list_of(placed->parts[before].model, false, &count);
 
-        *out_index = find(params, count, name);
+        *out_index = find_param(params, count, name);
         if (*out_index < count) {
             return before;
         }
@@ -60,8 +60,8 @@ static cddp_status make_share(const struct cddpi_placed *placed, struct cddpi_pl
                             param->name);
 }
 
-static cddp_status share(struct cddpi_placed *placed, int s, size_t index, int owner,
-                         size_t owner_index)
+static cddp_status share_param(struct cddpi_placed *placed, int s, size_t index, int owner,
+                               size_t owner_index)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
     struct cddpi_placed_part *from = &placed->parts[owner];
@@ -99,7 +99,7 @@ static cddp_status take_params(struct cddpi_placed *placed, int s)
         int owner = owner_before(placed, s, params[i].name, &owner_index);
 
         if (owner >= 0) {
-            CDDPI_TRY(share(placed, s, i, owner, owner_index));
+            CDDPI_TRY(share_param(placed, s, i, owner, owner_index));
         } else {
             part->numbers[i] = (uint32_t)placed->param_count;
             placed->params[placed->param_count++] = params[i];

@@ -132,7 +132,8 @@ static cddp_status on_ready(void *context, size_t index)
     return status;
 }
 
-static cddp_status compute(struct placed_run *run, const struct cddpi_pipeline_action *action)
+static cddp_status compute_action(struct placed_run *run,
+                                  const struct cddpi_pipeline_action *action)
 {
     struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
     bool completes = run->ready != NULL && action->micro_batch == run->plan->micro_batches - 1;
@@ -175,7 +176,7 @@ static cddp_status run_device(int device, void *arg)
         if (status == CDDP_OK && !ends) {
             int64_t begun = cddpi_now_ns();
 
-            status = compute(run, &actions[i]);
+            status = compute_action(run, &actions[i]);
             cddpi_device_trace_add(run->trace, device, cddpi_span_of_pass(actions[i].pass), begun,
                                    run->plan->micro_batches > 1 ? actions[i].micro_batch : -1);
         }
@@ -206,7 +207,7 @@ static cddp_status make_room(struct cddpi_placed_part *part, int samples)
     return status;
 }
 
-static cddp_status start(struct placed_run *run)
+static cddp_status start_run(struct placed_run *run)
 {
     size_t all = (size_t)run->placed->part_count * (size_t)run->plan->micro_batches;
     pthread_condattr_t monotonic;
@@ -245,7 +246,7 @@ cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi
     for (int s = 0; s < placed->part_count; s++) {
         CDDPI_TRY(make_room(&placed->parts[s], batch->count));
     }
-    CDDPI_TRY(start(&run));
+    CDDPI_TRY(start_run(&run));
     if (out != NULL) {
         *out = run.result;
     }
@@ -294,7 +295,7 @@ cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, boo
                              .accumulate = accumulate,
                              .ready = ready,
                              .context = context};
-    cddp_status status = start(&run);
+    cddp_status status = start_run(&run);
 
     placed->late = run.result;
     return status == CDDP_OK && ready != NULL && placed->has_gpu ? add_shares(&run) : status;
@@ -341,7 +342,7 @@ cddp_status cddpi_placed_step(struct cddpi_placed *placed, const struct cddpi_ba
         }
     }
     if (status == CDDP_OK) {
-        status = start(&run);
+        status = start_run(&run);
     }
     if (status == CDDP_OK) {
         status = add_shares(&run);

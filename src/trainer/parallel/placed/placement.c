@@ -57,7 +57,7 @@ cddp_status cddpi_placement_put(struct cddpi_placement *placement, const char *f
 }
 
 /* Give a place to layers without one. */
-static cddp_status fill(struct cddpi_placement *placement)
+static cddp_status place_rest(struct cddpi_placement *placement)
 {
     int *devices = placement->devices;
     int count;
@@ -87,7 +87,7 @@ cddp_status cddpi_placement_segments(struct cddpi_placement *placement, struct c
     struct cddpi_segment *segments;
     int count = 0;
 
-    CDDPI_TRY(fill(placement));
+    CDDPI_TRY(place_rest(placement));
     segments = cddpi_zalloc_array((size_t)placement->layers + 1, sizeof *segments);
     if (segments == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d layers",

@@ -11,8 +11,8 @@ static cddp_status fail_layer(const struct cddpi_model_spec *spec, int layer, co
     return cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what);
 }
 
-static cddp_status mark(const struct cddpi_model_spec *spec, const char *name, bool *marked,
-                        struct cddpi_layer_range *all)
+static cddp_status mark_layers(const struct cddpi_model_spec *spec, const char *name, bool *marked,
+                               struct cddpi_layer_range *all)
 {
     struct cddpi_layer_range found;
 
@@ -30,8 +30,8 @@ static cddp_status mark(const struct cddpi_model_spec *spec, const char *name, b
 
 /* What lies between must be named, unless it has no parameters; and what has none goes with the
  * layer before it, as it may be done along with that. */
-static cddp_status complete(const struct cddpi_model_spec *spec, const bool *marked, int layers,
-                            struct cddpi_layer_range *all)
+static cddp_status complete_range(const struct cddpi_model_spec *spec, const bool *marked,
+                                  int layers, struct cddpi_layer_range *all)
 {
     bool has_params = false;
     int named_end = all->end;
@@ -67,10 +67,10 @@ cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *spec, char *c
     }
     all.first = count;
     for (int n = 0; status == CDDP_OK && n < name_count; n++) {
-        status = mark(spec, names[n], marked, &all);
+        status = mark_layers(spec, names[n], marked, &all);
     }
     if (status == CDDP_OK) {
-        status = complete(spec, marked, count, &all);
+        status = complete_range(spec, marked, count, &all);
     }
     cddpi_free(marked);
     if (status == CDDP_OK) {

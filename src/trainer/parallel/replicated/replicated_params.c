@@ -79,7 +79,7 @@ void cddpi_replicated_bind_params(struct cddpi_replicated *replicated, void *con
 
 /* --- the list --- */
 
-static size_t find(const cddp_param *params, size_t count, const char *name)
+static size_t find_param(const cddp_param *params, size_t count, const char *name)
 {
     size_t i = 0;
 
@@ -141,7 +141,7 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
     const cddp_param *params = cddpi_device_model_params(replicated->tail, &count);
 
     for (size_t i = 0; i < count; i++) {
-        size_t owner = find(replicated->params, others, params[i].name);
+        size_t owner = find_param(replicated->params, others, params[i].name);
 
         if (owner == others) {
             replicated->tail_numbers[i] = (uint32_t)replicated->param_count;
@@ -223,7 +223,7 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     }
     params = cddpi_device_model_params(copy, &replicated->copied_params);
     for (size_t i = 0; i < replicated->copied_params; i++) {
-        if (find(replicated->params, replicated->first_param, params[i].name) <
+        if (find_param(replicated->params, replicated->first_param, params[i].name) <
             replicated->first_param) {
             return fail_shared(&params[i]);
         }
