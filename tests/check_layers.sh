@@ -75,7 +75,7 @@ check src/runtime/loader base samplers device group
 check src/runtime/checkpoint base store kernels device group ddp
 check src/trainer/nn base kernels device group ddp checkpoint
 check src/trainer/optim base device group ddp checkpoint kernels
-check src/trainer/data base kernels samplers device group
+check src/trainer/data base kernels samplers device group loader
 check src/trainer/parallel base store kernels device group ddp checkpoint nn optim data
 check src/trainer/report base store device group ddp
 check src/trainer/train base store kernels samplers device group ddp checkpoint nn optim data parallel report

@@ -1,25 +1,59 @@
-/* cpu_pointwise.c - owns tanh, sigmoid and leaky relu with their derivatives. */
+/* cpu_pointwise.c - owns the functions of pointwise.h on the processor: those that are short loops,
+ * and the way to those that have kernels for each set of instructions. */
 #include "kernels/cpu/cpu_pointwise.h"
+
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/transformer.h"
 
 #include <math.h>
 
-void cddpi_nn_tanh(const float *x, float *y, size_t count)
+static void relu(const float *x, float slope, float *y, size_t count)
 {
+    (void)slope;
+    cddpi_nn_relu(x, y, count);
+}
+
+static void relu_backward(const float *dy, const float *y, float slope, float *dx, size_t count)
+{
+    (void)slope;
+    cddpi_nn_relu_backward(dy, y, dx, count);
+}
+
+static void leaky_relu(const float *x, float slope, float *y, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        y[i] = x[i] > 0 ? x[i] : slope * x[i];
+    }
+}
+
+static void leaky_relu_backward(const float *dy, const float *y, float slope, float *dx,
+                                size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        dx[i] = y[i] > 0 ? dy[i] : slope * dy[i];
+    }
+}
+
+static void tanh_forward(const float *x, float slope, float *y, size_t count)
+{
+    (void)slope;
     for (size_t i = 0; i < count; i++) {
         y[i] = tanhf(x[i]);
     }
 }
 
-void cddpi_nn_tanh_backward(const float *dy, const float *y, float *dx, size_t count)
+static void tanh_backward(const float *dy, const float *y, float slope, float *dx, size_t count)
 {
+    (void)slope;
     for (size_t i = 0; i < count; i++) {
         dx[i] = dy[i] * (1.0f - y[i]) * (1.0f + y[i]);
     }
 }
 
 /* With e^-|x|, which does not overflow and keeps small values exact. */
-void cddpi_nn_sigmoid(const float *x, float *y, size_t count)
+static void sigmoid(const float *x, float slope, float *y, size_t count)
 {
+    (void)slope;
     for (size_t i = 0; i < count; i++) {
         float power = expf(-fabsf(x[i]));
 
@@ -27,24 +61,57 @@ void cddpi_nn_sigmoid(const float *x, float *y, size_t count)
     }
 }
 
-void cddpi_nn_sigmoid_backward(const float *dy, const float *y, float *dx, size_t count)
+static void sigmoid_backward(const float *dy, const float *y, float slope, float *dx, size_t count)
 {
+    (void)slope;
     for (size_t i = 0; i < count; i++) {
         dx[i] = dy[i] * y[i] * (1.0f - y[i]);
     }
 }
 
-void cddpi_nn_leaky_relu(const float *x, float slope, float *y, size_t count)
+static void silu(const float *x, float slope, float *y, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        y[i] = x[i] > 0 ? x[i] : slope * x[i];
-    }
+    (void)slope;
+    cddpi_transformer_kernels()->silu->forward(x, y, count);
 }
 
-void cddpi_nn_leaky_relu_backward(const float *dy, const float *y, float slope, float *dx,
-                                  size_t count)
+static void silu_backward(const float *dy, const float *x, float slope, float *dx, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        dx[i] = y[i] > 0 ? dy[i] : slope * dy[i];
-    }
+    (void)slope;
+    cddpi_transformer_kernels()->silu->backward(dy, x, dx, count);
 }
+
+static void gelu(const float *x, float slope, float *y, size_t count)
+{
+    (void)slope;
+    cddpi_transformer_kernels()->gelu->forward(x, false, y, count);
+}
+
+static void gelu_backward(const float *dy, const float *x, float slope, float *dx, size_t count)
+{
+    (void)slope;
+    cddpi_transformer_kernels()->gelu->backward(dy, x, false, dx, count);
+}
+
+static void gelu_exact(const float *x, float slope, float *y, size_t count)
+{
+    (void)slope;
+    cddpi_transformer_kernels()->gelu->forward(x, true, y, count);
+}
+
+static void gelu_exact_backward(const float *dy, const float *x, float slope, float *dx,
+                                size_t count)
+{
+    (void)slope;
+    cddpi_transformer_kernels()->gelu->backward(dy, x, true, dx, count);
+}
+
+const struct cddpi_pointwise_kernels cddpi_nn_pointwise[CDDPI_POINTWISE_COUNT] = {
+    [CDDPI_POINTWISE_RELU] = {relu, relu_backward},
+    [CDDPI_POINTWISE_LEAKY_RELU] = {leaky_relu, leaky_relu_backward},
+    [CDDPI_POINTWISE_TANH] = {tanh_forward, tanh_backward},
+    [CDDPI_POINTWISE_SIGMOID] = {sigmoid, sigmoid_backward},
+    [CDDPI_POINTWISE_SILU] = {silu, silu_backward},
+    [CDDPI_POINTWISE_GELU] = {gelu, gelu_backward},
+    [CDDPI_POINTWISE_GELU_EXACT] = {gelu_exact, gelu_exact_backward},
+};

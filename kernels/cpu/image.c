@@ -11,7 +11,7 @@ void cddpi_image_lookup(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in
     }
 }
 
-static void fill(float value, int count, float *out)
+static void fill_row(float value, int count, float *out)
 {
     for (int i = 0; i < count; i++) {
         out[i] = value;
@@ -38,18 +38,18 @@ void cddpi_image_crop(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in, 
         const uint8_t *source;
 
         if (row < 0 || row >= height || begin >= end) {
-            fill(table[0], width, out);
+            fill_row(table[0], width, out);
             continue;
         }
         source = in + (size_t)row * (size_t)width + (begin + left);
         if (flip) {
-            fill(table[0], width - end, out);
+            fill_row(table[0], width - end, out);
             lookup_reversed(table, source, end - begin, out + (width - end));
-            fill(table[0], begin, out + (width - begin));
+            fill_row(table[0], begin, out + (width - begin));
         } else {
-            fill(table[0], begin, out);
+            fill_row(table[0], begin, out);
             cddpi_image_lookup(table, source, (size_t)(end - begin), out + begin);
-            fill(table[0], width - end, out + end);
+            fill_row(table[0], width - end, out + end);
         }
     }
 }

@@ -1,5 +1,5 @@
 /* image_resize.c - owns the resizing of images on the CPU: rows first, then columns, with weights
- * of 22 bits behind the point and a rounding to 8 bits after each, as Pillow has it. */
+ * of 22 fractional bits and a rounding to 8 bits after each, as Pillow has it. */
 #include "kernels/cpu/image_resize.h"
 
 #include <math.h>

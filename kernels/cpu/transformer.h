@@ -85,7 +85,7 @@ struct cddpi_dropout_kernels {
 /* One time step of an LSTM for @p rows sequences: of sequence r, what lies behind @p out, @p cells,
  * @p before and @p dy is @p stride x units elements behind that of sequence r - 1, and @p gates
  * four times that. A row of gates has units elements of the input gate, the forget gate, the cell's
- * input and the output gate, behind each other. */
+ * input and the output gate, one after the other. */
 struct cddpi_lstm_kernels {
     /* gates = sigmoid, sigmoid, tanh, sigmoid of gates; cells = forget x before + input x cell;
      * out = output x tanh(cells). @p before: the cells of the step before; NULL: zero. */

@@ -32,7 +32,7 @@ template <class T> __device__ __forceinline__ float power(float x)
     return sizeof(T) == 4 ? expf(x) : __expf(x);
 }
 
-/* Rows first ... first + ROWS - 1 of a head into shared memory; zeros behind the last row and the
+/* Rows first ... first + ROWS - 1 of a head into shared memory; zeros after the last row and the
  * last column. */
 template <class T, int D, int ROWS, int W>
 __device__ __forceinline__ void load_vectors(const T *from, size_t stride, int first,

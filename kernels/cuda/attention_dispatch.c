@@ -1,5 +1,5 @@
-/* attention_dispatch.c - owns the choice of who does attention: cuDNN if it can, else kernels of
- * our own. What forward keeps is the same from both, so backward may be the other's. */
+/* attention_dispatch.c - owns the choice of what computes attention: cuDNN if it can, else kernels
+ * of our own. What forward keeps is the same from both, so backward may be the other's. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/cuda/scratch.h"

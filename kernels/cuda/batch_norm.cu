@@ -3,7 +3,7 @@
  * bound by memory.
  *
  * Bytes an element of 2 (bf16): forward reads x twice and the residual once and writes y: 6 or 8.
- * Backward reads dy and x twice and writes dx: 10, the relu's mask being made of x; behind a sum it
+ * Backward reads dy and x twice and writes dx: 10, the relu's mask being made of x; after a sum it
  * reads dy (in two parts where two ops read y), x and y, writes the residual's gradient, and reads
  * that and x again: 14 or 16. An activation of ResNet-50 with 256 images is 822 MB at its largest,
  * so the second pass finds nothing in the cache: 90 % of 4.8 TB/s is the target for each.

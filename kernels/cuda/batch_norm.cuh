@@ -73,7 +73,7 @@ template <int W> __device__ __forceinline__ place place_of(const grid &grid)
     return at;
 }
 
-/* Rows row, row + step ... as they are; zeros behind the last. All are asked for before the first
+/* Rows row, row + step ... as they are; zeros after the last. All are asked for before the first
  * is used: that is what keeps the memory busy. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void fetch_rows(const T *from, const grid &grid, const place &at,

@@ -1,4 +1,5 @@
 /* batch_norm_dispatch.c - gives batch normalisation its scratch. */
+#include "base/error.h"
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/scratch.h"
 
@@ -8,16 +9,13 @@ static cddp_status forward(struct cddpi_device *device, const struct cddpi_cuda_
                            float *inverse, void *y)
 {
     void *scratch;
-    cddp_status status;
 
     if (shape->rows == 0 || shape->channels == 0) {
         return CDDP_OK; /* without rows there are no statistics */
     }
-    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
-    return status != CDDP_OK
-               ? status
-               : cddpi_cuda_own_batch_norm(device, shape, x, sum, weight, bias, running_mean,
-                                           running_variance, mean, inverse, y, scratch);
+    CDDPI_TRY(cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch));
+    return cddpi_cuda_own_batch_norm(device, shape, x, sum, weight, bias, running_mean,
+                                     running_variance, mean, inverse, y, scratch);
 }
 
 static cddp_status evaluate(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
@@ -33,9 +31,8 @@ static cddp_status evaluate(struct cddpi_device *device, const struct cddpi_cuda
 /* Gradients of nothing are 0. */
 static cddp_status clear(struct cddpi_device *device, size_t channels, float *dweight, float *dbias)
 {
-    cddp_status status = cddpi_cuda_clear(device, dweight, channels * sizeof *dweight);
-
-    return status != CDDP_OK ? status : cddpi_cuda_clear(device, dbias, channels * sizeof *dbias);
+    CDDPI_TRY(cddpi_cuda_clear(device, dweight, channels * sizeof *dweight));
+    return cddpi_cuda_clear(device, dbias, channels * sizeof *dbias);
 }
 
 static cddp_status backward(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
@@ -45,16 +42,13 @@ static cddp_status backward(struct cddpi_device *device, const struct cddpi_cuda
                             float *dbias)
 {
     void *scratch;
-    cddp_status status;
 
     if (shape->rows == 0 || shape->channels == 0) {
         return add ? CDDP_OK : clear(device, (size_t)shape->channels, dweight, dbias);
     }
-    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
-    return status != CDDP_OK
-               ? status
-               : cddpi_cuda_own_batch_norm_grad(device, shape, dy, other, x, y, weight, bias, mean,
-                                                inverse, add, dx, dsum, dweight, dbias, scratch);
+    CDDPI_TRY(cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch));
+    return cddpi_cuda_own_batch_norm_grad(device, shape, dy, other, x, y, weight, bias, mean,
+                                          inverse, add, dx, dsum, dweight, dbias, scratch);
 }
 
 /* --- over ranks --- */
@@ -63,16 +57,13 @@ static cddp_status rank_moments(struct cddpi_device *device, const struct cddpi_
                                 const void *x, double *rank_moments)
 {
     void *scratch;
-    cddp_status status;
 
     if (shape->rows == 0) {
         return cddpi_cuda_clear(device, rank_moments,
                                 (1 + 2 * (size_t)shape->channels) * sizeof *rank_moments);
     }
-    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
-    return status != CDDP_OK
-               ? status
-               : cddpi_cuda_own_batch_norm_moments(device, shape, x, rank_moments, scratch);
+    CDDPI_TRY(cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch));
+    return cddpi_cuda_own_batch_norm_moments(device, shape, x, rank_moments, scratch);
 }
 
 static cddp_status merge(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
@@ -99,18 +90,14 @@ static cddp_status grad_moments(struct cddpi_device *device, const struct cddpi_
 {
     size_t channels = (size_t)shape->channels;
     void *scratch;
-    cddp_status status;
 
     if (shape->rows == 0) {
-        status = add ? CDDP_OK : clear(device, channels, dweight, dbias);
-        return status != CDDP_OK ? status
-                                 : cddpi_cuda_clear(device, sums, 2 * channels * sizeof *sums);
+        CDDPI_TRY(add ? CDDP_OK : clear(device, channels, dweight, dbias));
+        return cddpi_cuda_clear(device, sums, 2 * channels * sizeof *sums);
     }
-    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
-    return status != CDDP_OK
-               ? status
-               : cddpi_cuda_own_batch_norm_grad_moments(device, shape, dy, x, y, mean, inverse, add,
-                                                        scale, dweight, dbias, sums, scratch);
+    CDDPI_TRY(cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch));
+    return cddpi_cuda_own_batch_norm_grad_moments(device, shape, dy, x, y, mean, inverse, add,
+                                                  scale, dweight, dbias, sums, scratch);
 }
 
 static cddp_status grad_apply(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
@@ -119,16 +106,13 @@ static cddp_status grad_apply(struct cddpi_device *device, const struct cddpi_cu
                               int ranks, const double *rows, double scale, void *dx, void *dsum)
 {
     void *scratch;
-    cddp_status status;
 
     if (shape->rows == 0) {
         return CDDP_OK;
     }
-    status = cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch);
-    return status != CDDP_OK ? status
-                             : cddpi_cuda_own_batch_norm_grad_apply(device, shape, dy, x, y, weight,
-                                                                    mean, inverse, sums, ranks,
-                                                                    rows, scale, dx, dsum, scratch);
+    CDDPI_TRY(cddpi_cuda_scratch(device, cddpi_cuda_batch_norm_scratch(shape->channels), &scratch));
+    return cddpi_cuda_own_batch_norm_grad_apply(device, shape, dy, x, y, weight, mean, inverse,
+                                                sums, ranks, rows, scale, dx, dsum, scratch);
 }
 
 void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out)

@@ -11,7 +11,7 @@ template <class T> struct norm_grad_sources {
     bool masks;          /* the relu's outputs are made of x again: nothing was added before it */
 };
 
-/* What forward made outputs of, in the same way; 0 for what nobody asks for. */
+/* What forward made outputs of, in the same way; 0 for what was not asked for. */
 template <int W> struct channel_factors {
     float mean[W], factor[W], shift[W];
 };
@@ -51,7 +51,7 @@ __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
     }
 }
 
-/* x, and the gradient behind the relu. All that is read is asked for before any of it is used. */
+/* x, and the gradient after the relu. All that is read is asked for before any of it is used. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void
 load_both(const norm_grad_sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
                 round_all<T, W, WRITTEN>(gradient);
             }
             CDDPI_UNROLL
-            for (int r = 0; r < WRITTEN; r++) { /* behind the last row, gradients are 0 */
+            for (int r = 0; r < WRITTEN; r++) { /* after the last row, gradients are 0 */
                 CDDPI_UNROLL
                 for (int j = 0; j < W; j++) {
                     sum[j] += gradient[r][j];

@@ -1,5 +1,6 @@
-/* conv_dispatch.c - owns the choice of who does convolutions: cuDNN if it can, else products of
- * windows, a few images at a time. */
+/* conv_dispatch.c - owns the choice of what computes convolutions: cuDNN if it can, else products
+ * of windows, a few images at a time. */
+#include "base/error.h"
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/cuda/im2col.h"
 #include "kernels/cuda/scratch.h"
@@ -41,8 +42,8 @@ static struct cddpi_cuda_linear matmul_of(const struct cddpi_cuda_conv *shape, b
                                       .any_order = shape->any_order};
 }
 
-static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
-                         bool back, struct conv_dispatch_pieces *out)
+static cddp_status start_pieces(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
+                                bool back, struct conv_dispatch_pieces *out)
 {
     const size_t most_bytes = (size_t)256 << 20;
     size_t element = cddp_type_bytes(shape->type);
@@ -55,13 +56,9 @@ static cddp_status start(struct cddpi_device *device, const struct cddpi_cuda_co
     if (!is_plain(shape)) {
         size_t images = most_bytes / image > 0 ? most_bytes / image : 1;
         void *memory;
-        cddp_status status;
 
         pieces.part.count = images < (size_t)shape->count ? (int)images : shape->count;
-        status = cddpi_cuda_scratch(device, filters + image * (size_t)pieces.part.count, &memory);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_cuda_scratch(device, filters + image * (size_t)pieces.part.count, &memory));
         pieces.transposed = memory;
         pieces.columns = (char *)memory + filters;
     }
@@ -100,25 +97,23 @@ static cddp_status own_conv(struct cddpi_device *device, const struct cddpi_cuda
                             const char *x, const void *weight, char *y)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start(device, shape, false, &pieces);
 
-    for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
+    CDDPI_TRY(start_pieces(device, shape, false, &pieces));
+    for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from;
 
-        status = rows_of(device, shape, &pieces, x, first, &from);
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->linear(device, &pieces.linear, from, weight, NULL,
-                                                     y + (size_t)first * pieces.y_bytes, NULL);
-        }
+        CDDPI_TRY(rows_of(device, shape, &pieces, x, first, &from));
+        CDDPI_TRY(cddpi_cuda_rows(device)->linear(device, &pieces.linear, from, weight, NULL,
+                                                  y + (size_t)first * pieces.y_bytes, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status own_conv_input(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                                   const char *dy, const void *weight, char *dx)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start(device, shape, true, &pieces);
+    cddp_status status = start_pieces(device, shape, true, &pieces);
 
     if (status == CDDP_OK && pieces.columns != NULL) {
         status = cddpi_cuda_transpose_filters(device, shape, weight, pieces.transposed);
@@ -146,19 +141,17 @@ static cddp_status own_conv_weight(struct cddpi_device *device, const struct cdd
                                    const char *dy, const char *x, bool add, float *dweight)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start(device, shape, false, &pieces);
 
-    for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
+    CDDPI_TRY(start_pieces(device, shape, false, &pieces));
+    for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from;
 
-        status = rows_of(device, shape, &pieces, x, first, &from);
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->linear_weight(device, &pieces.linear,
-                                                            dy + (size_t)first * pieces.y_bytes,
-                                                            from, add || first > 0, dweight, NULL);
-        }
+        CDDPI_TRY(rows_of(device, shape, &pieces, x, first, &from));
+        CDDPI_TRY(cddpi_cuda_rows(device)->linear_weight(device, &pieces.linear,
+                                                         dy + (size_t)first * pieces.y_bytes, from,
+                                                         add || first > 0, dweight, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static bool is_empty(const struct cddpi_cuda_conv *shape)

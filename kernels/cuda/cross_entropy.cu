@@ -9,7 +9,7 @@
  * the vectors come, so that special functions (2 an element: 3.6 us a row and SM, the row's bytes
  * take 5.5) overlap with loads and stores.
  *
- * Rows need not be aligned: up to N - 1 elements before the first whole vector and behind the last
+ * Rows need not be aligned: up to N - 1 elements before the first whole vector and after the last
  * one are held by a thread each. */
 #include "kernels/cuda/loss.cuh"
 
@@ -97,7 +97,7 @@ template <class T> struct row_layout {
     T *vector;   /* the first */
     int before;  /* elements in front of it */
     int vectors, /* whole ones */
-        single;  /* the element before or behind them that is this thread's; -1: none */
+        single;  /* the element before or after them that is this thread's; -1: none */
 
     __device__ row_layout(T *row, int columns)
     {

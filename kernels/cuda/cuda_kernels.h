@@ -1,7 +1,7 @@
 /* cuda_kernels.h - all arithmetic on device memory, as one table that the CUDA module fills.
  *
- * Every function puts its work into the device's compute stream and returns; nobody waits, nothing
- * is allocated on the way (scratch is the caller's, its size is asked for before), so all of it can
+ * Every function puts its work into the device's compute stream and returns; it neither waits nor
+ * allocates on the way (scratch is the caller's, its size is asked for before), so all of it can
  * be captured into a graph. Pointers are device memory, 16-byte aligned unless said otherwise;
  * counts are in elements and may be 0. `type` is CDDP_F32, CDDP_BF16 or CDDP_F16: of activations,
  * of their gradients and of the weights they are multiplied with; sums and statistics are float32;
@@ -9,11 +9,13 @@
  * row-major. Results are the same bits in every run: no sum's order depends on timing (no
  * floating-point atomics). The definitions are those of the CPU kernels (the headers of kernels/cpu
  * and the ops in src/trainer/nn/ops), which tests compare with. What works element by element
- * (gelu, silu, relu, pointwise, add, add_bias, dropout and their gradients) may write in the place
- * of an input. All return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such
- * kernel here) or CDDP_ERR_DEVICE. */
+ * (pointwise, add, add_bias, dropout and their gradients) may write in the place of an input. All
+ * return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the library has no such kernel here) or
+ * CDDP_ERR_DEVICE. */
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
+
+#include "kernels/pointwise.h"
 
 #include <cddp/types.h>
 
@@ -25,7 +27,7 @@ extern "C" {
 
 struct cddpi_device;
 
-/* What is done to each element behind a product, in the same pass. GELU is tanh's form. */
+/* What is done to each element after a product, in the same pass. GELU is tanh's form. */
 enum cddpi_cuda_epilogue { CDDPI_EPILOGUE_NONE, CDDPI_EPILOGUE_RELU, CDDPI_EPILOGUE_GELU };
 
 /* y = epilogue(x W^T + b): rows x inputs, outputs x inputs, outputs. */
@@ -35,13 +37,6 @@ struct cddpi_cuda_linear {
     enum cddpi_cuda_epilogue epilogue;
     /* The fastest algorithm, whatever its bits, where $CDDP_PRODUCTS says nothing. */
     bool any_order;
-};
-
-/* Functions of one number whose derivative is known from their value. */
-enum cddpi_cuda_function {
-    CDDPI_FUNCTION_TANH,
-    CDDPI_FUNCTION_SIGMOID,
-    CDDPI_FUNCTION_LEAKY_RELU /* x > 0 ? x : slope x */
 };
 
 struct cddpi_cuda_attention {
@@ -139,7 +134,7 @@ struct cddpi_cuda_kernels {
      * epilogue was applied to; else NULL. */
     cddp_status (*linear)(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
                           const void *x, const void *weight, const void *bias, void *y, void *aux);
-    /* dx = dy W (replaced). With @p aux (rows x inputs): behind the GELU that made x, i.e. times
+    /* dx = dy W (replaced). With @p aux (rows x inputs): after the GELU that made x, i.e. times
      * gelu'(aux). */
     cddp_status (*linear_input)(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
                                 const void *dy, const void *weight, const void *aux, void *dx);
@@ -180,7 +175,7 @@ struct cddpi_cuda_kernels {
                                    const float *running_variance, void *y);
     /* @p other (NULL: none): a second part of the gradient dy. @p y: the output, for the relu's
      * mask; NULL: nothing was added before the relu, and x tells. @p dsum (NULL: none): the
-     * gradient behind the relu; of memory of its own. */
+     * gradient after the relu; it has memory of its own. */
     cddp_status (*batch_norm_grad)(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
                                    const void *dy, const void *other, const void *x, const void *y,
                                    const float *weight, const float *bias, const float *mean,
@@ -249,30 +244,18 @@ struct cddpi_cuda_kernels {
                                   float *dpositions, void *scratch);
     size_t (*embedding_scratch)(size_t rows, size_t vocab);
 
-    cddp_status (*gelu)(struct cddpi_device *device, cddp_type type, bool exact, const void *x,
-                        size_t count, void *out);
-    cddp_status (*gelu_grad)(struct cddpi_device *device, cddp_type type, bool exact,
-                             const void *dy, const void *x, size_t count, void *dx);
-    cddp_status (*silu)(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        void *out);
-    cddp_status (*silu_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
-                             const void *x, size_t count, void *dx);
-    cddp_status (*relu)(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        void *out);
-    /* dx = y > 0 ? dy : 0 */
-    cddp_status (*relu_grad)(struct cddpi_device *device, cddp_type type, const void *dy,
-                             const void *y, size_t count, void *dx);
-    /* @p slope: of leaky_relu; else 0. Backward takes the value. */
+    /* The functions of kernels/pointwise.h. @p slope: of leaky_relu; @p saved: x or y, as the
+     * function's row says. */
     cddp_status (*pointwise)(struct cddpi_device *device, cddp_type type,
-                             enum cddpi_cuda_function function, float slope, const void *x,
+                             enum cddpi_pointwise function, float slope, const void *x,
                              size_t count, void *y);
     cddp_status (*pointwise_grad)(struct cddpi_device *device, cddp_type type,
-                                  enum cddpi_cuda_function function, float slope, const void *dy,
-                                  const void *y, size_t count, void *dx);
+                                  enum cddpi_pointwise function, float slope, const void *dy,
+                                  const void *saved, size_t count, void *dx);
     /* out = a + b, then the relu if that is asked for. */
     cddp_status (*add)(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu, size_t count, void *out);
-    /* y = x + bias (float32), then the relu if that is asked for: behind a convolution. */
+    /* y = x + bias (float32), then the relu if that is asked for: after a convolution. */
     cddp_status (*add_bias)(struct cddpi_device *device, cddp_type type, const void *x,
                             const float *bias, bool relu, size_t rows, size_t columns, void *y);
     /* out[b][c][r] = x[b][r][c]: images from channels last to C x H x W (rows = area, columns =
@@ -299,7 +282,7 @@ struct cddpi_cuda_kernels {
                              const void *dy, const void *places, void *dx);
     size_t (*pool_places_bytes)(const struct cddpi_cuda_pool *shape);
     /* What convolutions of few channels do for cuDNN when it makes their filters' gradient, in 16
-     * bits: to their images, out (rows x 8) = x (rows x channels) and zeros behind; to the
+     * bits: to their images, out (rows x 8) = x (rows x channels) and zeros after them; to the
      * gradient, out (rows x channels, float32) = or += the first of x (rows x 8). */
     cddp_status (*pad_channels)(struct cddpi_device *device, cddp_type type, const void *x,
                                 size_t rows, int channels, void *out);
@@ -333,7 +316,7 @@ struct cddpi_cuda_kernels {
                         size_t step, const float *bias_ih, const float *bias_hh,
                         const void *recurrent, void *gates, float *cells, void *out, void *last);
     /* From the last step to the first. @p carried_out (rows x units): the gradient of the step's
-     * outputs from the step behind it; NULL: it is the last one. @p carried_cell (rows x units):
+     * outputs from the step after it; NULL: it is the last one. @p carried_cell (rows x units):
      * likewise of its cells; the call leaves those of the step before. The gates' gradients take
      * the gates' place, and lie in @p step_grads (rows x 4 units) without gaps. @p before: the
      * outputs that the step began from (rows x length x units), zeros of the first. */

@@ -37,6 +37,11 @@ template <class T> static __device__ __forceinline__ distribution sigmoid_at(flo
     return {x < 0 ? e * right : right, e * right * right};
 }
 
+static __device__ __forceinline__ float relu_of(float x)
+{
+    return x <= 0 ? 0 : x; /* a NaN stays one */
+}
+
 /* Op: `inputs`, 1 or 2, and apply(a, b), what is done to an element or a pair of them. */
 template <class T, class Op>
 static __device__ __forceinline__ uint4 apply_to(const Op &op, const uint4 &a_words,

@@ -1,19 +1,19 @@
 /* kernel_list.c - owns the list of all kernels. */
 #include "kernels/cuda/kernel_list.h"
 
+#include "base/error.h"
+
 const struct cddpi_cuda_kernel_entry *cddpi_cuda_kernel_list;
 
 cddp_status cddpi_cuda_load_kernels(struct cddpi_device *device)
 {
-    cddp_status status = CDDP_OK;
-
-    for (const struct cddpi_cuda_kernel_entry *at = cddpi_cuda_kernel_list;
-         at != NULL && status == CDDP_OK; at = at->next) {
+    for (const struct cddpi_cuda_kernel_entry *at = cddpi_cuda_kernel_list; at != NULL;
+         at = at->next) {
         struct cudaFuncAttributes attributes;
 
         /* a question that only a loaded kernel answers */
-        status = cddpi_cuda_status(device, cudaFuncGetAttributes(&attributes, at->kernel),
-                                   "loading kernels: cudaFuncGetAttributes", __FILE__, __LINE__);
+        CDDPI_TRY(cddpi_cuda_status(device, cudaFuncGetAttributes(&attributes, at->kernel),
+                                    "loading kernels: cudaFuncGetAttributes", __FILE__, __LINE__));
     }
-    return status;
+    return CDDP_OK;
 }

@@ -55,7 +55,7 @@ struct cddpi_cuda_cache {
 struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *device,
                                           enum cddpi_cuda_cache_kind kind);
 
-/* All of that, from whoever knows what a device is. */
+/* All of that, from the module that opens devices. */
 struct cddpi_cuda_services {
     cudaStream_t (*compute_stream)(struct cddpi_device *device);
     cudaStream_t (*comm_stream)(struct cddpi_device *device);

@@ -82,7 +82,7 @@ static bool mix_is_wanted(void)
 }
 
 /* Take what was opened, if it is from where the others are. */
-static cddp_status take(enum cuda_library library, void *handle)
+static cddp_status take_library(enum cuda_library library, void *handle)
 {
     char place[4096];
 
@@ -117,7 +117,7 @@ static cddp_status open_locked(enum cuda_library library)
     }
     handle = dlopen(libraries[library].name, RTLD_NOW | RTLD_LOCAL);
     if (handle != NULL) {
-        return take(library, handle);
+        return take_library(library, handle);
     }
     reason = dlerror();
     return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s (%s) cannot be opened: %s", libraries[library].name,

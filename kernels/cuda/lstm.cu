@@ -1,7 +1,7 @@
 /* lstm.cu - owns the gates of a long short-term memory and their derivatives, for one time step of
- * several sequences; the products before and behind them are linear's.
+ * several sequences; the products before and after them are linear's.
  *
- * A thread has one unit of one sequence. Sequences lie one behind the other, so that what a step
+ * A thread has one unit of one sequence. Sequences follow each other in memory, so that what a step
  * reads and writes are runs of `units` elements; what the next product reads is written without
  * gaps, too. Cells and their gradients are float32 in all types. */
 #include "kernels/cuda/elementwise.cuh"

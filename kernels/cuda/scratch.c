@@ -4,6 +4,8 @@
  * know its address. Sizes double, so all blocks together are less than twice the last one. */
 #include "kernels/cuda/scratch.h"
 
+#include "base/error.h"
+
 enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };
 
 struct scratch {
@@ -30,7 +32,7 @@ static void release(struct cddpi_device *device, void *state)
     cddpi_cuda_host_free(device, scratch);
 }
 
-static cddp_status get(struct cddpi_device *device, struct scratch **out)
+static cddp_status get_scratch(struct cddpi_device *device, struct scratch **out)
 {
     struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_SCRATCH);
 
@@ -54,7 +56,7 @@ size_t cddpi_cuda_scratch_first_use_bytes(struct cddpi_device *device)
     return scratch == NULL || scratch->count == 0 ? SMALLEST : 0;
 }
 
-static cddp_status grow(struct cddpi_device *device, struct scratch *scratch, size_t bytes)
+static cddp_status grow_scratch(struct cddpi_device *device, struct scratch *scratch, size_t bytes)
 {
     size_t wanted = scratch->bytes > 0 ? 2 * scratch->bytes : SMALLEST;
     void *block;
@@ -84,13 +86,11 @@ static cddp_status grow(struct cddpi_device *device, struct scratch *scratch, si
 cddp_status cddpi_cuda_scratch(struct cddpi_device *device, size_t bytes, void **out)
 {
     struct scratch *scratch = NULL;
-    cddp_status status = get(device, &scratch);
 
-    if (status == CDDP_OK && (bytes > scratch->bytes || scratch->count == 0)) {
-        status = grow(device, scratch, bytes);
+    CDDPI_TRY(get_scratch(device, &scratch));
+    if (bytes > scratch->bytes || scratch->count == 0) {
+        CDDPI_TRY(grow_scratch(device, scratch, bytes));
     }
-    if (status == CDDP_OK) {
-        *out = scratch->blocks[scratch->count - 1];
-    }
-    return status;
+    *out = scratch->blocks[scratch->count - 1];
+    return CDDP_OK;
 }

@@ -18,7 +18,7 @@ enum { THREADS = 512 };
 
 enum kind { SGD, SGD_MOMENTUM, SGD_NESTEROV, ADAMW };
 
-/* What an update is told, as kernels take it. */
+/* The parameters of an update, as kernels take them. */
 struct step {
     const double *lr;
     double weight_decay;

@@ -124,7 +124,7 @@ template <class T> static __device__ __forceinline__ void store_words(T *to, con
     *reinterpret_cast<uint4 *>(to) = words;
 }
 
-/* What nobody reads before much else has passed the cache. */
+/* For what is not read again before it has left the cache. */
 template <class T> static __device__ __forceinline__ void stream_words(T *to, const uint4 &words)
 {
     __stcs(reinterpret_cast<uint4 *>(to), words);

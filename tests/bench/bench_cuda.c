@@ -125,15 +125,16 @@ static cddp_status embedding_grad(const struct job *job)
 
 static cddp_status gelu(const struct job *job)
 {
-    return k->gelu(cuda, CDDP_BF16, false, in(job->rows * job->columns), job->rows * job->columns,
-                   out(job->rows * job->columns));
+    return k->pointwise(cuda, CDDP_BF16, CDDPI_POINTWISE_GELU, 0, in(job->rows * job->columns),
+                        job->rows * job->columns, out(job->rows * job->columns));
 }
 
 static cddp_status gelu_grad(const struct job *job)
 {
     size_t count = job->rows * job->columns;
 
-    return k->gelu_grad(cuda, CDDP_BF16, false, in(count), in(count), count, out(count));
+    return k->pointwise_grad(cuda, CDDP_BF16, CDDPI_POINTWISE_GELU, 0, in(count), in(count), count,
+                             out(count));
 }
 
 static cddp_status add(const struct job *job)

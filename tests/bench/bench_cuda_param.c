@@ -103,9 +103,10 @@ static cddp_status forward_apart(void *context)
     cddp_status status = cuda->kernels->linear(cuda, &l->shape, l->x, l->weight, l->bias, l->aux,
                                                NULL);
 
-    return status != CDDP_OK ? status
-                             : cuda->kernels->gelu(cuda, l->shape.type, false, l->aux,
-                                                   l->shape.rows * l->shape.outputs, l->y);
+    return status != CDDP_OK
+               ? status
+               : cuda->kernels->pointwise(cuda, l->shape.type, CDDPI_POINTWISE_GELU, 0, l->aux,
+                                          l->shape.rows * l->shape.outputs, l->y);
 }
 
 static cddp_status input(void *context)
@@ -127,9 +128,10 @@ static cddp_status input_apart(void *context)
     struct layer *l = context;
     cddp_status status = input(l);
 
-    return status != CDDP_OK ? status
-                             : cuda->kernels->gelu_grad(cuda, l->shape.type, false, l->dx, l->x,
-                                                        l->shape.rows * l->shape.inputs, l->dx);
+    return status != CDDP_OK
+               ? status
+               : cuda->kernels->pointwise_grad(cuda, l->shape.type, CDDPI_POINTWISE_GELU, 0, l->dx,
+                                               l->x, l->shape.rows * l->shape.inputs, l->dx);
 }
 
 static cddp_status weight(void *context)

@@ -218,9 +218,9 @@ struct epoch {
 static cddp_status load(const struct cddpi_dataset *data, int threads, bool augment, bool skip,
                         int world_size, struct epoch *out)
 {
-    struct cddpi_loader_options options = {
+    struct cddpi_data_loader_options options = {
         .dataset = data, .seed = 3, .max_count = 4, .threads = threads, .skip_broken = skip};
-    struct cddpi_loader *loader = NULL;
+    struct cddpi_data_loader *loader = NULL;
     struct cddpi_micro_batch batch = {0};
     cddp_sampler *sampler = NULL;
     cddp_status status = CDDP_OK;
@@ -229,13 +229,14 @@ static cddp_status load(const struct cddpi_dataset *data, int threads, bool augm
     memset(out, 0, sizeof *out);
     options.transform.flip = true;
     options.transform.resize = 10;
-    assert_int_equal(cddpi_loader_create(&options, &loader), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_create(&options, &loader), CDDP_OK);
     assert_int_equal(cddp_sampler_create(CDDP_ORDER_RANDOM, data->count, 2, &sampler), CDDP_OK);
     for (int rank = 0; status == CDDP_OK && rank < world_size; rank++) {
-        assert_int_equal(
-            cddpi_loader_start(loader, sampler, 0, 0, data->count, 6, rank, world_size, augment),
-            CDDP_OK);
-        while ((status = cddpi_loader_next(loader, &batch)) == CDDP_OK && batch.label != NULL) {
+        assert_int_equal(cddpi_data_loader_start(loader, sampler, 0, 0, data->count, 6, rank,
+                                                 world_size, augment),
+                         CDDP_OK);
+        while ((status = cddpi_data_loader_next(loader, &batch)) == CDDP_OK &&
+               batch.label != NULL) {
             for (int i = 0; i < batch.count; i++) {
                 memcpy(out->input[batch.sample_ids[i]], batch.input + i * ELEMENTS,
                        sizeof out->input[0]);
@@ -245,11 +246,11 @@ static cddp_status load(const struct cddpi_dataset *data, int threads, bool augm
         }
     }
     if (status == CDDP_OK) {
-        assert_int_equal(cddpi_loader_broken(loader, text, sizeof text), out->broken);
+        assert_int_equal(cddpi_data_loader_broken(loader, text, sizeof text), out->broken);
         assert_int_equal(text[0] != '\0', out->broken > 0);
     }
-    cddpi_loader_cancel(loader);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_cancel(loader);
+    cddpi_data_loader_destroy(loader);
     cddp_sampler_destroy(sampler);
     return status;
 }

@@ -36,9 +36,9 @@ static int make_images(void **state)
     return 0;
 }
 
-static struct cddpi_loader_options plain_options(int threads)
+static struct cddpi_data_loader_options plain_options(int threads)
 {
-    struct cddpi_loader_options options = {.dataset = &dataset, .seed = 9, .threads = threads};
+    struct cddpi_data_loader_options options = {.dataset = &dataset, .seed = 9, .threads = threads};
 
     options.max_count = COUNT;
     for (int c = 0; c < CHANNELS; c++) {
@@ -48,20 +48,20 @@ static struct cddpi_loader_options plain_options(int threads)
     return options;
 }
 
-static struct cddpi_loader_options augmenting_options(int threads)
+static struct cddpi_data_loader_options augmenting_options(int threads)
 {
-    struct cddpi_loader_options options = plain_options(threads);
+    struct cddpi_data_loader_options options = plain_options(threads);
 
     options.transform.crop_padding = 2;
     options.transform.flip = true;
     return options;
 }
 
-static struct cddpi_loader *make(struct cddpi_loader_options options)
+static struct cddpi_data_loader *make(struct cddpi_data_loader_options options)
 {
-    struct cddpi_loader *loader = NULL;
+    struct cddpi_data_loader *loader = NULL;
 
-    assert_int_equal(cddpi_loader_create(&options, &loader), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_create(&options, &loader), CDDP_OK);
     return loader;
 }
 
@@ -98,18 +98,18 @@ static void append_batch(struct taken *taken, const struct cddpi_micro_batch *ba
 }
 
 /* Start, take all batches of one rank, and see that nothing comes after them. */
-static void take_all(struct cddpi_loader *loader, uint64_t epoch, uint64_t first, uint64_t batch,
-                     int rank, int world_size, bool augment, struct taken *out)
+static void take_all(struct cddpi_data_loader *loader, uint64_t epoch, uint64_t first,
+                     uint64_t batch, int rank, int world_size, bool augment, struct taken *out)
 {
     cddp_sampler *sampler = make_order(epoch);
     struct cddpi_micro_batch loaded = {.waited_ns = -1};
 
     memset(out, 0, sizeof *out);
-    assert_int_equal(
-        cddpi_loader_start(loader, sampler, epoch, first, COUNT, batch, rank, world_size, augment),
-        CDDP_OK);
+    assert_int_equal(cddpi_data_loader_start(loader, sampler, epoch, first, COUNT, batch, rank,
+                                             world_size, augment),
+                     CDDP_OK);
     for (;;) {
-        assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_OK);
         assert_true(loaded.waited_ns >= 0);
         if (loaded.input == NULL) {
             break;
@@ -117,15 +117,15 @@ static void take_all(struct cddpi_loader *loader, uint64_t epoch, uint64_t first
         append_batch(out, &loaded);
     }
     assert_int_equal(loaded.count, 0);
-    assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_OK);
     assert_null(loaded.input);
-    cddpi_loader_cancel(loader);
+    cddpi_data_loader_cancel(loader);
     cddp_sampler_destroy(sampler);
 }
 
 static void a_batch_holds_the_normalised_samples_in_the_samplers_order(void **state)
 {
-    struct cddpi_loader *loader = make(plain_options(1));
+    struct cddpi_data_loader *loader = make(plain_options(1));
     struct taken *taken = malloc(sizeof *taken);
     cddp_sampler *sampler = make_order(3);
 
@@ -148,7 +148,7 @@ static void a_batch_holds_the_normalised_samples_in_the_samplers_order(void **st
         }
     }
     cddp_sampler_destroy(sampler);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     free(taken);
 }
 
@@ -175,7 +175,7 @@ static bool is_window(const float *made, uint64_t id, int top, int left, bool fl
 
 static void an_augmented_sample_is_a_window_of_the_padded_image(void **state)
 {
-    struct cddpi_loader *loader = make(augmenting_options(0));
+    struct cddpi_data_loader *loader = make(augmenting_options(0));
     struct taken *taken = malloc(sizeof *taken);
     int tops[5] = {0}, lefts[5] = {0}, flips[2] = {0};
 
@@ -203,13 +203,13 @@ static void an_augmented_sample_is_a_window_of_the_padded_image(void **state)
         assert_in_range(lefts[i], 150, 280);
     }
     assert_in_range(flips[0], 450, 620); /* 535 +- 16 */
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     free(taken);
 }
 
 static void evaluation_is_not_augmented(void **state)
 {
-    struct cddpi_loader *loader = make(augmenting_options(2));
+    struct cddpi_data_loader *loader = make(augmenting_options(2));
     struct taken *taken = malloc(sizeof *taken);
 
     (void)state;
@@ -217,7 +217,7 @@ static void evaluation_is_not_augmented(void **state)
     for (int i = 0; i < COUNT; i++) {
         assert_true(is_window(taken->input[i], taken->ids[i], 0, 0, false));
     }
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     free(taken);
 }
 
@@ -225,14 +225,14 @@ static void the_number_of_threads_changes_nothing(void **state)
 {
     struct taken *alone = malloc(sizeof *alone);
     struct taken *threaded = malloc(sizeof *threaded);
-    struct cddpi_loader *loader = make(augmenting_options(0));
+    struct cddpi_data_loader *loader = make(augmenting_options(0));
 
     (void)state;
     take_all(loader, 2, 0, 8, 0, 1, true, alone);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     for (int threads = 1; threads <= 3; threads++) {
         for (int prefetch = 0; prefetch <= 7; prefetch += 1 + prefetch) {
-            struct cddpi_loader_options options = augmenting_options(threads);
+            struct cddpi_data_loader_options options = augmenting_options(threads);
 
             options.prefetch = prefetch;
             loader = make(options);
@@ -240,7 +240,7 @@ static void the_number_of_threads_changes_nothing(void **state)
             assert_memory_equal(threaded, alone, sizeof *alone);
             take_all(loader, 2, 0, 8, 0, 1, true, threaded); /* and once more */
             assert_memory_equal(threaded, alone, sizeof *alone);
-            cddpi_loader_destroy(loader);
+            cddpi_data_loader_destroy(loader);
         }
     }
     free(alone);
@@ -252,7 +252,7 @@ static void the_ranks_batches_together_are_the_global_batch(void **state)
 {
     struct taken *alone = malloc(sizeof *alone);
     struct taken *ranks[7];
-    struct cddpi_loader *loader = make(augmenting_options(1));
+    struct cddpi_data_loader *loader = make(augmenting_options(1));
 
     (void)state;
     take_all(loader, 1, 0, 9, 0, 1, true, alone);
@@ -282,7 +282,7 @@ static void the_ranks_batches_together_are_the_global_batch(void **state)
     for (int rank = 0; rank < 7; rank++) {
         free(ranks[rank]);
     }
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     free(alone);
 }
 
@@ -290,7 +290,7 @@ static void a_resumed_sequence_goes_on_as_if_it_had_not_stopped(void **state)
 {
     struct taken *whole = malloc(sizeof *whole);
     struct taken *rest = malloc(sizeof *rest);
-    struct cddpi_loader *loader = make(augmenting_options(2));
+    struct cddpi_data_loader *loader = make(augmenting_options(2));
 
     (void)state;
     take_all(loader, 6, 0, 10, 0, 1, true, whole);
@@ -302,7 +302,7 @@ static void a_resumed_sequence_goes_on_as_if_it_had_not_stopped(void **state)
         assert_memory_equal(rest->input, whole->input[first],
                             (size_t)rest->samples * sizeof *rest->input);
     }
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     free(whole);
     free(rest);
 }
@@ -310,23 +310,23 @@ static void a_resumed_sequence_goes_on_as_if_it_had_not_stopped(void **state)
 static void a_seed_or_an_epoch_gives_other_augmentations(void **state)
 {
     struct taken *taken[3];
-    struct cddpi_loader_options options = augmenting_options(0);
+    struct cddpi_data_loader_options options = augmenting_options(0);
     int same[3] = {0};
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        struct cddpi_loader *loader;
+        struct cddpi_data_loader *loader;
         struct cddpi_micro_batch loaded;
         cddp_sampler *sampler = make_order(0); /* the same order, so the same samples */
 
         options.seed = i == 1 ? 10 : 9;
         loader = make(options);
         taken[i] = calloc(1, sizeof *taken[i]);
-        assert_int_equal(cddpi_loader_start(loader, sampler, i == 2, 0, COUNT, COUNT, 0, 1, true),
-                         CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_OK);
+        assert_int_equal(
+            cddpi_data_loader_start(loader, sampler, i == 2, 0, COUNT, COUNT, 0, 1, true), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_OK);
         append_batch(taken[i], &loaded);
-        cddpi_loader_destroy(loader);
+        cddpi_data_loader_destroy(loader);
         cddp_sampler_destroy(sampler);
     }
     for (int i = 1; i < 3; i++) {
@@ -343,7 +343,7 @@ static void a_seed_or_an_epoch_gives_other_augmentations(void **state)
 
 static void a_batch_smaller_than_the_ranks_leaves_some_empty(void **state)
 {
-    struct cddpi_loader *loader = make(plain_options(1));
+    struct cddpi_data_loader *loader = make(plain_options(1));
     struct taken *taken = malloc(sizeof *taken);
 
     (void)state;
@@ -354,31 +354,32 @@ static void a_batch_smaller_than_the_ranks_leaves_some_empty(void **state)
     assert_int_equal(taken->samples, 35);
     take_all(loader, 0, COUNT, 3, 0, 1, false, taken);
     assert_int_equal(taken->batches, 0);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     free(taken);
 }
 
 static void a_batch_stays_as_it_is_until_the_next_one_is_asked_for(void **state)
 {
-    struct cddpi_loader_options options = plain_options(3);
-    struct cddpi_loader *loader;
+    struct cddpi_data_loader_options options = plain_options(3);
+    struct cddpi_data_loader *loader;
     cddp_sampler *sampler = make_order(0);
     struct cddpi_micro_batch loaded;
 
     (void)state;
     options.prefetch = 1;
     loader = make(options);
-    assert_int_equal(cddpi_loader_start(loader, sampler, 0, 0, COUNT, 4, 0, 1, false), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_start(loader, sampler, 0, 0, COUNT, 4, 0, 1, false),
+                     CDDP_OK);
     for (int batch = 0; batch < 20; batch++) {
         float kept[4 * ELEMENTS];
 
-        assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_OK);
         memcpy(kept, loaded.input, sizeof kept);
         support_sleep_ms(1); /* threads that were wrong would write now */
         assert_memory_equal(loaded.input, kept, sizeof kept);
         assert_int_equal(loaded.sample_ids[0], cddp_sampler_at(sampler, (uint64_t)batch * 4));
     }
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     cddp_sampler_destroy(sampler);
 }
 
@@ -390,36 +391,36 @@ static void it_can_be_cancelled_restarted_and_destroyed_in_any_state(void **stat
     (void)state;
     for (int threads = 0; threads <= 3; threads++) {
         for (int taken = 0; taken <= 12; taken++) {
-            struct cddpi_loader *loader = make(augmenting_options(threads));
+            struct cddpi_data_loader *loader = make(augmenting_options(threads));
 
-            assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_ERR_STATE);
+            assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_ERR_STATE);
             for (int round = 0; round < 3; round++) {
-                assert_int_equal(cddpi_loader_start(loader, sampler, 0, 0, COUNT, 10, 0, 1, true),
-                                 CDDP_OK);
+                assert_int_equal(
+                    cddpi_data_loader_start(loader, sampler, 0, 0, COUNT, 10, 0, 1, true), CDDP_OK);
                 for (int i = 0; i < taken; i++) {
-                    assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_OK);
+                    assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_OK);
                     assert_int_equal(loaded.input != NULL, i < 11);
                     assert_true(i >= 11 ||
                                 loaded.sample_ids[0] == cddp_sampler_at(sampler, (uint64_t)i * 10));
                 }
                 if (round == taken % 3) {
-                    cddpi_loader_cancel(loader);
-                    cddpi_loader_cancel(loader);
-                    assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_ERR_STATE);
+                    cddpi_data_loader_cancel(loader);
+                    cddpi_data_loader_cancel(loader);
+                    assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_ERR_STATE);
                 }
             }
-            cddpi_loader_destroy(loader);
+            cddpi_data_loader_destroy(loader);
         }
-        cddpi_loader_destroy(make(plain_options(threads)));
+        cddpi_data_loader_destroy(make(plain_options(threads)));
     }
-    cddpi_loader_destroy(NULL);
+    cddpi_data_loader_destroy(NULL);
     cddp_sampler_destroy(sampler);
 }
 
 static void wrong_options_are_refused(void **state)
 {
-    struct cddpi_loader *loader = NULL;
-    struct cddpi_loader_options options[9];
+    struct cddpi_data_loader *loader = NULL;
+    struct cddpi_data_loader_options options[9];
 
     (void)state;
     for (int i = 0; i < 9; i++) {
@@ -435,7 +436,7 @@ static void wrong_options_are_refused(void **state)
     options[7].transform.crop_padding = WIDTH + 1;
     options[8].transform.crop_padding = -1;
     for (int i = 0; i < 9; i++) {
-        assert_int_equal(cddpi_loader_create(&options[i], &loader), CDDP_ERR_ARGUMENT);
+        assert_int_equal(cddpi_data_loader_create(&options[i], &loader), CDDP_ERR_ARGUMENT);
         assert_memory_equal(cddp_last_error(), "loader: ", 8);
     }
     assert_null(loader);
@@ -445,22 +446,23 @@ static void a_sequence_that_does_not_fit_is_refused(void **state)
 {
     cddp_sampler *sampler = make_order(0);
     cddp_sampler *longer = NULL;
-    struct cddpi_loader_options options = plain_options(1);
-    struct cddpi_loader *loader;
+    struct cddpi_data_loader_options options = plain_options(1);
+    struct cddpi_data_loader *loader;
 
     (void)state;
     options.max_count = 10;
     loader = make(options);
     assert_int_equal(cddp_sampler_create(CDDP_ORDER_RANDOM, COUNT + 1, 5, &longer), CDDP_OK);
 #define REFUSED(order, first, end, batch, rank, size)                                              \
-    assert_int_equal(cddpi_loader_start(loader, order, 0, first, end, batch, rank, size, false),   \
-                     CDDP_ERR_ARGUMENT)
+    assert_int_equal(                                                                              \
+        cddpi_data_loader_start(loader, order, 0, first, end, batch, rank, size, false),           \
+        CDDP_ERR_ARGUMENT)
     REFUSED(sampler, 0, COUNT + 1, 10, 0, 1);
     REFUSED(sampler, 3, 2, 10, 0, 1);
     REFUSED(sampler, 0, COUNT, 0, 0, 1);
     REFUSED(sampler, 0, COUNT, 10, 2, 2);
     REFUSED(longer, 0, COUNT, 10, 0, 1);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     cddp_sampler_destroy(longer);
     cddp_sampler_destroy(sampler);
 }
@@ -469,20 +471,20 @@ static void a_sequence_that_does_not_fit_is_refused(void **state)
 static void take_pieces(int threads, int max_count, int rank, int world_size, int expected_pieces,
                         const struct taken *whole)
 {
-    struct cddpi_loader_options options = augmenting_options(threads);
+    struct cddpi_data_loader_options options = augmenting_options(threads);
     cddp_sampler *sampler = make_order(4);
     struct taken *taken = calloc(1, sizeof *taken);
-    struct cddpi_loader *loader;
+    struct cddpi_data_loader *loader;
     struct cddpi_micro_batch loaded;
     int batches = 0;
     int of_batch = 0; /* samples */
 
     options.max_count = max_count;
     loader = make(options);
-    assert_int_equal(cddpi_loader_start(loader, sampler, 4, 0, COUNT, 50, rank, world_size, true),
-                     CDDP_OK);
+    assert_int_equal(
+        cddpi_data_loader_start(loader, sampler, 4, 0, COUNT, 50, rank, world_size, true), CDDP_OK);
     for (;;) {
-        assert_int_equal(cddpi_loader_next(loader, &loaded), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &loaded), CDDP_OK);
         if (loaded.input == NULL) {
             break;
         }
@@ -502,7 +504,7 @@ static void take_pieces(int threads, int max_count, int rank, int world_size, in
     assert_memory_equal(taken->ids, whole->ids, sizeof whole->ids);
     assert_memory_equal(taken->label, whole->label, sizeof whole->label);
     assert_memory_equal(taken->input, whole->input, sizeof whole->input);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     cddp_sampler_destroy(sampler);
     free(taken);
 }
@@ -519,10 +521,10 @@ static void a_large_share_comes_in_pieces_of_the_same_samples_as_many_on_every_r
     assert_int_equal(COUNT, 107);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int rank = 0; rank < cases[i].world_size; rank++) {
-            struct cddpi_loader *loader = make(augmenting_options(0));
+            struct cddpi_data_loader *loader = make(augmenting_options(0));
 
             take_all(loader, 4, 0, 50, rank, cases[i].world_size, true, whole);
-            cddpi_loader_destroy(loader);
+            cddpi_data_loader_destroy(loader);
             for (int threads = 0; threads <= 2; threads++) {
                 take_pieces(threads, cases[i].max_count, rank, cases[i].world_size, cases[i].pieces,
                             whole);
@@ -538,15 +540,15 @@ static void every_lack_of_memory_is_reported(void **state)
 
     (void)state;
     for (;; nth++) {
-        struct cddpi_loader_options options = plain_options(2);
-        struct cddpi_loader *loader = NULL;
+        struct cddpi_data_loader_options options = plain_options(2);
+        struct cddpi_data_loader *loader = NULL;
         cddp_status status;
 
         cddpi_alloc_fail_nth(nth);
-        status = cddpi_loader_create(&options, &loader);
+        status = cddpi_data_loader_create(&options, &loader);
         cddpi_alloc_fail_nth(0);
         if (status == CDDP_OK) {
-            cddpi_loader_destroy(loader);
+            cddpi_data_loader_destroy(loader);
             break;
         }
         assert_int_equal(status, CDDP_ERR_NO_MEMORY);

@@ -6,14 +6,14 @@
 
 enum { CONTEXT = 8 };
 
-static struct cddpi_loader *make_loader(const struct cddpi_dataset *dataset, int threads)
+static struct cddpi_data_loader *make_loader(const struct cddpi_dataset *dataset, int threads)
 {
-    struct cddpi_loader_options options = {.dataset = dataset, .max_count = 64};
-    struct cddpi_loader *loader = NULL;
+    struct cddpi_data_loader_options options = {.dataset = dataset, .max_count = 64};
+    struct cddpi_data_loader *loader = NULL;
 
     options.threads = threads;
     options.prefetch = 3;
-    assert_int_equal(cddpi_loader_create(&options, &loader), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_create(&options, &loader), CDDP_OK);
     return loader;
 }
 
@@ -26,11 +26,11 @@ struct taken {
     int32_t tokens[SEQUENCES][CONTEXT], labels[SEQUENCES][CONTEXT];
 };
 
-static void take_batch(struct cddpi_loader *loader, struct taken *taken)
+static void take_batch(struct cddpi_data_loader *loader, struct taken *taken)
 {
     struct cddpi_micro_batch batch;
 
-    assert_int_equal(cddpi_loader_next(loader, &batch), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(loader, &batch), CDDP_OK);
     assert_non_null(batch.label);
     assert_null(batch.input);
     assert_int_equal((uintptr_t)batch.tokens % 64, 0);
@@ -45,7 +45,7 @@ static void take_batch(struct cddpi_loader *loader, struct taken *taken)
 static void take_epoch(const struct cddpi_dataset *dataset, int threads, int world_size,
                        uint64_t first, struct taken *out)
 {
-    struct cddpi_loader *loaders[8];
+    struct cddpi_data_loader *loaders[8];
     struct cddpi_micro_batch batch;
     cddp_sampler *sampler = NULL;
 
@@ -54,8 +54,8 @@ static void take_epoch(const struct cddpi_dataset *dataset, int threads, int wor
     assert_int_equal(cddp_sampler_set_epoch(sampler, 2), CDDP_OK);
     for (int rank = 0; rank < world_size; rank++) {
         loaders[rank] = make_loader(dataset, threads);
-        assert_int_equal(cddpi_loader_start(loaders[rank], sampler, 2, first, SEQUENCES, BATCH,
-                                            rank, world_size, true),
+        assert_int_equal(cddpi_data_loader_start(loaders[rank], sampler, 2, first, SEQUENCES, BATCH,
+                                                 rank, world_size, true),
                          CDDP_OK);
     }
     for (uint64_t at = first; at < SEQUENCES; at += BATCH) {
@@ -64,10 +64,10 @@ static void take_epoch(const struct cddpi_dataset *dataset, int threads, int wor
         }
     }
     for (int rank = 0; rank < world_size; rank++) {
-        assert_int_equal(cddpi_loader_next(loaders[rank], &batch), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loaders[rank], &batch), CDDP_OK);
         assert_null(batch.label);
         assert_null(batch.tokens);
-        cddpi_loader_destroy(loaders[rank]);
+        cddpi_data_loader_destroy(loaders[rank]);
     }
     cddp_sampler_destroy(sampler);
 }
@@ -153,20 +153,22 @@ static void a_token_outside_the_vocabulary_stops_the_batch_that_has_it(void **st
     assert_int_equal(cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, 40, 0, &sampler), CDDP_OK);
     assert_int_equal(open_tokens("a.bin", CONTEXT, &dataset), CDDP_OK);
     for (int threads = 0; threads < 3; threads++) {
-        struct cddpi_loader *loader = make_loader(&dataset, threads);
+        struct cddpi_data_loader *loader = make_loader(&dataset, threads);
         struct cddpi_micro_batch batch;
 
-        assert_int_equal(cddpi_loader_start(loader, sampler, 0, 0, 40, 10, 0, 1, true), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_start(loader, sampler, 0, 0, 40, 10, 0, 1, true),
+                         CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &batch), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &batch), CDDP_OK);
         for (int again = 0; again < 2; again++) {
-            assert_int_equal(cddpi_loader_next(loader, &batch), CDDP_ERR_FORMAT);
+            assert_int_equal(cddpi_data_loader_next(loader, &batch), CDDP_ERR_FORMAT);
             assert_string_equal(cddp_last_error(), expected);
         }
-        cddpi_loader_cancel(loader); /* what comes later does not know of it */
-        assert_int_equal(cddpi_loader_start(loader, sampler, 0, 30, 40, 10, 0, 1, true), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch), CDDP_OK);
-        cddpi_loader_destroy(loader);
+        cddpi_data_loader_cancel(loader); /* what comes later does not know of it */
+        assert_int_equal(cddpi_data_loader_start(loader, sampler, 0, 30, 40, 10, 0, 1, true),
+                         CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &batch), CDDP_OK);
+        cddpi_data_loader_destroy(loader);
     }
     cddpi_dataset_close(&dataset);
     cddp_sampler_destroy(sampler);
@@ -181,7 +183,7 @@ static void a_file_that_is_cut_off_while_in_use_stops_the_next_batch(void **stat
     for (int threads = 0; threads < 3; threads++) {
         struct cddpi_dataset dataset = {0};
         struct cddpi_micro_batch batch;
-        struct cddpi_loader *loader;
+        struct cddpi_data_loader *loader;
         cddp_sampler *sampler = NULL;
         cddp_status status = CDDP_OK;
         uint64_t batches = 0;
@@ -192,18 +194,19 @@ static void a_file_that_is_cut_off_while_in_use_stops_the_next_batch(void **stat
         assert_int_equal(cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, dataset.count, 0, &sampler),
                          CDDP_OK);
         assert_int_equal(
-            cddpi_loader_start(loader, sampler, 0, 0, dataset.count, BATCH, 0, 1, true), CDDP_OK);
-        assert_int_equal(cddpi_loader_next(loader, &batch), CDDP_OK);
+            cddpi_data_loader_start(loader, sampler, 0, 0, dataset.count, BATCH, 0, 1, true),
+            CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(loader, &batch), CDDP_OK);
         assert_int_equal(truncate(path, SHARD_HEADER_BYTES), 0);
         while (status == CDDP_OK && batches++ < dataset.count) {
-            status = cddpi_loader_next(loader, &batch);
+            status = cddpi_data_loader_next(loader, &batch);
         }
         assert_int_equal(status, CDDP_ERR_IO);
         assert_non_null(strstr(cddp_last_error(), "b.bin: was truncated while it was in use"));
-        cddpi_loader_cancel(loader);
-        assert_int_equal(cddpi_loader_start(loader, sampler, 0, 0, 1, BATCH, 0, 1, true),
+        cddpi_data_loader_cancel(loader);
+        assert_int_equal(cddpi_data_loader_start(loader, sampler, 0, 0, 1, BATCH, 0, 1, true),
                          CDDP_ERR_IO);
-        cddpi_loader_destroy(loader);
+        cddpi_data_loader_destroy(loader);
         cddp_sampler_destroy(sampler);
         cddpi_dataset_close(&dataset);
     }

@@ -316,8 +316,9 @@ static int take_epoch(int rank, int world_size, void *argument)
     struct job *job = argument;
     struct cddpi_dataset train = {0};
     struct cddpi_dataset test = {0};
-    struct cddpi_loader_options options = {.dataset = &train, .max_count = BATCH, .threads = 2};
-    struct cddpi_loader *loader = NULL;
+    struct cddpi_data_loader_options options = {
+        .dataset = &train, .max_count = BATCH, .threads = 2};
+    struct cddpi_data_loader *loader = NULL;
     cddp_sampler *sampler = NULL;
     cddp_group *group = NULL;
 
@@ -325,22 +326,22 @@ static int take_epoch(int rank, int world_size, void *argument)
     CHECK(open_data(job, rank, group, &train, &test) == CDDP_OK);
     CHECK(cddp_sampler_create(CDDP_ORDER_RANDOM, train.count, 7, &sampler) == CDDP_OK);
     CHECK(cddp_sampler_set_epoch(sampler, 1) == CDDP_OK);
-    CHECK(cddpi_loader_create(&options, &loader) == CDDP_OK);
-    CHECK(cddpi_loader_start(loader, sampler, 1, 0, SEQUENCES, BATCH, rank, world_size, true) ==
-          CDDP_OK);
+    CHECK(cddpi_data_loader_create(&options, &loader) == CDDP_OK);
+    CHECK(cddpi_data_loader_start(loader, sampler, 1, 0, SEQUENCES, BATCH, rank, world_size,
+                                  true) == CDDP_OK);
     for (uint64_t at = 0; at < SEQUENCES; at += BATCH) {
         uint64_t left = SEQUENCES - at;
         cddp_share share = cddp_share_of(at, left < BATCH ? left : BATCH, rank, world_size);
         struct cddpi_micro_batch batch;
 
-        CHECK(cddpi_loader_next(loader, &batch) == CDDP_OK);
+        CHECK(cddpi_data_loader_next(loader, &batch) == CDDP_OK);
         CHECK((uint64_t)batch.count == share.count);
         memcpy(job->tokens[share.first], batch.tokens, share.count * sizeof job->tokens[0]);
         memcpy(job->labels[share.first], batch.label, share.count * sizeof job->labels[0]);
         memcpy(job->ids + share.first, batch.sample_ids, share.count * sizeof job->ids[0]);
     }
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
-    cddpi_loader_destroy(loader);
+    cddpi_data_loader_destroy(loader);
     cddp_sampler_destroy(sampler);
     cddpi_dataset_close(&train);
     cddpi_dataset_close(&test);

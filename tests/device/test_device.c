@@ -170,7 +170,8 @@ static int relay(struct cddpi_device *device, bool ordered)
     CHECK(ops->copy(device, CDDPI_STREAM_COPY, a, from, BYTES) == CDDP_OK);
     CHECK(ops->record(device, events[1], CDDPI_STREAM_COPY) == CDDP_OK);
     CHECK(!ordered || ops->order(device, CDDPI_STREAM_COMPUTE, events[1]) == CDDP_OK);
-    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, b) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, b) ==
+          CDDP_OK);
     CHECK(ops->record(device, events[2], CDDPI_STREAM_COMPUTE) == CDDP_OK);
     CHECK(!ordered || ops->order(device, CDDPI_STREAM_COMM, events[2]) == CDDP_OK);
     CHECK(ops->copy(device, CDDPI_STREAM_COMM, to, b, BYTES) == CDDP_OK);

@@ -65,14 +65,16 @@ static int lose_the_context(int rank, int world_size, void *argument)
     (void)rank, (void)world_size, (void)argument;
     CHECK(device != NULL);
     CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
-    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_OK);
     CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, "cudaErrorIllegalAddress");
     CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
     CHECK(strstr(cddp_last_error(), " at src/runtime/device/cuda/") != NULL);
     CHECK(strstr(cddp_last_error(), "CUDA_LAUNCH_BLOCKING=1") != NULL);
     CHECK_FAILS(device->ops->clear(device, CDDPI_STREAM_COMM, a, BYTES), CDDP_ERR_DEVICE,
                 "cudaMemsetAsync(memory, 0, bytes, in) at src/runtime/device/cuda/cuda_stream.c:");
-    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_ERR_DEVICE);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_ERR_DEVICE);
     cddpi_device_close(device);
     return 0;
 }
@@ -93,11 +95,12 @@ static int launch_too_much(int rank, int world_size, void *argument)
     (void)rank, (void)world_size, (void)argument;
     CHECK(device != NULL);
     CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
-    CHECK_FAILS(device->kernels->relu(device, CDDP_F32, a, COUNT, a), CDDP_ERR_DEVICE,
-                "cudaErrorLaunchOutOfResources");
+    CHECK_FAILS(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a),
+                CDDP_ERR_DEVICE, "cudaErrorLaunchOutOfResources");
     CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
     CHECK(strstr(cddp_last_error(), " at kernels/cuda/") != NULL);
-    CHECK(device->kernels->relu(device, CDDP_F32, a, COUNT, a) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_OK);
     CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
     device->ops->release(device, a);
     cddpi_device_close(device);

@@ -25,6 +25,8 @@ static double gelu_slope(double x, bool exact)
                : right + x * right * (1 - right) * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
+static const enum cddpi_pointwise gelus[] = {CDDPI_POINTWISE_GELU, CDDPI_POINTWISE_GELU_EXACT};
+
 static void gelu_and_its_gradient_are_those_of_float64(void **state)
 {
     (void)state;
@@ -33,6 +35,7 @@ static void gelu_and_its_gradient_are_those_of_float64(void **state)
         cddp_type type = cuda_types[i / 2 % COUNT_OF(cuda_types)];
         size_t count = counts[i / 2 / COUNT_OF(cuda_types)];
         bool exact = i % 2 == 1;
+        enum cddpi_pointwise function = gelus[exact];
         struct numbers x = random_numbers(type, 1, count, 6, 0);
         struct numbers dy = random_numbers(type, 2, count, 1, 0);
         struct numbers y = no_numbers(type, count);
@@ -40,8 +43,9 @@ static void gelu_and_its_gradient_are_those_of_float64(void **state)
         double *expected = calloc(count + 1, sizeof *expected);
         double *slope = calloc(count + 1, sizeof *slope);
 
-        cuda_ok(cuda->kernels->gelu(cuda, type, exact, x.device, count, y.device));
-        cuda_ok(cuda->kernels->gelu_grad(cuda, type, exact, dy.device, x.device, count, dx.device));
+        cuda_ok(cuda->kernels->pointwise(cuda, type, function, 0, x.device, count, y.device));
+        cuda_ok(cuda->kernels->pointwise_grad(cuda, type, function, 0, dy.device, x.device, count,
+                                              dx.device));
         for (size_t e = 0; e < count; e++) {
             expected[e] = gelu_of((double)x.host[e], exact);
             slope[e] = (double)dy.host[e] * gelu_slope((double)x.host[e], exact);
@@ -68,10 +72,11 @@ static void gelu_far_from_zero_is_none_or_all(void **state)
     for (int exact = 0; exact < 2; exact++) {
         x = numbers_from(CDDP_F32, far, COUNT_OF(far));
         y = no_numbers(CDDP_F32, COUNT_OF(far));
-        cuda_ok(cuda->kernels->gelu(cuda, CDDP_F32, exact != 0, x.device, COUNT_OF(far), y.device));
+        cuda_ok(cuda->kernels->pointwise(cuda, CDDP_F32, gelus[exact], 0, x.device, COUNT_OF(far),
+                                         y.device));
         numbers_near(&y, (double[]){0, 0, 0, 40, 100, (double)1e30F, 0}, 1e-7, 1e-30, "gelu");
-        cuda_ok(cuda->kernels->gelu_grad(cuda, CDDP_F32, exact != 0, x.device, x.device,
-                                         COUNT_OF(far), y.device));
+        cuda_ok(cuda->kernels->pointwise_grad(cuda, CDDP_F32, gelus[exact], 0, x.device, x.device,
+                                              COUNT_OF(far), y.device));
         numbers_near(&y, (double[]){0, 0, 0, 40, 100, (double)1e30F, 0}, 1e-7, 1e-30, "gelu_grad");
         numbers_free(&x);
         numbers_free(&y);
@@ -92,8 +97,10 @@ static void silu_and_its_gradient_are_those_of_float64(void **state)
         double *expected = calloc(count + 1, sizeof *expected);
         double *slope = calloc(count + 1, sizeof *slope);
 
-        cuda_ok(cuda->kernels->silu(cuda, type, x.device, count, y.device));
-        cuda_ok(cuda->kernels->silu_grad(cuda, type, dy.device, x.device, count, dx.device));
+        cuda_ok(cuda->kernels->pointwise(cuda, type, CDDPI_POINTWISE_SILU, 0, x.device, count,
+                                         y.device));
+        cuda_ok(cuda->kernels->pointwise_grad(cuda, type, CDDPI_POINTWISE_SILU, 0, dy.device,
+                                              x.device, count, dx.device));
         for (size_t e = 0; e < count; e++) {
             double at = (double)x.host[e];
             double right = 1 / (1 + exp(-at));
@@ -112,29 +119,32 @@ static void silu_and_its_gradient_are_those_of_float64(void **state)
     }
 }
 
-static double function_of(enum cddpi_cuda_function function, double x)
+static double function_of(enum cddpi_pointwise function, double x)
 {
-    return function == CDDPI_FUNCTION_TANH      ? tanh(x)
-           : function == CDDPI_FUNCTION_SIGMOID ? 1 / (1 + exp(-x))
-           : x > 0                              ? x
-                                                : 0.25 * x;
+    return function == CDDPI_POINTWISE_TANH      ? tanh(x)
+           : function == CDDPI_POINTWISE_SIGMOID ? 1 / (1 + exp(-x))
+           : x > 0                               ? x
+                                                 : 0.25 * x;
 }
 
 /* From the value, as the type holds it. */
-static double slope_of(enum cddpi_cuda_function function, double y)
+static double slope_of(enum cddpi_pointwise function, double y)
 {
-    return function == CDDPI_FUNCTION_TANH      ? 1 - y * y
-           : function == CDDPI_FUNCTION_SIGMOID ? y * (1 - y)
-           : y > 0                              ? 1
-                                                : 0.25;
+    return function == CDDPI_POINTWISE_TANH      ? 1 - y * y
+           : function == CDDPI_POINTWISE_SIGMOID ? y * (1 - y)
+           : y > 0                               ? 1
+                                                 : 0.25;
 }
 
 static void functions_known_from_their_values_are_those_of_float64(void **state)
 {
+    static const enum cddpi_pointwise known[] = {CDDPI_POINTWISE_TANH, CDDPI_POINTWISE_SIGMOID,
+                                                 CDDPI_POINTWISE_LEAKY_RELU};
+
     (void)state;
     NEEDS_CUDA();
     for (size_t i = 0; i < COUNT_OF(cuda_types) * COUNT_OF(counts) * 3; i++) {
-        enum cddpi_cuda_function function = (enum cddpi_cuda_function)(i % 3);
+        enum cddpi_pointwise function = known[i % 3];
         cddp_type type = cuda_types[i / 3 % COUNT_OF(cuda_types)];
         size_t count = counts[i / 3 / COUNT_OF(cuda_types)];
         struct numbers x = random_numbers(type, 1, count, 6, 0);
@@ -171,9 +181,11 @@ static void check_relu(cddp_type type, size_t count)
         expected[e] = fmax((double)x.host[e], 0);
         gradient[e] = x.host[e] > 0 ? (double)dy.host[e] : 0;
     }
-    cuda_ok(cuda->kernels->relu(cuda, type, x.device, count, x.device)); /* in place */
+    cuda_ok(cuda->kernels->pointwise(cuda, type, CDDPI_POINTWISE_RELU, 0, x.device, count,
+                                     x.device)); /* in place */
     numbers_near(&x, expected, 0, 0, "relu");
-    cuda_ok(cuda->kernels->relu_grad(cuda, type, dy.device, x.device, count, dy.device));
+    cuda_ok(cuda->kernels->pointwise_grad(cuda, type, CDDPI_POINTWISE_RELU, 0, dy.device, x.device,
+                                          count, dy.device));
     numbers_near(&dy, gradient, 0, 0, "relu_grad");
     free(expected);
     free(gradient);
@@ -224,7 +236,8 @@ static void relu_keeps_what_is_not_a_number(void **state)
     for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
         struct numbers x = no_numbers(cuda_types[t], 9);
 
-        cuda_ok(cuda->kernels->relu(cuda, cuda_types[t], x.device, 9, x.device));
+        cuda_ok(cuda->kernels->pointwise(cuda, cuda_types[t], CDDPI_POINTWISE_RELU, 0, x.device, 9,
+                                         x.device));
         numbers_fetch(&x);
         for (size_t e = 0; e < 9; e++) {
             assert_true(isnan(x.host[e]));

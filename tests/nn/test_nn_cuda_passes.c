@@ -24,7 +24,8 @@ static void the_description_tells_what_is_done_in_one_pass(void **state)
 /* Passes over activations that the tests count. */
 static const struct cddpi_cuda_kernels *real_kernels;
 static struct passes {
-    int adds, gelus, gelu_grads, relus, relu_grads, norms_of_sums;
+    int adds, norms_of_sums;
+    int pointwise[CDDPI_POINTWISE_COUNT], pointwise_grads[CDDPI_POINTWISE_COUNT];
     int sums, sums_in_any_order; /* of products, convolutions and attention's gradient */
 } passes;
 
@@ -66,32 +67,20 @@ static cddp_status count_add(struct cddpi_device *where, cddp_type type, const v
     return real_kernels->add(where, type, a, b, relu, count, out);
 }
 
-static cddp_status count_gelu(struct cddpi_device *where, cddp_type type, bool exact, const void *x,
-                              size_t count, void *out)
+static cddp_status count_pointwise(struct cddpi_device *where, cddp_type type,
+                                   enum cddpi_pointwise function, float slope, const void *x,
+                                   size_t count, void *y)
 {
-    passes.gelus++;
-    return real_kernels->gelu(where, type, exact, x, count, out);
+    passes.pointwise[function]++;
+    return real_kernels->pointwise(where, type, function, slope, x, count, y);
 }
 
-static cddp_status count_gelu_grad(struct cddpi_device *where, cddp_type type, bool exact,
-                                   const void *dy, const void *x, size_t count, void *dx)
+static cddp_status count_pointwise_grad(struct cddpi_device *where, cddp_type type,
+                                        enum cddpi_pointwise function, float slope, const void *dy,
+                                        const void *saved, size_t count, void *dx)
 {
-    passes.gelu_grads++;
-    return real_kernels->gelu_grad(where, type, exact, dy, x, count, dx);
-}
-
-static cddp_status count_relu(struct cddpi_device *where, cddp_type type, const void *x,
-                              size_t count, void *out)
-{
-    passes.relus++;
-    return real_kernels->relu(where, type, x, count, out);
-}
-
-static cddp_status count_relu_grad(struct cddpi_device *where, cddp_type type, const void *dy,
-                                   const void *y, size_t count, void *dx)
-{
-    passes.relu_grads++;
-    return real_kernels->relu_grad(where, type, dy, y, count, dx);
+    passes.pointwise_grads[function]++;
+    return real_kernels->pointwise_grad(where, type, function, slope, dy, saved, count, dx);
 }
 
 static cddp_status count_norm(struct cddpi_device *where, cddp_type type, const void *x,
@@ -112,10 +101,8 @@ static int count_passes(void **state)
     real_kernels = device->kernels;
     counting = *real_kernels;
     counting.add = count_add;
-    counting.gelu = count_gelu;
-    counting.gelu_grad = count_gelu_grad;
-    counting.relu = count_relu;
-    counting.relu_grad = count_relu_grad;
+    counting.pointwise = count_pointwise;
+    counting.pointwise_grad = count_pointwise_grad;
     counting.layer_norm = count_norm;
     counting.linear_weight = count_linear_weight;
     counting.conv_weight = count_conv_weight;
@@ -150,15 +137,18 @@ static void sums_gelus_and_relus_take_no_passes_of_their_own(void **state)
     (void)state;
     seen = passes_of(&gpt2);
     assert_int_equal(seen.adds, 0);
-    assert_int_equal(seen.gelus + seen.gelu_grads, 0);
+    assert_int_equal(
+        seen.pointwise[CDDPI_POINTWISE_GELU] + seen.pointwise_grads[CDDPI_POINTWISE_GELU], 0);
     assert_int_equal(seen.norms_of_sums, 2 * gpt2.blocks);
     again.recompute = true;
     seen = passes_of(&again); /* of the sums, those inside of the blocks come again */
     assert_int_equal(seen.adds, 0);
-    assert_int_equal(seen.gelus + seen.gelu_grads, 0);
+    assert_int_equal(
+        seen.pointwise[CDDPI_POINTWISE_GELU] + seen.pointwise_grads[CDDPI_POINTWISE_GELU], 0);
     assert_int_equal(seen.norms_of_sums, 3 * gpt2.blocks);
     seen = passes_of(&resnet20);
-    assert_int_equal(seen.relus + seen.relu_grads, 0);
+    assert_int_equal(
+        seen.pointwise[CDDPI_POINTWISE_RELU] + seen.pointwise_grads[CDDPI_POINTWISE_RELU], 0);
     assert_int_equal(seen.adds, 0); /* batch_norm takes gradients in two parts */
 }
 

@@ -77,7 +77,7 @@ static struct cddpi_model_spec spec_of(const struct scene *scene, struct cddpi_d
 /* A way from data to batches. */
 struct line {
     struct cddpi_dataset data;
-    struct cddpi_loader *loader;
+    struct cddpi_data_loader *loader;
     struct cddpi_model *model;
     struct cddpi_device *device;
     struct cddpi_prefetcher *prefetcher;
@@ -87,16 +87,16 @@ struct line {
 static int open_line(const struct scene *scene, struct cddpi_device *device, struct line *line)
 {
     struct cddpi_model_spec spec = spec_of(scene, device);
-    struct cddpi_loader_options options = {.dataset = &line->data,
-                                           .transform = {.std = {1, 1, 1, 1}},
-                                           .max_count = scene->max_count,
-                                           .threads = scene->threads,
-                                           .prefetch = 2,
-                                           .device = device};
+    struct cddpi_data_loader_options options = {.dataset = &line->data,
+                                                .transform = {.std = {1, 1, 1, 1}},
+                                                .max_count = scene->max_count,
+                                                .threads = scene->threads,
+                                                .prefetch = 2,
+                                                .device = device};
 
     line->device = device;
     CHECK(open_data(scene, &line->data) == CDDP_OK);
-    CHECK(cddpi_loader_create(&options, &line->loader) == CDDP_OK);
+    CHECK(cddpi_data_loader_create(&options, &line->loader) == CDDP_OK);
     CHECK(cddp_sampler_create(CDDP_ORDER_RANDOM, COUNT, 3, &line->sampler) == CDDP_OK);
     CHECK(cddpi_model_create(&spec, 1, NULL, &line->model) == CDDP_OK);
     CHECK(cddpi_prefetcher_create(line->loader, line->model, device, &line->data, scene->max_count,
@@ -106,18 +106,18 @@ static int open_line(const struct scene *scene, struct cddpi_device *device, str
 
 static int start_epoch(struct line *line, uint64_t epoch, uint64_t first, uint64_t step)
 {
-    cddpi_loader_cancel(line->loader);
+    cddpi_data_loader_cancel(line->loader);
     cddpi_prefetcher_start(line->prefetcher, step);
     CHECK(cddp_sampler_set_epoch(line->sampler, epoch) == CDDP_OK);
-    CHECK(cddpi_loader_start(line->loader, line->sampler, epoch, first, COUNT, BATCH, 0, 1, true) ==
-          CDDP_OK);
+    CHECK(cddpi_data_loader_start(line->loader, line->sampler, epoch, first, COUNT, BATCH, 0, 1,
+                                  true) == CDDP_OK);
     return 0;
 }
 
 static void close_line(struct line *line)
 {
     cddpi_prefetcher_destroy(line->prefetcher);
-    cddpi_loader_destroy(line->loader);
+    cddpi_data_loader_destroy(line->loader);
     cddp_sampler_destroy(line->sampler);
     cddpi_model_destroy(line->model);
     if (line->data.kind == CDDPI_DATASET_TOKENS) {

@@ -92,8 +92,8 @@ static void close_data(struct opened *opened)
 {
     cddpi_prefetcher_destroy(opened->trainer.prefetcher);
     cddpi_prefetcher_destroy(opened->trainer.test_prefetcher);
-    cddpi_loader_destroy(opened->trainer.loader);
-    cddpi_loader_destroy(opened->trainer.test_loader);
+    cddpi_data_loader_destroy(opened->trainer.loader);
+    cddpi_data_loader_destroy(opened->trainer.test_loader);
     cddp_sampler_destroy(opened->trainer.sampler);
     cddp_sampler_destroy(opened->trainer.test_sampler);
     cddpi_dataset_close(&opened->trainer.train_data);
@@ -141,9 +141,10 @@ static void loaders_give_what_the_configuration_asks_for(void **state)
 
     (void)state;
     assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
-    assert_int_equal(cddpi_loader_start(trainer->loader, trainer->sampler, 0, 0, 48, 4, 0, 1, true),
-                     CDDP_OK);
-    assert_int_equal(cddpi_loader_next(trainer->loader, &loaded), CDDP_OK);
+    assert_int_equal(
+        cddpi_data_loader_start(trainer->loader, trainer->sampler, 0, 0, 48, 4, 0, 1, true),
+        CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(trainer->loader, &loaded), CDDP_OK);
     assert_int_equal(loaded.count, 4);
     for (int i = 0; i < 4; i++) {
         uint64_t id = cddp_sampler_at(trainer->sampler, (uint64_t)i);
@@ -154,10 +155,10 @@ static void loaders_give_what_the_configuration_asks_for(void **state)
         assert_int_equal(loaded.tokens[i * 10], support_token(seed, at));
         assert_int_equal(loaded.label[i * 10 + 9], support_token(seed, at + 10));
     }
-    assert_int_equal(
-        cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, 39, 3, 0, 1, false),
-        CDDP_OK);
-    assert_int_equal(cddpi_loader_next(trainer->test_loader, &loaded), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, 39,
+                                             3, 0, 1, false),
+                     CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(trainer->test_loader, &loaded), CDDP_OK);
     assert_int_equal(loaded.count, 3);
     assert_int_equal(loaded.tokens[25], support_token(2, 25));
     close_data(opened);
@@ -174,11 +175,11 @@ static void windows_are_evaluated_in_pieces_as_large_as_those_trained_on(void **
     opened->config.train.eval_batch_size = 1000;
     opened->config.train.accumulate = 2;
     assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
-    assert_int_equal(cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, 39, 1000,
-                                        0, 1, false),
+    assert_int_equal(cddpi_data_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, 39,
+                                             1000, 0, 1, false),
                      CDDP_OK);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(cddpi_loader_next(trainer->test_loader, &loaded), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(trainer->test_loader, &loaded), CDDP_OK);
         assert_int_equal(loaded.count, i < 19 ? 2 : 1);
         assert_int_equal(loaded.sample_ids[0], 2 * i);
     }
@@ -194,9 +195,10 @@ static void a_smaller_vocabulary_of_the_model_finds_tokens_outside(void **state)
     (void)state;
     assert_int_equal(trainer->train_data.classes, 100);
     assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
-    assert_int_equal(cddpi_loader_start(trainer->loader, trainer->sampler, 0, 0, 48, 4, 0, 1, true),
-                     CDDP_OK);
-    assert_int_equal(cddpi_loader_next(trainer->loader, &loaded), CDDP_ERR_FORMAT);
+    assert_int_equal(
+        cddpi_data_loader_start(trainer->loader, trainer->sampler, 0, 0, 48, 4, 0, 1, true),
+        CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(trainer->loader, &loaded), CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "/train"));
     assert_non_null(strstr(cddp_last_error(), "but the vocabulary has only 100 tokens"));
     close_data(opened);

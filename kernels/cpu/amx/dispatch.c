@@ -52,7 +52,7 @@ size_t cddpi_amx_gemm_scratch(size_t n, size_t k)
 
 void cddpi_amx_gemm(const struct cddpi_nn_matmul *matmul, void *scratch)
 {
-    (void)matmul; /* nobody calls this where there is no AMX */
+    (void)matmul; /* it is not called where there is no AMX */
     (void)scratch;
 }
 #endif

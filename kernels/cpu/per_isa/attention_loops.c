@@ -1,7 +1,7 @@
 /* attention_loops.c - owns what happens to the scores of causal attention between matrix products.
  * Compiled once for each set of instructions, whose name the build gives as CDDPI_ISA.
  *
- * Rows are worked on up to a multiple of sixteen keys; those behind the last one that a query may
+ * Rows are worked on up to a multiple of sixteen keys; those after the last one that a query may
  * look at count as minus infinity. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
@@ -19,7 +19,7 @@ CDDPI_LANES_INLINE size_t keys_of(size_t first, size_t r, size_t columns)
     return keys < columns ? keys : columns;
 }
 
-static void fill(float *row, size_t from, size_t to, float value)
+static void fill_row(float *row, size_t from, size_t to, float value)
 {
     for (size_t j = from; j < to; j++) {
         row[j] = value;
@@ -60,7 +60,7 @@ static void softmax(float *s, size_t stride, size_t rows, size_t columns, size_t
     for (size_t r = 0; r < rows; r++) {
         size_t keys = keys_of(first, r, columns);
 
-        fill(s + r * stride, keys, rounded_up(keys), -INFINITY);
+        fill_row(s + r * stride, keys, rounded_up(keys), -INFINITY);
         total[r] = largest(s + r * stride, rounded_up(keys));
     }
     for (size_t r = 0; r < rows; r++) {
@@ -69,7 +69,7 @@ static void softmax(float *s, size_t stride, size_t rows, size_t columns, size_t
         float max = total[r];
 
         total[r] = make_powers(row, end, max);
-        fill(row, end, columns, 0);
+        fill_row(row, end, columns, 0);
         if (log_sum != NULL) {
             log_sum[r] = max;
         }
@@ -126,16 +126,16 @@ static void backward(float *s, float *dp, size_t stride, size_t rows, size_t col
         size_t keys = keys_of(first, r, columns);
         size_t end = rounded_up(keys);
 
-        fill(p_row, keys, end, -INFINITY);
-        fill(d_row, keys, end, 0);
+        fill_row(p_row, keys, end, -INFINITY);
+        fill_row(d_row, keys, end, 0);
         for (size_t j = 0; j < end; j += LANES) {
             lanes p = lanes_exp(lanes_load(p_row + j) - log_sum[r]);
 
             lanes_store(p_row + j, p);
             lanes_store(d_row + j, p * (lanes_load(d_row + j) - delta[r]));
         }
-        fill(p_row, end, columns, 0);
-        fill(d_row, end, columns, 0);
+        fill_row(p_row, end, columns, 0);
+        fill_row(d_row, end, columns, 0);
     }
 }
 

@@ -13,7 +13,7 @@ struct layer_norm_row_moments {
     float mean, inverse;
 };
 
-/* The elements of a row behind its last whole group, filled up. */
+/* The elements of a row after its last whole group, padded. */
 struct tail {
     float element[GROUP];
 };

@@ -255,7 +255,7 @@ CDDPI_LANES_INLINE lanes mask(lanes dy, lanes x, const struct affine *affine, bo
     return relu ? (lanes)((normal(x, affine) > 0) & (lane_bits)dy) : dy;
 }
 
-/* dy behind the mask, and its product with the deviation. */
+/* dy after the mask, and its product with the deviation. */
 CDDPI_LANES_INLINE void add_product(struct chains *chains, size_t k, const float *dy,
                                     const float *x, const struct affine *affine, bool relu)
 {

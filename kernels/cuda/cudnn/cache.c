@@ -46,7 +46,7 @@ static void warn_slow(void)
     cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
 }
 
-/* A mix of libraries that nobody has asked for is an error, and not a cuDNN that is missing. */
+/* A mix of libraries that was not asked for is an error, and not a cuDNN that is missing. */
 static cddp_status open_library(struct cddpi_device *device, struct cache *cache)
 {
     void *library;
@@ -84,7 +84,7 @@ static cddp_status refuse_capture(struct cddpi_device *device)
                            "the first attention or convolution of a shape cannot be captured");
 }
 
-static cddp_status get(struct cddpi_device *device, struct cache **out)
+static cddp_status get_cache(struct cddpi_device *device, struct cache **out)
 {
     struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_CUDNN);
 
@@ -198,7 +198,7 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
 {
     struct cache *cache = NULL;
     struct cache_entry *entry;
-    cddp_status status = get(device, &cache);
+    cddp_status status = get_cache(device, &cache);
 
     out->plan = NULL;
     if (status != CDDP_OK || cache->handle == NULL) {

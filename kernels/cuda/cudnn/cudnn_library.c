@@ -1,6 +1,8 @@
 /* cudnn_library.c - owns the functions of libcudnn.so.9, and the wording of its failures. */
 #include "kernels/cuda/cudnn/cudnn_library.h"
 
+#include "base/error.h"
+
 #include <dlfcn.h>
 #include <string.h>
 
@@ -45,12 +47,10 @@ static cddp_status look_up_all(struct cddpi_cudnn *cudnn)
 cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library, struct cddpi_cudnn *out)
 {
     struct cddpi_cudnn cudnn = {.device = device, .library = library};
-    cddp_status status = look_up_all(&cudnn);
 
-    if (status == CDDP_OK) {
-        *out = cudnn;
-    }
-    return status;
+    CDDPI_TRY(look_up_all(&cudnn));
+    *out = cudnn;
+    return CDDP_OK;
 }
 
 static cddp_status status_of(cudnnStatus_t code)

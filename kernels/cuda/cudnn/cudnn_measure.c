@@ -17,7 +17,7 @@ struct cudnn_measure_trial {
     void *workspace;
 };
 
-static cddp_status check(const struct cudnn_measure_trial *trial, cudaError_t error, int line)
+static cddp_status check_call(const struct cudnn_measure_trial *trial, cudaError_t error, int line)
 {
     return cddpi_cuda_status(trial->plan->graph.cudnn->device, error,
                              "a measurement of cuDNN's engines", __FILE__, line);
@@ -38,7 +38,7 @@ static cddp_status time_runs(struct cudnn_measure_trial *trial,
 {
     *out = FLT_MAX;
     return execute(trial)
-               ? check(trial, cddpi_cuda_timer_best(timer, execute, trial, out), __LINE__)
+               ? check_call(trial, cddpi_cuda_timer_best(timer, execute, trial, out), __LINE__)
                : CDDP_OK;
 }
 
@@ -79,7 +79,7 @@ cddp_status cddpi_cudnn_plan_measure(struct cddpi_cudnn_plan *plan, cudnnHandle_
     const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
     struct cudnn_measure_trial trial = {plan, handle, pointers, workspace};
     struct cddpi_cuda_timer timer;
-    cddp_status status = check(&trial, cddpi_cuda_timer_open(cudnn->device, &timer), __LINE__);
+    cddp_status status = check_call(&trial, cddpi_cuda_timer_open(cudnn->device, &timer), __LINE__);
 
     if (status != CDDP_OK) {
         return status;

@@ -47,7 +47,7 @@ void cddpi_cudnn_graph_fini(struct cddpi_cudnn_graph *graph)
     }
 }
 
-static void check(struct cddpi_cudnn_graph *graph, cudnnStatus_t code, const char *part)
+static void check_call(struct cddpi_cudnn_graph *graph, cudnnStatus_t code, const char *part)
 {
     char what[96];
 
@@ -70,7 +70,7 @@ cudnnBackendDescriptor_t cddpi_cudnn_make(struct cddpi_cudnn_graph *graph,
     if (graph->status != CDDP_OK) {
         return NULL;
     }
-    check(graph, graph->cudnn->make(type, &descriptor), "descriptor");
+    check_call(graph, graph->cudnn->make(type, &descriptor), "descriptor");
     if (graph->status == CDDP_OK) {
         graph->descriptors[graph->descriptor_count++] = descriptor;
     }
@@ -82,7 +82,7 @@ void cddpi_cudnn_set(struct cddpi_cudnn_graph *graph, cudnnBackendDescriptor_t d
                      int64_t count, const void *values)
 {
     if (graph->status == CDDP_OK) {
-        check(graph, graph->cudnn->set(descriptor, name, type, count, values), "attribute");
+        check_call(graph, graph->cudnn->set(descriptor, name, type, count, values), "attribute");
     }
 }
 
@@ -90,7 +90,7 @@ void cddpi_cudnn_finalize(struct cddpi_cudnn_graph *graph, cudnnBackendDescripto
                           const char *what)
 {
     if (graph->status == CDDP_OK) {
-        check(graph, graph->cudnn->finalize(descriptor), what);
+        check_call(graph, graph->cudnn->finalize(descriptor), what);
     }
 }
 

@@ -1,5 +1,6 @@
 /* cudnn_run.c - owns the calls of the kernel table that cuDNN takes over: which memory goes where
  * in its plans. */
+#include "base/error.h"
 #include "kernels/cuda/cudnn/cache.h"
 #include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn.h"
@@ -99,7 +100,7 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     struct cddpi_cudnn_use use;
     void *workspace;
     size_t row = row_bytes(shape);
-    size_t unwanted = 0; /* bytes of statistics that nobody asked for */
+    size_t unwanted = 0; /* bytes of statistics that were not asked for */
     cddp_status status;
 
     if (shape->type == CDDP_F32) { /* none of any version: no reason to look for the library */
@@ -164,14 +165,12 @@ static cddp_status get_scratch(struct cddpi_device *device,
     size_t sums = shape->any_order ? rounded_up(rows * (size_t)shape->head * sizeof(float)) : 0;
     char *memory;
     void *made;
-    cddp_status status = cddpi_cuda_scratch(device, dots + sums + plan->workspace_bytes, &made);
 
-    if (status == CDDP_OK) {
-        memory = made;
-        *out = (struct backward_scratch){memory + dots + sums, (float *)(void *)memory,
-                                         (float *)(void *)(memory + dots)};
-    }
-    return status;
+    CDDPI_TRY(cddpi_cuda_scratch(device, dots + sums + plan->workspace_bytes, &made));
+    memory = made;
+    *out = (struct backward_scratch){memory + dots + sums, (float *)(void *)memory,
+                                     (float *)(void *)(memory + dots)};
+    return CDDP_OK;
 }
 
 struct backward_memory {
@@ -335,7 +334,7 @@ static cddp_status convolve_weight(struct cddpi_device *device, const struct cdd
 }
 
 /* The same of a copy of x with whole vectors of channels. It, the gradient with those channels and
- * the plan's workspace lie one behind the other in scratch. */
+ * the plan's workspace follow each other in scratch. */
 static cddp_status convolve_weight_whole(struct cddpi_device *device,
                                          const struct cddpi_cuda_conv *few, const void *dy,
                                          const void *x, bool add, float *dweight, bool *out_done)

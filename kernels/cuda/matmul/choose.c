@@ -123,7 +123,7 @@ static bool bits_decide(const struct cddpi_cuda_matmul_shape *shape)
     return elements >= (shape->result == CUDA_R_32F ? telling_f32 : telling_16_bits);
 }
 
-/* One candidate: its first run, which nobody times, shows whether it may be chosen. */
+/* One candidate: its first run, which is not timed, shows whether it may be chosen. */
 static cudaError_t try_candidate(struct cddpi_device *device,
                                  const struct cddpi_cuda_matmuls *matmuls,
                                  const struct cddpi_cuda_matmul_plan *plan,

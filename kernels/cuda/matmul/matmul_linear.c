@@ -13,6 +13,7 @@
  * of half of one. So bias and activation are the product's epilogue. Where cuBLASLt has no such
  * epilogue for a shape (a GELU with its input kept needs rows of a multiple of 8), as much as it
  * has is taken, and kernels of our own do the rest; they round to the 16-bit type in between. */
+#include "base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul_kernels.h"
 #include "kernels/cuda/scratch.h"
@@ -91,7 +92,7 @@ static cddp_status need(const struct matmul_linear_call *call, cddp_status statu
     return status;
 }
 
-static cddp_status check(const struct matmul_linear_call *call, cudaError_t error, int line)
+static cddp_status check_launch(const struct matmul_linear_call *call, cudaError_t error, int line)
 {
     return cddpi_cuda_status(call->device, error, "linear", __FILE__, line);
 }
@@ -149,13 +150,14 @@ static cddp_status forward_apart(const struct matmul_linear_call *call, const vo
         status = need(call, status, missing);
     }
     if (status == CDDP_OK && (bias != NULL || relu)) {
-        status = check(
+        status = check_launch(
             call, cddpi_cuda_add_bias(call->stream, l->type, bias, relu, l->rows, l->outputs, sum),
             __LINE__);
     }
     if (status == CDDP_OK && l->epilogue == CDDPI_EPILOGUE_GELU) {
         status = cddpi_cuda_rows(call->device)
-                     ->gelu(call->device, l->type, false, sum, l->rows * l->outputs, y);
+                     ->pointwise(call->device, l->type, CDDPI_POINTWISE_GELU, 0, sum,
+                                 l->rows * l->outputs, y);
     }
     return status;
 }
@@ -216,8 +218,9 @@ static cddp_status linear_input(struct cddpi_device *device, const struct cddpi_
         status = input_with(&call, dy, weight, NULL, dx, &missing);
         status = need(&call, status, missing);
         if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->gelu_grad(device, shape->type, false, dx, aux,
-                                                        shape->rows * shape->inputs, dx);
+            status = cddpi_cuda_rows(device)->pointwise_grad(device, shape->type,
+                                                             CDDPI_POINTWISE_GELU, 0, dx, aux,
+                                                             shape->rows * shape->inputs, dx);
         }
         return status;
     }
@@ -250,12 +253,9 @@ static cddp_status sum_bias(const struct matmul_linear_call *call, const void *d
     const struct cddpi_cuda_linear *l = call->linear;
     const struct cddpi_cuda_kernels *kernels = cddpi_cuda_rows(call->device);
     void *scratch = NULL;
-    cddp_status status = cddpi_cuda_matmuls_scratch(
-        call->device, call->matmuls, kernels->sums_scratch(l->rows, l->outputs), &scratch);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_cuda_matmuls_scratch(call->device, call->matmuls,
+                                         kernels->sums_scratch(l->rows, l->outputs), &scratch));
     return kernels->column_sums(call->device, l->type, dy, l->rows, l->outputs, add, dbias,
                                 scratch);
 }
@@ -270,7 +270,7 @@ static cddp_status clear(const struct matmul_linear_call *call, float *dweight, 
     if (error == cudaSuccess && dbias != NULL) {
         error = cudaMemsetAsync(dbias, 0, l->outputs * sizeof *dbias, call->stream);
     }
-    return check(call, error, __LINE__);
+    return check_launch(call, error, __LINE__);
 }
 
 static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,

@@ -2,6 +2,8 @@
  * workspace, and a plan for each shape. */
 #include "kernels/cuda/matmul/matmul_plan.h"
 
+#include "base/error.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,30 +99,22 @@ static cddp_status read_environment(struct cddpi_device *device, struct cddpi_cu
     return CDDP_OK;
 }
 
-static cddp_status fill(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
+static cddp_status fill_matmuls(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls)
 {
     cublasStatus_t error;
-    cddp_status status = cddpi_cublaslt_open(device, &matmuls->lt);
 
-    if (status == CDDP_OK) {
-        status = read_environment(device, matmuls);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_cublaslt_open(device, &matmuls->lt));
+    CDDPI_TRY(read_environment(device, matmuls));
     error = matmuls->lt.create(&matmuls->handle);
     if (error != CUBLAS_STATUS_SUCCESS) {
         matmuls->handle = NULL;
         return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
                                matmuls->lt.status_string(error), matmuls->lt.status_name(error));
     }
-    status = cddpi_cuda_alloc(device, workspace_bytes, "workspace of products",
-                              &matmuls->workspace);
-    if (status == CDDP_OK) {
-        status = cddpi_cuda_alloc(device, fingerprint_bytes, "fingerprints of products",
-                                  (void **)&matmuls->fingerprint);
-    }
-    return status;
+    CDDPI_TRY(
+        cddpi_cuda_alloc(device, workspace_bytes, "workspace of products", &matmuls->workspace));
+    return cddpi_cuda_alloc(device, fingerprint_bytes, "fingerprints of products",
+                            (void **)&matmuls->fingerprint);
 }
 
 cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cuda_matmuls **out)
@@ -142,7 +136,7 @@ cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cud
         return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu bytes",
                                sizeof *matmuls);
     }
-    status = fill(device, matmuls);
+    status = fill_matmuls(device, matmuls);
     if (status != CDDP_OK) {
         matmuls_release(device, matmuls);
         return status;
@@ -166,7 +160,6 @@ cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
 {
     size_t wanted = matmuls->scratch_bytes > 0 ? matmuls->scratch_bytes : smallest_scratch;
     void *memory;
-    cddp_status status;
 
     while (wanted < bytes) {
         wanted *= 2;
@@ -178,10 +171,7 @@ cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
                                    "cannot be captured",
                                    bytes);
         }
-        status = cddpi_cuda_alloc(device, wanted, "scratch of products", &memory);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_cuda_alloc(device, wanted, "scratch of products", &memory));
         if (matmuls->scratch != NULL && matmuls->old_count < CDDPI_CUDA_MATMUL_OLD) {
             matmuls->old[matmuls->old_count++] = matmuls->scratch;
         }

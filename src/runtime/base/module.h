@@ -11,7 +11,7 @@
 
 #include <stdarg.h>
 
-enum { CDDPI_MODULE_ABI = 11 }; /* grows with each change of a table here or of a module's own */
+enum { CDDPI_MODULE_ABI = 12 }; /* grows with each change of a table here or of a module's own */
 
 /* Any thread. */
 struct cddpi_module_host {

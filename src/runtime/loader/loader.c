@@ -3,45 +3,23 @@
 #include "loader/loader.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/struct_size.h"
 #include "group/group.h"
 #include "group/on_device.h"
 
-#include <signal.h>
-#include <string.h>
-
 enum { THREADS = 2, AHEAD = 2, MOST_THREADS = 1024, MOST_AHEAD = 4096 };
-
-cddp_share cddpi_loader_positions(const cddp_loader *loader, uint64_t number)
-{
-    uint64_t first = number * loader->options.batch_size;
-    uint64_t left = loader->options.samples - first;
-    uint64_t count = left < loader->options.batch_size ? left : loader->options.batch_size;
-
-    return (cddp_share){first, count};
-}
-
-cddp_share cddpi_loader_share(const cddp_loader *loader, uint64_t number)
-{
-    cddp_share all = cddpi_loader_positions(loader, number);
-
-    return cddp_share_of(all.first, all.count, loader->rank, loader->world_size);
-}
 
 static cddp_status read_options(const cddp_loader_options *options, cddp_loader_options *out)
 {
     cddp_loader_options read = CDDP_LOADER_OPTIONS_INIT;
-    cddp_status status;
 
     if (options == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: options is NULL");
     }
-    status = cddpi_struct_read("loader options", "CDDP_LOADER_OPTIONS_INIT", options, sizeof read,
-                               sizeof read.struct_size, &read);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_struct_read("loader options", "CDDP_LOADER_OPTIONS_INIT", options, sizeof read,
+                                sizeof read.struct_size, &read));
     if (read.samples == 0 || read.sample_bytes == 0 || read.batch_size == 0 || read.load == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: %s",
                           read.load == NULL        ? "load is NULL"
@@ -66,17 +44,18 @@ static cddp_status make_slots(cddp_loader *loader)
 {
     const cddp_loader_options *options = &loader->options;
     uint64_t most = options->batch_size < options->samples ? options->batch_size : options->samples;
+    uint64_t capacity = (most + (uint64_t)loader->world_size - 1) / (uint64_t)loader->world_size;
+    uint64_t slot_count = (uint64_t)options->ahead + 1;
     size_t bytes;
 
-    loader->capacity = (most + (uint64_t)loader->world_size - 1) / (uint64_t)loader->world_size;
-    loader->slot_count = (uint64_t)options->ahead + 1;
-    loader->slots = cddpi_zalloc_array(loader->slot_count, sizeof *loader->slots);
-    if (loader->slots == NULL ||
-        __builtin_mul_overflow(loader->capacity, options->sample_bytes, &bytes)) {
+    CDDPI_TRY(cddpi_batch_ring_init(&loader->ring, "loader_create", &cddpi_loader_ring_ops, loader,
+                                    slot_count, options->threads, 0));
+    loader->slots = cddpi_zalloc_array(slot_count, sizeof *loader->slots);
+    if (loader->slots == NULL || __builtin_mul_overflow(capacity, options->sample_bytes, &bytes)) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: no memory for %llu batches",
-                          (unsigned long long)loader->slot_count);
+                          (unsigned long long)slot_count);
     }
-    for (uint64_t s = 0; s < loader->slot_count; s++) {
+    for (uint64_t s = 0; s < slot_count; s++) {
         struct cddpi_loader_slot *slot = &loader->slots[s];
         void *memory = NULL;
         cddp_status status = loader->device->ops->pin(loader->device, bytes, &memory);
@@ -85,63 +64,26 @@ static cddp_status make_slots(cddp_loader *loader)
             return cddpi_fail_prefix(status, "loader_create: a batch of %zu bytes", bytes);
         }
         slot->data = memory;
-        slot->indices = cddpi_zalloc_array(loader->capacity, sizeof *slot->indices);
+        slot->indices = cddpi_zalloc_array(capacity, sizeof *slot->indices);
         if (slot->indices == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: no memory for %llu indices",
-                              (unsigned long long)loader->capacity);
+                              (unsigned long long)capacity);
         }
     }
     return CDDP_OK;
 }
 
-/* Signals are the program's: its own threads handle them. */
-static cddp_status start_threads(cddp_loader *loader)
+static void release_loader(cddp_loader *loader)
 {
-    sigset_t all;
-    sigset_t before;
+    uint64_t slot_count = loader->ring.slot_count;
 
-    loader->threads = cddpi_zalloc_array((size_t)loader->options.threads, sizeof *loader->threads);
-    if (loader->threads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: no memory for threads");
-    }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    loader->alive = loader->options.threads;
-    while (loader->thread_count < loader->options.threads &&
-           pthread_create(&loader->threads[loader->thread_count], NULL, cddpi_loader_main,
-                          loader) == 0) {
-        loader->thread_count++;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return loader->thread_count == loader->options.threads
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: thread %d of %d did not start",
-                            loader->thread_count, loader->options.threads);
-}
-
-static void stop_threads(cddp_loader *loader)
-{
-    pthread_mutex_lock(&loader->mutex);
-    loader->stop = true;
-    pthread_cond_broadcast(&loader->work);
-    pthread_mutex_unlock(&loader->mutex);
-    for (int t = 0; t < loader->thread_count; t++) {
-        pthread_join(loader->threads[t], NULL);
-    }
-}
-
-static void release(cddp_loader *loader)
-{
-    for (uint64_t s = 0; loader->slots != NULL && s < loader->slot_count; s++) {
+    cddpi_batch_ring_fini(&loader->ring);
+    for (uint64_t s = 0; loader->slots != NULL && s < slot_count; s++) {
         loader->device->ops->unpin(loader->device, loader->slots[s].data);
         cddpi_free(loader->slots[s].indices);
     }
     cddpi_free(loader->slots);
-    cddpi_free(loader->threads);
     cddp_sampler_destroy(loader->sampler);
-    pthread_mutex_destroy(&loader->mutex);
-    pthread_cond_destroy(&loader->work);
-    pthread_cond_destroy(&loader->made);
     if (loader->group != NULL) {
         cddpi_group_unref(loader->group);
     }
@@ -161,19 +103,33 @@ static void take_group(cddp_loader *loader, cddp_group *group)
     }
 }
 
+static cddp_status build_loader(cddp_loader *loader)
+{
+    const cddp_loader_options *options = &loader->options;
+
+    CDDPI_TRY(
+        cddp_sampler_create(options->order, options->samples, options->seed, &loader->sampler));
+    CDDPI_TRY(make_slots(loader));
+    if (cddpi_batch_ring_start(&loader->ring, options->threads) != 0) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: thread %d of %d did not start",
+                          loader->ring.thread_count, options->threads);
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader **out)
 {
     cddp_loader_options read = CDDP_LOADER_OPTIONS_INIT;
     cddp_loader *loader;
-    cddp_status status = out != NULL ? read_options(options, &read)
-                                     : cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: out is NULL");
+    cddp_status status;
 
-    if (status == CDDP_OK && read.group != NULL) {
-        status = cddpi_group_enter(read.group, "loader_create");
-        status = status == CDDP_OK ? cddpi_group_leave(read.group, CDDP_OK) : status;
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: out is NULL");
     }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(read_options(options, &read));
+    if (read.group != NULL) {
+        CDDPI_TRY(cddpi_group_enter(read.group, "loader_create"));
+        CDDPI_TRY(cddpi_group_leave(read.group, CDDP_OK));
     }
     loader = cddpi_zalloc(sizeof *loader);
     if (loader == NULL) {
@@ -181,24 +137,14 @@ cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader *
     }
     cddpi_handle_init(&loader->handle, CDDPI_HANDLE_LOADER);
     loader->options = read;
-    pthread_mutex_init(&loader->mutex, NULL);
-    pthread_cond_init(&loader->work, NULL);
-    pthread_cond_init(&loader->made, NULL);
     take_group(loader, read.group);
     loader->batches = read.samples / read.batch_size +
                       (read.drop_last == 0 && read.samples % read.batch_size != 0);
-    status = cddp_sampler_create(read.order, read.samples, read.seed, &loader->sampler);
-    if (status == CDDP_OK) {
-        status = make_slots(loader);
-    }
-    if (status == CDDP_OK) {
-        status = start_threads(loader);
-    }
+    status = build_loader(loader);
     if (status != CDDP_OK) {
         struct cddpi_failure failure = *cddpi_last_failure();
 
-        stop_threads(loader);
-        release(loader);
+        release_loader(loader);
         return cddpi_fail_again(status, &failure);
     }
     *out = loader;
@@ -207,7 +153,7 @@ cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader *
 
 void cddp_loader_destroy(cddp_loader *loader)
 {
-    if (loader != NULL && cddpi_loader_is_maker(loader)) {
+    if (loader != NULL && cddpi_batch_ring_is_maker(&loader->ring)) {
         cddpi_log(CDDPI_LOG_WARN,
                   "loader_destroy: a function that makes samples cannot destroy its "
                   "loader; nothing was done");
@@ -221,125 +167,70 @@ void cddp_loader_destroy(cddp_loader *loader)
         cddpi_handle_end(&loader->handle); /* a fork has none of its threads */
         return;
     }
-    stop_threads(loader);
-    release(loader);
+    release_loader(loader);
 }
 
-static cddp_status no_threads(const cddp_loader *loader)
+static cddp_status begin_epoch(cddp_loader *loader, uint64_t epoch, uint64_t batch)
 {
-    return cddpi_fail(CDDP_ERR_STATE,
-                      "loader: the function that makes samples has ended all %d threads by "
-                      "pthread_exit(): it has to return",
-                      loader->options.threads);
-}
-
-static cddp_status begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
-{
-    cddp_status status;
-
     if (batch > loader->batches) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_begin: batch %llu of %llu",
                           (unsigned long long)batch, (unsigned long long)loader->batches);
     }
-    if (cddpi_loader_is_maker(loader)) {
+    if (cddpi_batch_ring_is_maker(&loader->ring)) {
         return cddpi_fail(CDDP_ERR_STATE, "loader_begin: the function that makes samples calls it");
     }
-    pthread_mutex_lock(&loader->mutex);
-    if (loader->alive == 0) {
-        pthread_mutex_unlock(&loader->mutex);
-        return no_threads(loader);
-    }
+    CDDPI_TRY(cddpi_batch_ring_check(&loader->ring));
     loader->begun = false;
-    while (loader->busy > 0) { /* they read the order */
-        pthread_cond_wait(&loader->made, &loader->mutex);
-    }
-    status = cddp_sampler_set_epoch(loader->sampler, epoch);
+    cddpi_batch_ring_cancel(&loader->ring); /* its threads read the order */
+    CDDPI_TRY(cddp_sampler_set_epoch(loader->sampler, epoch));
     loader->epoch = epoch;
-    loader->first = loader->taken = loader->next_batch = batch;
-    loader->next_sample = 0;
-    loader->begun = status == CDDP_OK;
-    cddpi_loader_open_batch(loader);
-    pthread_mutex_unlock(&loader->mutex);
-    return status;
+    loader->begun = true;
+    cddpi_batch_ring_begin(&loader->ring, batch, loader->batches);
+    return CDDP_OK;
 }
 
 cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
 {
-    cddp_status status = cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER,
-                                            "loader_begin");
-
-    return status == CDDP_OK ? cddpi_handle_leave(&loader->handle, begin(loader, epoch, batch))
-                             : status;
+    CDDPI_TRY(
+        cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER, "loader_begin"));
+    return cddpi_handle_leave(&loader->handle, begin_epoch(loader, epoch, batch));
 }
 
-/* With the mutex: whether all samples of this rank's share of batch @p number are made. */
-static bool is_whole(const cddp_loader *loader, uint64_t number)
-{
-    const struct cddpi_loader_slot *slot = &loader->slots[number % loader->slot_count];
-
-    return loader->next_batch >= number && slot->missing == 0 &&
-           (loader->next_batch > number || loader->next_sample >= slot->share.count);
-}
-
-/* With the mutex: give the batch before back, and wait for the next, or until nobody makes it. */
-static struct cddpi_loader_slot *await(cddp_loader *loader)
-{
-    uint64_t number = loader->taken++;
-    struct cddpi_loader_slot *slot = &loader->slots[number % loader->slot_count];
-
-    cddpi_loader_open_batch(loader);
-    while (!is_whole(loader, number) && loader->alive > 0) {
-        pthread_cond_wait(&loader->made, &loader->mutex);
-    }
-    return slot;
-}
-
-static cddp_status next(cddp_loader *loader, cddp_batch *out)
+static cddp_status take_batch(cddp_loader *loader, cddp_batch *out)
 {
     cddp_batch batch = CDDP_BATCH_INIT;
     const struct cddpi_loader_slot *slot;
-    /* before a batch is taken: is there room for it */
-    cddp_status status = cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (cddpi_loader_is_maker(loader)) {
+    /* before a batch is taken: is there room for it */
+    CDDPI_TRY(cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out));
+    if (cddpi_batch_ring_is_maker(&loader->ring)) {
         return cddpi_fail(CDDP_ERR_STATE, "loader_next: the function that makes samples calls it");
     }
-    pthread_mutex_lock(&loader->mutex);
     if (!loader->begun) {
-        pthread_mutex_unlock(&loader->mutex);
         return cddpi_fail(CDDP_ERR_STATE, "loader_next: no epoch was begun, or it failed");
     }
-    batch.number = loader->taken;
-    batch.end = loader->taken == loader->batches;
+    batch.number = loader->ring.taken;
+    batch.end = batch.number == loader->batches;
     if (!batch.end) {
-        slot = await(loader);
+        status = cddpi_batch_ring_await(&loader->ring);
+        loader->begun = status == CDDP_OK;
+        CDDPI_TRY(status);
+        loader->ring.taken++;
+        slot = &loader->slots[batch.number % loader->ring.slot_count];
         batch.data = slot->data;
         batch.indices = slot->indices;
         batch.count = slot->share.count;
         batch.total = cddpi_loader_positions(loader, batch.number).count;
-        if (slot->failed_at != UINT64_MAX) {
-            status = cddpi_fail_again((cddp_status)slot->failure.status, &slot->failure);
-            loader->begun = false;
-        } else if (!is_whole(loader, batch.number)) {
-            status = no_threads(loader);
-            loader->begun = false;
-        }
     }
-    pthread_mutex_unlock(&loader->mutex);
-    return status == CDDP_OK
-               ? cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out)
-               : status;
+    return cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out);
 }
 
 cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)
 {
-    cddp_status status = cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER,
-                                            "loader_next");
-
-    return status == CDDP_OK ? cddpi_handle_leave(&loader->handle, next(loader, out)) : status;
+    CDDPI_TRY(
+        cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER, "loader_next"));
+    return cddpi_handle_leave(&loader->handle, take_batch(loader, out));
 }
 
 uint64_t cddp_loader_batches(const cddp_loader *loader)

@@ -11,7 +11,7 @@
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
 enum { MOST_BROKEN = 100 }; /* files in a row that are replaced */
 
-static cddp_status check_transform(const struct cddpi_loader_options *options)
+static cddp_status check_transform(const struct cddpi_data_loader_options *options)
 {
     const struct cddpi_transform *transform = &options->transform;
     const struct cddpi_dataset *dataset = options->dataset;
@@ -40,7 +40,7 @@ static cddp_status check_transform(const struct cddpi_loader_options *options)
     return CDDP_OK;
 }
 
-static cddp_status prepare_files(const struct cddpi_loader_options *options,
+static cddp_status prepare_files(const struct cddpi_data_loader_options *options,
                                  struct cddpi_batch_maker *out)
 {
     static const double usual[2] = {0.08, 1};
@@ -68,12 +68,11 @@ static cddp_status prepare_files(const struct cddpi_loader_options *options,
     return CDDP_OK;
 }
 
-cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
+cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *options,
                                    struct cddpi_batch_maker *out)
 {
     const struct cddpi_transform *transform = &options->transform;
     const struct cddpi_dataset *dataset = options->dataset;
-    cddp_status status;
 
     out->dataset = dataset;
     out->seed = options->seed;
@@ -82,12 +81,9 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
         out->sample_labels = (size_t)dataset->context;
         return CDDP_OK;
     }
-    status = check_transform(options);
-    if (status == CDDP_OK && dataset->files != NULL) {
-        status = prepare_files(options, out);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(check_transform(options));
+    if (dataset->files != NULL) {
+        CDDPI_TRY(prepare_files(options, out));
     }
     out->sample_labels = 1;
     out->skip_broken = options->skip_broken;
@@ -191,7 +187,7 @@ static bool is_replaced(const struct cddpi_batch_maker *maker, cddp_status statu
            (status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO);
 }
 
-/* A sample that is a file, or the first one behind it that can be read. */
+/* A sample that is a file, or the first one after it that can be read. */
 static cddp_status make_file(const struct cddpi_batch_maker *maker,
                              const struct cddpi_image_use *use, struct cddpi_view_key key,
                              struct cddpi_image_scratch *scratch, float *out, int32_t *label,

@@ -32,7 +32,7 @@ struct cddpi_sample_fault {
 };
 
 /** Check the options and prepare the tables. */
-CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_loader_options *options,
+CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *options,
                                                 struct cddpi_batch_maker *out);
 
 /** Make micro-batch @p number of @p schedule in the memory that @p out names. Stops early, leaving

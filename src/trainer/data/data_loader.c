@@ -1,6 +1,5 @@
-/* data_loader.c - owns the loader's threads and its ring of batches. A batch's number says what it
- * holds and where it lies, so threads only have to agree on who makes which: they take numbers in
- * order, and the caller gets the batches in order, whichever is finished first. */
+/* data_loader.c - owns the memory of the trainer's ring of batches, whose pieces are whole
+ * micro-batches: a batch's number says what it holds and where it is. */
 #include "data/data_loader.h"
 
 #include "base/alloc.h"
@@ -9,10 +8,8 @@
 #include "base/error.h"
 #include "data/batch.h"
 #include "data/micro_batch_schedule.h"
+#include "loader/batch_ring.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,133 +19,48 @@ struct data_loader_slot {
     struct cddpi_micro_batch batch; /* in memory of the slot's own */
     struct cddpi_sample_fault fault;
     struct cddpi_image_scratch scratch;
-    uint64_t made; /* number of the batch it holds, plus 1; 0: none */
 };
 
-struct cddpi_loader {
+struct cddpi_data_loader {
     struct cddpi_batch_maker maker;
     int max_count;
-    uint32_t timeout_ms;
     struct cddpi_device *device;
     struct data_loader_slot *slots;
     uint64_t slot_count;
-    pthread_t *threads;
-    int thread_count;  /* that run */
-    atomic_bool stop;  /* leave batches unfinished; written under the mutex */
-    bool synchronised; /* the three below are initialised */
-    pthread_mutex_t mutex;
-    pthread_cond_t work; /* threads: there may be a batch to make */
-    pthread_cond_t done; /* caller: a batch was made, or a thread fell idle */
-    /* under the mutex */
-    struct cddpi_micro_batch_schedule schedule; /* count == 0: nothing to do */
+    atomic_bool stop; /* leave batches unfinished */
+    struct cddpi_micro_batch_schedule schedule;
     bool started;
-    bool closing;
-    int busy;          /* threads that make a batch */
-    uint64_t next;     /* the batch that the next free thread makes */
-    uint64_t returned; /* batches given to the caller; the last of them is in use */
-    uint64_t broken;   /* samples of those ever given that were replaced */
+    uint64_t broken; /* samples of those ever given that were replaced */
     char first_broken[1024];
+    struct cddpi_batch_ring ring;
 };
 
-static uint64_t released(const struct cddpi_loader *loader)
+static uint64_t open_batch(void *owner, uint64_t number, uint64_t slot)
 {
-    return loader->returned > 0 ? loader->returned - 1 : 0;
+    (void)owner;
+    (void)number;
+    (void)slot;
+    return 1;
 }
 
-/* A thread may begin as long as the batch's slot is not the caller's or still to be taken. */
-static bool can_begin(const struct cddpi_loader *loader)
+static cddp_status make_batch(void *owner, uint64_t number, uint64_t slot_index, uint64_t piece)
 {
-    return loader->next < loader->schedule.count &&
-           loader->next - released(loader) < loader->slot_count;
-}
-
-static void make_batch(struct cddpi_loader *loader,
-                       const struct cddpi_micro_batch_schedule *schedule, uint64_t number)
-{
-    struct data_loader_slot *slot = &loader->slots[number % loader->slot_count];
+    struct cddpi_data_loader *loader = owner;
+    struct data_loader_slot *slot = &loader->slots[slot_index];
     int64_t begun_ns = cddpi_now_ns();
 
-    cddpi_batch_make(&loader->maker, schedule, number, &loader->stop, &slot->scratch, &slot->batch,
-                     &slot->fault);
+    (void)piece;
+    cddpi_batch_make(&loader->maker, &loader->schedule, number, &loader->stop, &slot->scratch,
+                     &slot->batch, &slot->fault);
     slot->batch.begun_ns = begun_ns;
     slot->batch.made_ns = cddpi_now_ns();
+    return CDDP_OK; /* next() asks for slot->fault, after what is worse */
 }
 
-static void *run_thread(void *argument)
-{
-    struct cddpi_loader *loader = argument;
-
-    pthread_mutex_lock(&loader->mutex);
-    while (!loader->closing) {
-        struct cddpi_micro_batch_schedule schedule = loader->schedule;
-        uint64_t number = loader->next;
-
-        if (!can_begin(loader)) {
-            pthread_cond_wait(&loader->work, &loader->mutex);
-            continue;
-        }
-        loader->next++;
-        loader->busy++;
-        pthread_mutex_unlock(&loader->mutex);
-        make_batch(loader, &schedule, number);
-        pthread_mutex_lock(&loader->mutex);
-        loader->busy--;
-        loader->slots[number % loader->slot_count].made = number + 1;
-        pthread_cond_signal(&loader->done); /* only the caller waits for it */
-    }
-    pthread_mutex_unlock(&loader->mutex);
-    return NULL;
-}
-
-static cddp_status start_threads(struct cddpi_loader *loader, int count)
-{
-    sigset_t all, before;
-    int error = 0;
-
-    loader->threads = cddpi_zalloc_array((size_t)count, sizeof *loader->threads);
-    if (loader->threads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %d threads", count);
-    }
-    sigfillset(&all); /* signals are for the thread that trains, but for what a read may cause */
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (error == 0 && loader->thread_count < count) {
-        error = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread, loader);
-        if (error == 0) {
-            char name[16];
-
-            snprintf(name, sizeof name, "cddp-load-%d", loader->thread_count);
-            (void)pthread_setname_np(loader->threads[loader->thread_count], name);
-            loader->thread_count++;
-        }
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
-        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: starting thread %d of %d",
-                                loader->thread_count, count);
-    }
-    return CDDP_OK;
-}
-
-static cddp_status synchronise(struct cddpi_loader *loader)
-{
-    pthread_condattr_t monotonic;
-    int error = pthread_mutex_init(&loader->mutex, NULL);
-
-    if (error != 0) {
-        return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "loader: making a mutex");
-    }
-    pthread_condattr_init(&monotonic); /* this one and those below cannot fail with glibc or musl */
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&loader->work, NULL);
-    pthread_cond_init(&loader->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    loader->synchronised = true;
-    return CDDP_OK;
-}
+static const struct cddpi_batch_ring_ops ring_ops = {.open = open_batch, .make = make_batch};
 
 /* Memory that batches lie in; NULL: there is none. */
-static void *take_memory(struct cddpi_loader *loader, size_t count, size_t sample_bytes)
+static void *take_memory(struct cddpi_data_loader *loader, size_t count, size_t sample_bytes)
 {
     void *memory = NULL;
 
@@ -159,7 +71,7 @@ static void *take_memory(struct cddpi_loader *loader, size_t count, size_t sampl
     return memory;
 }
 
-static cddp_status create_slots(struct cddpi_loader *loader)
+static cddp_status create_slots(struct cddpi_data_loader *loader)
 {
     size_t count = (size_t)loader->max_count;
     size_t sample_bytes = loader->maker.sample_elements * sizeof(float); /* or of a token */
@@ -189,7 +101,7 @@ static cddp_status create_slots(struct cddpi_loader *loader)
                       (unsigned long long)loader->slot_count, count, sample_bytes);
 }
 
-static cddp_status check_options(const struct cddpi_loader_options *options)
+static cddp_status check_options(const struct cddpi_data_loader_options *options)
 {
     if (options->dataset == NULL || options->dataset->count == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader: there is no dataset, or it is empty");
@@ -209,68 +121,57 @@ static cddp_status check_options(const struct cddpi_loader_options *options)
     return CDDP_OK;
 }
 
-cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
-                                struct cddpi_loader **out)
+static cddp_status build_loader(struct cddpi_data_loader *loader,
+                                const struct cddpi_data_loader_options *options)
 {
-    struct cddpi_loader *loader;
-    cddp_status status = check_options(options);
+    int error;
 
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cddpi_batch_maker_init(options, &loader->maker));
+    CDDPI_TRY(create_slots(loader));
+    CDDPI_TRY(cddpi_batch_ring_init(&loader->ring, "loader", &ring_ops, loader, loader->slot_count,
+                                    options->threads, cddpi_env_timeout_ms()));
+    error = cddpi_batch_ring_start(&loader->ring, options->threads);
+    if (error != 0) {
+        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: starting thread %d of %d",
+                                loader->ring.thread_count, options->threads);
     }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *options,
+                                     struct cddpi_data_loader **out)
+{
+    struct cddpi_data_loader *loader;
+    cddp_status status;
+
+    CDDPI_TRY(check_options(options));
     loader = cddpi_zalloc(sizeof *loader);
     if (loader == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %zu bytes", sizeof *loader);
     }
     loader->device = cddpi_device_or_cpu(options->device);
     loader->max_count = options->max_count;
-    loader->timeout_ms = cddpi_env_timeout_ms();
     loader->slot_count = 1; /* the caller's */
     if (options->threads > 0) {
         loader->slot_count += options->prefetch > 0 ? (uint64_t)options->prefetch
                                                     : PREFETCH_DEFAULT;
     }
-    status = cddpi_batch_maker_init(options, &loader->maker);
-    if (status == CDDP_OK) {
-        status = create_slots(loader);
-    }
-    if (status == CDDP_OK) {
-        status = synchronise(loader);
-    }
-    if (status == CDDP_OK && options->threads > 0) {
-        status = start_threads(loader, options->threads);
-    }
+    status = build_loader(loader, options);
     if (status != CDDP_OK) {
-        cddpi_loader_destroy(loader);
+        cddpi_data_loader_destroy(loader);
         return status;
     }
     *out = loader;
     return CDDP_OK;
 }
 
-static void end_threads(struct cddpi_loader *loader)
-{
-    pthread_mutex_lock(&loader->mutex);
-    loader->closing = true;
-    atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
-    pthread_cond_broadcast(&loader->work);
-    pthread_mutex_unlock(&loader->mutex);
-    for (int i = 0; i < loader->thread_count; i++) {
-        pthread_join(loader->threads[i], NULL);
-    }
-    pthread_cond_destroy(&loader->done);
-    pthread_cond_destroy(&loader->work);
-    pthread_mutex_destroy(&loader->mutex);
-}
-
-void cddpi_loader_destroy(struct cddpi_loader *loader)
+void cddpi_data_loader_destroy(struct cddpi_data_loader *loader)
 {
     if (loader == NULL) {
         return;
     }
-    if (loader->synchronised) {
-        end_threads(loader);
-    }
+    atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
+    cddpi_batch_ring_fini(&loader->ring);
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
         struct cddpi_micro_batch *batch = &loader->slots[i].batch;
 
@@ -281,31 +182,20 @@ void cddpi_loader_destroy(struct cddpi_loader *loader)
         cddpi_image_scratch_free(&loader->slots[i].scratch);
     }
     cddpi_free(loader->slots);
-    cddpi_free(loader->threads);
     cddpi_free(loader);
 }
 
-void cddpi_loader_cancel(struct cddpi_loader *loader)
+void cddpi_data_loader_cancel(struct cddpi_data_loader *loader)
 {
-    pthread_mutex_lock(&loader->mutex);
-    loader->schedule.count = 0;
     loader->started = false;
     atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
-    while (loader->busy > 0) { /* for the rest of one sample */
-        pthread_cond_wait(&loader->done, &loader->mutex);
-    }
+    cddpi_batch_ring_cancel(&loader->ring); /* waits for the rest of one sample */
     atomic_store_explicit(&loader->stop, false, memory_order_relaxed);
-    for (uint64_t i = 0; i < loader->slot_count; i++) {
-        loader->slots[i].made = 0;
-    }
-    loader->next = 0;
-    loader->returned = 0;
-    pthread_mutex_unlock(&loader->mutex);
 }
 
-cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *sampler,
-                               uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
-                               int rank, int world_size, bool augment)
+cddp_status cddpi_data_loader_start(struct cddpi_data_loader *loader, const cddp_sampler *sampler,
+                                    uint64_t epoch, uint64_t first, uint64_t end, uint64_t batch,
+                                    int rank, int world_size, bool augment)
 {
     struct cddpi_micro_batch_schedule schedule = {.sampler = sampler,
                                                   .epoch = epoch,
@@ -316,102 +206,51 @@ cddp_status cddpi_loader_start(struct cddpi_loader *loader, const cddp_sampler *
                                                   .world_size = world_size,
                                                   .augment = augment,
                                                   .micro_batch_size = (uint64_t)loader->max_count};
-    cddp_status status;
 
-    cddpi_loader_cancel(loader);
-    status = cddpi_micro_batch_schedule_plan(&schedule, loader->maker.dataset->count);
-    if (status == CDDP_OK) {
-        status = cddpi_dataset_check(loader->maker.dataset, true);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    pthread_mutex_lock(&loader->mutex);
+    cddpi_data_loader_cancel(loader);
+    CDDPI_TRY(cddpi_micro_batch_schedule_plan(&schedule, loader->maker.dataset->count));
+    CDDPI_TRY(cddpi_dataset_check(loader->maker.dataset, true));
     loader->schedule = schedule;
     loader->started = true;
-    pthread_cond_broadcast(&loader->work);
-    pthread_mutex_unlock(&loader->mutex);
+    cddpi_batch_ring_begin(&loader->ring, 0, schedule.count);
     return CDDP_OK;
 }
 
-/* With the mutex held. The deadline is for disks that do not answer, the only thing that threads
- * wait for. */
-static cddp_status wait_for_batch(struct cddpi_loader *loader, uint64_t number)
+cddp_status cddpi_data_loader_next(struct cddpi_data_loader *loader, struct cddpi_micro_batch *out)
 {
-    const struct data_loader_slot *slot = &loader->slots[number % loader->slot_count];
-    int64_t deadline = cddpi_deadline_ns(loader->timeout_ms);
-    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    int64_t begin = cddpi_now_ns();
+    const struct data_loader_slot *slot;
+    uint64_t number;
 
-    while (slot->made != number + 1) {
-        if (pthread_cond_timedwait(&loader->done, &loader->mutex, &until) == ETIMEDOUT &&
-            slot->made != number + 1) {
-            return cddpi_fail(CDDP_ERR_TIMEOUT, "loader: batch %llu was not read within %u ms",
-                              (unsigned long long)number, loader->timeout_ms);
-        }
+    if (!loader->started) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "loader: the next batch was asked for before start, or after cancel");
     }
-    return CDDP_OK;
-}
-
-/* With the mutex held: release the last batch and get the next. */
-static cddp_status take(struct cddpi_loader *loader, struct cddpi_micro_batch *out)
-{
-    uint64_t number = loader->returned;
-    const struct data_loader_slot *slot = &loader->slots[number % loader->slot_count];
-    cddp_status status = CDDP_OK;
-
-    if (loader->thread_count == 0) {
-        make_batch(loader, &loader->schedule, number);
-    } else {
-        status = wait_for_batch(loader, number);
+    number = loader->ring.taken;
+    if (number == loader->schedule.count) {
+        *out = (struct cddpi_micro_batch){.waited_ns = cddpi_now_ns() - begin};
+        return CDDP_OK;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_dataset_check(loader->maker.dataset, false);
+    /* the deadline is for disks that do not answer, the only thing that threads wait for */
+    CDDPI_TRY(cddpi_batch_ring_await(&loader->ring));
+    CDDPI_TRY(cddpi_dataset_check(loader->maker.dataset, false));
+    slot = &loader->slots[number % loader->slot_count];
+    if (slot->fault.status != CDDP_OK) {
+        return cddpi_fail(slot->fault.status, "%s", slot->fault.text);
     }
-    if (status == CDDP_OK && slot->fault.status != CDDP_OK) {
-        status = cddpi_fail(slot->fault.status, "%s", slot->fault.text);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    loader->returned = number + 1;
+    loader->ring.taken++;
     if (loader->broken == 0 && slot->batch.broken > 0) {
         memcpy(loader->first_broken, slot->fault.text, sizeof slot->fault.text);
     }
     loader->broken += (uint64_t)slot->batch.broken;
-    pthread_cond_signal(&loader->work); /* the slot before has become free */
     *out = slot->batch;
+    out->waited_ns = cddpi_now_ns() - begin;
     return CDDP_OK;
 }
 
-cddp_status cddpi_loader_next(struct cddpi_loader *loader, struct cddpi_micro_batch *out)
+uint64_t cddpi_data_loader_broken(const struct cddpi_data_loader *loader, char *out,
+                                  size_t out_bytes)
 {
-    struct cddpi_micro_batch batch = {0};
-    int64_t begin = cddpi_now_ns();
-    cddp_status status = CDDP_OK;
-
-    pthread_mutex_lock(&loader->mutex);
-    if (!loader->started) {
-        status = cddpi_fail(CDDP_ERR_STATE,
-                            "loader: the next batch was asked for before start, or after cancel");
-    } else if (loader->returned < loader->schedule.count) {
-        status = take(loader, &batch);
-    }
-    pthread_mutex_unlock(&loader->mutex);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    batch.waited_ns = cddpi_now_ns() - begin;
-    *out = batch;
-    return CDDP_OK;
-}
-
-uint64_t cddpi_loader_broken(struct cddpi_loader *loader, char *out, size_t out_bytes)
-{
-    uint64_t broken;
-
-    pthread_mutex_lock(&loader->mutex);
-    broken = loader->broken;
     snprintf(out, out_bytes, "%s", loader->first_broken);
-    pthread_mutex_unlock(&loader->mutex);
-    return broken;
+    return loader->broken;
 }

@@ -1,6 +1,6 @@
-/* data_loader.h - batches made ahead of time by threads: bytes to normalised floats, with random
- * crop and flip, or sequences of tokens. What a batch holds depends on its request alone, not on
- * threads or ranks. */
+/* data_loader.h - the trainer's batches, made ahead of time by the threads of a ring: bytes to
+ * normalised floats, with random crop and flip, or sequences of tokens. What a batch holds depends
+ * on its request alone, not on threads or ranks. */
 #ifndef CDDPI_DATA_LOADER_H
 #define CDDPI_DATA_LOADER_H
 
@@ -21,7 +21,7 @@ struct cddpi_transform {
     int resize;
 };
 
-struct cddpi_loader_options {
+struct cddpi_data_loader_options {
     const struct cddpi_dataset *dataset; /* borrowed, outlives the loader */
     struct cddpi_transform transform;    /* of images */
     uint64_t seed;               /* of the random transforms: keyed by (seed, epoch, sample) */
@@ -56,11 +56,11 @@ struct cddpi_micro_batch {
     int slot;              /* on a device: in which of the prefetcher's two slots it lies */
 };
 
-struct cddpi_loader;
+struct cddpi_data_loader;
 
-CDDP_CHECKED cddp_status cddpi_loader_create(const struct cddpi_loader_options *options,
-                                             struct cddpi_loader **out);
-void cddpi_loader_destroy(struct cddpi_loader *loader);
+CDDP_CHECKED cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *options,
+                                                  struct cddpi_data_loader **out);
+void cddpi_data_loader_destroy(struct cddpi_data_loader *loader);
 
 /** Begin a schedule of batches: batch k holds the samples of @p sampler (copied state: epoch as it
  * is now) at this rank's share (cddp_share_of) of the positions [first + k * batch, first + (k + 1)
@@ -69,24 +69,25 @@ void cddpi_loader_destroy(struct cddpi_loader *loader);
  * micro-batches without a sample of this rank have count 0. Cancels what was under way. The sampler
  * must not change its epoch before the last batch is taken or cancel() is called.
  *  @param augment  Whether random transforms are applied. */
-CDDP_CHECKED cddp_status cddpi_loader_start(struct cddpi_loader *loader,
-                                            const cddp_sampler *sampler, uint64_t epoch,
-                                            uint64_t first, uint64_t end, uint64_t batch, int rank,
-                                            int world_size, bool augment);
+CDDP_CHECKED cddp_status cddpi_data_loader_start(struct cddpi_data_loader *loader,
+                                                 const cddp_sampler *sampler, uint64_t epoch,
+                                                 uint64_t first, uint64_t end, uint64_t batch,
+                                                 int rank, int world_size, bool augment);
 
 /** The next batch (or micro-batch) of the schedule, waiting for it if it must. @p out->label NULL
  * after the last one.
  *  @return CDDP_OK, CDDP_ERR_STATE, CDDP_ERR_TIMEOUT; CDDP_ERR_FORMAT for a batch with a token
  *          outside the vocabulary: names the file and where; CDDP_ERR_IO when a file of the dataset
  *          was cut off; for a batch with a broken image file what cddpi_image_sample() says. */
-CDDP_CHECKED cddp_status cddpi_loader_next(struct cddpi_loader *loader,
-                                           struct cddpi_micro_batch *out);
+CDDP_CHECKED cddp_status cddpi_data_loader_next(struct cddpi_data_loader *loader,
+                                                struct cddpi_micro_batch *out);
 
 /** How many samples that were taken have been replaced since the loader was created, and what was
  * wrong with the first of them; "": nothing. */
-uint64_t cddpi_loader_broken(struct cddpi_loader *loader, char *out, size_t out_bytes);
+uint64_t cddpi_data_loader_broken(const struct cddpi_data_loader *loader, char *out,
+                                  size_t out_bytes);
 
 /** Stop the schedule; returns when no thread touches the sampler any more. */
-void cddpi_loader_cancel(struct cddpi_loader *loader);
+void cddpi_data_loader_cancel(struct cddpi_data_loader *loader);
 
 #endif

@@ -19,7 +19,7 @@ struct cddpi_token_shard {
 /* Image files, one a sample, which are decoded when a sample is made. */
 struct cddpi_image_files {
     char *root;        /* the folder, as it was named */
-    const char *names; /* below it, with a NUL behind each */
+    const char *names; /* below it, each with a NUL at its end */
     uint64_t *offsets; /* of each sample's in names */
     uint16_t *labels;
     size_t count;
@@ -79,7 +79,7 @@ const char *cddpi_image_files_class(const struct cddpi_image_files *files, int n
  *  bits (Llama 3's). Every rank maps them, and none reads them through; collective with a
  *  @p group.
  *  @param patterns    As cddpi_paths_find() takes them; shards lie in the order that it gives.
- *  @param context     Tokens of a sequence, but for the one behind.
+ *  @param context     Tokens of a sequence, without the one that follows it.
  *  @param vocabulary  Tokens must be below it; 0: 50257 or 128256, those of the two forms.
  *  @return as above, and what cddpi_paths_find() says; CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_dataset_open_tokens(char *const *patterns, size_t pattern_count,

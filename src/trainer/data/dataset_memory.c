@@ -56,14 +56,13 @@ void cddpi_dataset_memory_release(struct cddpi_dataset_memory *memory)
 cddp_status cddpi_dataset_check(const struct cddpi_dataset *dataset, bool look)
 {
     const struct cddpi_dataset_memory *memory = dataset->memory;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; memory != NULL && status == CDDP_OK && i < memory->file_count; i++) {
+    for (size_t i = 0; memory != NULL && i < memory->file_count; i++) {
         const struct cddpi_mapped_file *file = memory->files[i].file;
 
-        status = look ? cddpi_mapped_file_look(file) : cddpi_mapped_file_check(file);
+        CDDPI_TRY(look ? cddpi_mapped_file_look(file) : cddpi_mapped_file_check(file));
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_dataset_close(struct cddpi_dataset *dataset)

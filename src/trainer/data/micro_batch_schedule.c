@@ -14,7 +14,8 @@ static uint64_t micro_batches_of(const struct cddpi_micro_batch_schedule *schedu
                                                 : 1;
 }
 
-static cddp_status check(const struct cddpi_micro_batch_schedule *schedule, uint64_t samples)
+static cddp_status check_schedule(const struct cddpi_micro_batch_schedule *schedule,
+                                  uint64_t samples)
 {
     uint64_t order;
 
@@ -39,12 +40,9 @@ static cddp_status check(const struct cddpi_micro_batch_schedule *schedule, uint
 cddp_status cddpi_micro_batch_schedule_plan(struct cddpi_micro_batch_schedule *schedule,
                                             uint64_t samples)
 {
-    cddp_status status = check(schedule, samples);
     uint64_t positions, left;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_schedule(schedule, samples));
     positions = schedule->end - schedule->first;
     left = positions % schedule->batch;
     schedule->micro_batches = micro_batches_of(

@@ -181,63 +181,56 @@ static cddp_status await_params(const struct cddpi_exec *exec, int index)
 {
     const struct cddpi_model *model = exec->model;
     const struct cddpi_op *op = &model->graph.ops[index];
-    cddp_status status = CDDP_OK;
 
-    for (int k = 0; status == CDDP_OK && model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
+    for (int k = 0; model->param_wait != NULL && k < CDDPI_OP_PARAMS; k++) {
         if (op->params[k] >= 0) {
-            status = model->param_wait(model->param_wait_context, (size_t)op->params[k]);
+            CDDPI_TRY(model->param_wait(model->param_wait_context, (size_t)op->params[k]));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = exec->model->ops->data(exec);
 
-    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+    CDDPI_TRY(exec->model->ops->data(exec));
+    for (int i = 0; i < graph->op_count; i++) {
         if ((exec->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = await_params(exec, i);
-            if (status == CDDP_OK) {
-                status = step(exec, i, FORWARD);
-            }
+            CDDPI_TRY(await_params(exec, i));
+            CDDPI_TRY(step(exec, i, FORWARD));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
 {
     const struct cddpi_plan *plan = exec->plan;
     size_t count = plan->values[value].elements;
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < plan->sum_count; i++) {
+    for (int i = 0; i < plan->sum_count; i++) {
         const struct cddpi_grad_sum *sum = &plan->sums[i];
 
         if (sum->value == value) {
-            status = exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
-                                           at(exec, sum->out));
+            CDDPI_TRY(exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
+                                            at(exec, sum->out)));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Recompute the segment that backward enters at op @p index, if it enters one there. */
 static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int i = cddpi_plan_segment_begin(exec->plan, index); status == CDDP_OK && i <= index;
-         i++) {
+    for (int i = cddpi_plan_segment_begin(exec->plan, index); i <= index; i++) {
         const struct cddpi_plan_op *op = &exec->plan->ops[i];
 
         if (op->recompute_time >= 0 && (op->flags & CDDPI_FORWARD_VIEW) == 0) {
-            status = step(exec, i, FORWARD);
+            CDDPI_TRY(step(exec, i, FORWARD));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
@@ -271,30 +264,27 @@ cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
 
 cddp_status cddpi_exec_weights(struct cddpi_exec *exec)
 {
-    cddp_status status = CDDP_OK;
-
     exec->recomputed = true;
-    for (int i = exec->model->graph.op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = exec->model->graph.op_count - 1; i >= 0; i--) {
         if (exec->plan->ops[i].weights > exec->plan->end) {
-            status = step(exec, i, WEIGHTS);
+            CDDPI_TRY(step(exec, i, WEIGHTS));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_idle_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < graph->op_count; i++) {
+    for (int i = 0; i < graph->op_count; i++) {
         exec->index = i;
         exec->op = &graph->ops[i];
         if (exec->op->kernels->idle_forward != NULL) {
-            status = exec->op->kernels->idle_forward(exec);
+            CDDPI_TRY(exec->op->kernels->idle_forward(exec));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
@@ -313,37 +303,33 @@ static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
 cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = CDDP_OK;
 
-    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = graph->op_count - 1; i >= 0; i--) {
         exec->index = i;
         exec->op = &graph->ops[i];
         if (exec->op->kernels->idle_backward != NULL) {
-            status = exec->op->kernels->idle_backward(exec);
+            CDDPI_TRY(exec->op->kernels->idle_backward(exec));
         }
-        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
-            status = zero_grad(exec, k);
-            if (status == CDDP_OK) {
-                status = cddpi_exec_ready(exec, k);
-            }
+        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            CDDPI_TRY(zero_grad(exec, k));
+            CDDPI_TRY(cddpi_exec_ready(exec, k));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    cddp_status status = CDDP_OK;
 
-    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = graph->op_count - 1; i >= 0; i--) {
         exec->index = i;
         exec->op = &graph->ops[i];
-        for (int k = CDDPI_OP_PARAMS - 1; status == CDDP_OK && k >= 0; k--) {
-            status = cddpi_exec_ready(exec, k);
+        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            CDDPI_TRY(cddpi_exec_ready(exec, k));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_model_forget_forward(struct cddpi_model *model)

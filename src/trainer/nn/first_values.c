@@ -24,7 +24,7 @@ enum { BLOCK = 65536, MOST_THREADS = 256 }; /* elements that a thread takes at o
 /* What the threads share. Blocks count through all parameters. */
 struct drawing {
     const struct cddpi_model *model;
-    atomic_size_t next; /* the block that nobody has taken */
+    atomic_size_t next; /* the next block to take */
 };
 
 static void uniform4(const uint32_t words[4], double bound, float out[4])
@@ -34,7 +34,7 @@ static void uniform4(const uint32_t words[4], double bound, float out[4])
     }
 }
 
-static void fill(const cddp_param *tensor, size_t begin, size_t end, float value)
+static void fill_values(const cddp_param *tensor, size_t begin, size_t end, float value)
 {
     float *data = tensor->data;
 
@@ -77,10 +77,10 @@ static void make_block(const struct cddpi_model *model, size_t param, size_t blo
     end = end - begin < BLOCK ? end : begin + BLOCK;
     switch (info->init) {
     case CDDPI_INIT_ZERO:
-        fill(tensor, begin, end, 0);
+        fill_values(tensor, begin, end, 0);
         break;
     case CDDPI_INIT_ONE:
-        fill(tensor, begin, end, 1);
+        fill_values(tensor, begin, end, 1);
         break;
     case CDDPI_INIT_UNIFORM:
     case CDDPI_INIT_NORMAL:
@@ -164,7 +164,7 @@ void cddpi_model_make_first_values(const struct cddpi_model *model)
     for (size_t i = 0; i < model->buffers.count; i++) {
         const cddp_param *buffer = &model->buffers.items[i];
 
-        fill(buffer, 0, cddpi_tensor_elements(buffer), model->first_values[i]);
+        fill_values(buffer, 0, cddpi_tensor_elements(buffer), model->first_values[i]);
     }
     make_params(model);
 }

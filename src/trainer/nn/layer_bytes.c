@@ -24,13 +24,9 @@ cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *spec, int sam
     struct cddpi_layer_bytes *bytes = NULL;
     struct cddpi_model *model = NULL;
     bool *counted = NULL;
-    cddp_status status;
 
     whole.part = (struct cddpi_layer_range){0, 0};
-    status = cddpi_model_create(&whole, 1, NULL, &model);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&whole, 1, NULL, &model));
     bytes = cddpi_zalloc_array(model->list.count, sizeof *bytes);
     counted = cddpi_zalloc_array(model->params.count + 1, sizeof *counted);
     if (bytes == NULL || counted == NULL) {

@@ -11,9 +11,9 @@
 static cddp_status list_layers(const struct cddpi_model_spec *spec, struct cddpi_layer_list *out)
 {
     struct cddpi_model_spec complete = *spec;
-    cddp_status status = cddpi_model_spec_complete(&complete);
 
-    return status == CDDP_OK ? cddpi_layers_expand(&complete, out) : status;
+    CDDPI_TRY(cddpi_model_spec_complete(&complete));
+    return cddpi_layers_expand(&complete, out);
 }
 
 cddp_status cddpi_model_check_layers(const struct cddpi_model_spec *spec)
@@ -61,8 +61,8 @@ static bool find_number(const struct cddpi_layer_list *list, const char *name,
     return number >= 0 && (size_t)number < list->count;
 }
 
-static cddp_status find(const struct cddpi_layer_list *list, const char *name,
-                        struct cddpi_layer_range *out)
+static cddp_status find_range(const struct cddpi_layer_list *list, const char *name,
+                              struct cddpi_layer_range *out)
 {
     if (find_name(list, name, true, out) || find_name(list, name, false, out) ||
         find_number(list, name, out)) {
@@ -78,7 +78,7 @@ cddp_status cddpi_model_find_layers(const struct cddpi_model_spec *spec, const c
     cddp_status status = list_layers(spec, &list);
 
     if (status == CDDP_OK) {
-        status = find(&list, name, out);
+        status = find_range(&list, name, out);
     }
     cddpi_layer_list_fini(&list);
     return status;
@@ -92,7 +92,7 @@ cddp_status cddpi_model_find_layer(const struct cddpi_model_spec *spec, const ch
     cddp_status status = list_layers(spec, &list);
 
     if (status == CDDP_OK) {
-        status = find(&list, name, &range);
+        status = find_range(&list, name, &range);
     }
     *out_layer = range.first;
     *out_count = (int)list.count;

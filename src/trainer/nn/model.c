@@ -67,19 +67,11 @@ static void order_params(struct cddpi_model *model)
 
 static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
-    cddp_status status = cddpi_layers_expand(spec, &model->list);
-
-    if (status == CDDP_OK) {
-        status = cddpi_graph_build(spec, &model->list, &model->graph);
-    }
-    if (status == CDDP_OK) {
-        status = declare_params(model);
-    }
-    if (status == CDDP_OK && spec->part.end > 0) {
-        status = cddpi_model_cut(model, spec);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cddpi_layers_expand(spec, &model->list));
+    CDDPI_TRY(cddpi_graph_build(spec, &model->list, &model->graph));
+    CDDPI_TRY(declare_params(model));
+    if (spec->part.end > 0) {
+        CDDPI_TRY(cddpi_model_cut(model, spec));
     }
     model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
     model->grads = cddpi_zalloc_array(model->params.count, sizeof *model->grads);
@@ -94,11 +86,9 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     }
     count_uses(model);
     order_params(model);
-    status = cddpi_model_alloc_params(model);
-    if (status == CDDP_OK) {
-        cddpi_model_make_first_values(model);
-    }
-    return status;
+    CDDPI_TRY(cddpi_model_alloc_params(model));
+    cddpi_model_make_first_values(model);
+    return CDDP_OK;
 }
 
 static cddp_status check_kind(const struct cddpi_model_spec *spec,
@@ -335,7 +325,6 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
 {
     struct cddpi_plan **place;
     struct cddpi_plan *plan = NULL;
-    cddp_status status;
 
     for (int i = 0; i < CDDPI_MODEL_PLANS && plan == NULL; i++) {
         struct cddpi_plan *candidate = model->plans[i];
@@ -345,10 +334,7 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         }
     }
     if (plan == NULL) {
-        status = cddpi_plan_create(model, count, training, &plan);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_plan_create(model, count, training, &plan));
         place = free_place(model);
         if (place == NULL) {
             cddpi_plan_destroy(plan);
@@ -359,22 +345,18 @@ cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training
         *place = plan;
     }
     plan->used = ++model->runs;
-    status = grow_arena(model, plan);
-    if (status == CDDP_OK) {
-        status = cddpi_model_grow_region(model, plan, CDDPI_REGION_KEPT);
-    }
-    if (status == CDDP_OK) {
-        *out = plan;
-    }
-    return status;
+    CDDPI_TRY(grow_arena(model, plan));
+    CDDPI_TRY(cddpi_model_grow_region(model, plan, CDDPI_REGION_KEPT));
+    *out = plan;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training)
 {
     struct cddpi_plan *plan;
-    cddp_status status = cddpi_check_count(count, 1);
 
-    return status == CDDP_OK ? cddpi_model_plan(model, count, training, &plan) : status;
+    CDDPI_TRY(cddpi_check_count(count, 1));
+    return cddpi_model_plan(model, count, training, &plan);
 }
 
 cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool recompute,

@@ -310,7 +310,7 @@ CDDP_CHECKED cddp_status cddpi_model_result(struct cddpi_model *model,
 CDDP_CHECKED cddp_status cddpi_model_reset_sums(struct cddpi_model *model);
 
 /* A part of a model (cddpi_model_spec.part) has the parameters, names and first values that its
- * layers have in the whole one, and computes the same bits. What the parts before and behind it
+ * layers have in the whole one, and computes the same bits. What the parts before and after it
  * compute comes and goes through edges: values, and gradients in the opposite direction, as
  * float32, plain N x C x H x W or rows of features, in memory of the model's device. The batch has
  * the data for the part with the first layer and labels for the one with the last, which has the
@@ -325,7 +325,7 @@ struct cddpi_edge {
 };
 
 /** The edges at one side, in the order of the layers that make the values, which is the same for
- * the part behind; *@p out_count is 0 for a whole model. */
+ * the part after it; *@p out_count is 0 for a whole model. */
 const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
                                            enum cddpi_edge_side side, size_t *out_count);
 /** Let the next forward and backward find edge @p index at @p data and its gradient at @p grad, of

@@ -22,10 +22,8 @@ struct noise {
 
 static cddp_status copy_to(struct cddpi_device *device, const void *from, size_t bytes, void **out)
 {
-    cddp_status status = device->ops->alloc(device, bytes, "a batch to measure with", out);
-
-    return status == CDDP_OK ? device->ops->copy(device, CDDPI_STREAM_COMPUTE, *out, from, bytes)
-                             : status;
+    CDDPI_TRY(device->ops->alloc(device, bytes, "a batch to measure with", out));
+    return device->ops->copy(device, CDDPI_STREAM_COMPUTE, *out, from, bytes);
 }
 
 static cddp_status make_values(const struct cddpi_model *model, int samples, struct noise *out)
@@ -135,10 +133,9 @@ static cddp_status run(struct cddpi_model *model, const struct noise *noise, int
                                 .step = 1,
                                 .sample_ids = noise->ids,
                                 .draws = noise->draws};
-    cddp_status status = cddpi_model_forward(model, &batch, true, NULL);
 
-    return status == CDDP_OK ? cddpi_model_backward(model, 1.0 / samples, false, NULL, NULL)
-                             : status;
+    CDDPI_TRY(cddpi_model_forward(model, &batch, true, NULL));
+    return cddpi_model_backward(model, 1.0 / samples, false, NULL, NULL);
 }
 
 /* The fastest of some rounds, for each op. */

@@ -23,8 +23,8 @@ void cddpi_tensors_fini(struct cddpi_tensors *tensors)
     *tensors = (struct cddpi_tensors){0};
 }
 
-static cddp_status append(struct cddpi_tensors *tensors, const char *layer, const char *suffix,
-                          int dims, const int64_t *shape)
+static cddp_status append_tensor(struct cddpi_tensors *tensors, const char *layer,
+                                 const char *suffix, int dims, const int64_t *shape)
 {
     cddp_param *item;
     double elements = 1;
@@ -74,12 +74,9 @@ cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op 
                                      const int64_t *shape, struct cddpi_param_info info)
 {
     size_t index = model->params.count;
-    cddp_status status = append(&model->params, layer, suffix, dims, shape);
     void *grown;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(append_tensor(&model->params, layer, suffix, dims, shape));
     grown = cddpi_realloc(model->infos, model->params.capacity * sizeof *model->infos);
     if (grown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
@@ -94,12 +91,9 @@ cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *o
                                    const char *suffix, int64_t count, float value)
 {
     size_t index = model->buffers.count;
-    cddp_status status = append(&model->buffers, op->layer.name, suffix, 1, &count);
     float *grown;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(append_tensor(&model->buffers, op->layer.name, suffix, 1, &count));
     grown = cddpi_realloc(model->first_values, model->buffers.capacity * sizeof *grown);
     if (grown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
@@ -127,7 +121,6 @@ static cddp_status allocate(struct cddpi_tensors *tensors)
 
 cddp_status cddpi_model_alloc_params(struct cddpi_model *model)
 {
-    cddp_status status = allocate(&model->params);
-
-    return status == CDDP_OK ? allocate(&model->buffers) : status;
+    CDDPI_TRY(allocate(&model->params));
+    return allocate(&model->buffers);
 }

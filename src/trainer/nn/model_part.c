@@ -80,17 +80,12 @@ static void keep_buffers(struct cddpi_model *model)
 
 cddp_status cddpi_model_cut(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
-    cddp_status status;
-
     model->part = cddpi_zalloc(sizeof *model->part);
     if (model->part == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
                           sizeof *model->part);
     }
-    status = cddpi_part_cut(spec, &model->list, &model->graph, model->part, &model->graph);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_part_cut(spec, &model->list, &model->graph, model->part, &model->graph));
     model->part->param_numbers = cddpi_zalloc_array(model->params.count + model->buffers.count,
                                                     sizeof *model->part->param_numbers);
     if (model->part->param_numbers == NULL) {

@@ -9,23 +9,17 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
 {
     struct cddpi_loss_result result = {0, 0, batch->count * model->predictions};
     struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
-    cddp_status status = model->ops->check_batch(model, batch);
 
-    if (status == CDDP_OK && batch->count > 0) {
-        status = cddpi_model_plan(model, batch->count, training, &exec.plan);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(model->ops->check_batch(model, batch));
+    if (batch->count > 0) {
+        CDDPI_TRY(cddpi_model_plan(model, batch->count, training, &exec.plan));
     }
     cddpi_model_forget_forward(model);
     model->batch = *batch;
     if (exec.plan != NULL) {
-        status = cddpi_exec_forward(&exec);
+        CDDPI_TRY(cddpi_exec_forward(&exec));
     } else if (training) {
-        status = cddpi_exec_idle_forward(&exec);
-    }
-    if (status != CDDP_OK) {
-        return status;
+        CDDPI_TRY(cddpi_exec_idle_forward(&exec));
     }
     if (exec.plan != NULL && cddpi_model_has_loss(model) &&
         (!training || (model->ops->keeps_outputs && !model->tokens_in && !model->split))) {
@@ -74,19 +68,15 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
                               .accumulate = accumulate,
                               .ready = ready,
                               .context = context};
-    cddp_status status;
 
     if (!model->pending_backward) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: backward without a training forward before it, whose activations "
                           "are still there");
     }
-    status = begin_gradients(model);
-    if (status == CDDP_OK && model->split && exec.plan != NULL) {
-        status = cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_GRADS);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(begin_gradients(model));
+    if (model->split && exec.plan != NULL) {
+        CDDPI_TRY(cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_GRADS));
     }
     model->pending_backward = false; /* gradients take the place of activations */
     model->pending_weights = model->split;
@@ -106,19 +96,15 @@ cddp_status cddpi_model_weights(struct cddpi_model *model, bool accumulate,
                               .accumulate = accumulate,
                               .ready = ready,
                               .context = context};
-    cddp_status status;
 
     if (!model->pending_weights) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: gradients of parameters without a backward before "
                           "them that has left them");
     }
-    status = begin_gradients(model);
-    if (status == CDDP_OK && exec.plan != NULL) {
-        status = cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_SCRATCH);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(begin_gradients(model));
+    if (exec.plan != NULL) {
+        CDDPI_TRY(cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_SCRATCH));
     }
     model->pending_weights = false;
     return exec.plan != NULL ? cddpi_exec_weights(&exec) : cddpi_exec_idle_weights(&exec);

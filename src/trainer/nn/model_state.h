@@ -84,7 +84,7 @@ struct cddpi_param_copy {
     enum cddpi_copy form;
     void *data;   /* NULL: the parameter itself is read */
     bool stale;   /* made again before it is next read */
-    size_t count; /* of its elements: with zeros behind those of the parameter */
+    size_t count; /* of its elements: those of the parameter, then zeros */
 };
 
 /* Sums that wait to be taken. */
@@ -162,7 +162,7 @@ struct cddpi_model {
     size_t outputs_stride;      /* from row to row */
     struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
     bool pending_backward, pending_weights;
-    double *op_seconds; /* one an op: what its passes take is added; NULL: nobody measures */
+    double *op_seconds; /* one an op: what its passes take is added; NULL: nothing is measured */
     struct cddpi_model_slot
         *slots; /* the current one's row is out of date; NULL: there is only one */
     int places[CDDPI_REGION_SCRATCH]; /* the current one, by region */

@@ -1,5 +1,6 @@
 /* outputs.c - owns what a model gives out: sums of losses, which on a device are fetched
- * without waiting, and outputs; and what dropout on a device is told by the processor. */
+ * without waiting, and outputs; and the random numbers that the processor gives to dropout on a
+ * device. */
 #include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/dropout_op.h"
@@ -12,22 +13,18 @@ cddp_status cddpi_model_create_outputs(struct cddpi_model *model)
 {
     struct cddpi_device *device = model->device;
     void *memory = NULL;
-    cddp_status status = device->ops->alloc(device, SUMS_BYTES, "sums of losses", &memory);
 
-    if (status == CDDP_OK) {
-        model->sums = memory;
-        status = cddpi_model_reset_sums(model);
-    }
-    for (int i = 0; status == CDDP_OK && i < CDDPI_MODEL_COLLECTED; i++) {
+    CDDPI_TRY(device->ops->alloc(device, SUMS_BYTES, "sums of losses", &memory));
+    model->sums = memory;
+    CDDPI_TRY(cddpi_model_reset_sums(model));
+    for (int i = 0; i < CDDPI_MODEL_COLLECTED; i++) {
         struct cddpi_collected *one = &model->collected[i];
 
-        status = device->ops->pin(device, SUMS_BYTES, &memory);
-        if (status == CDDP_OK) {
-            one->sums = memory;
-            status = device->ops->event_create(device, false, &one->event);
-        }
+        CDDPI_TRY(device->ops->pin(device, SUMS_BYTES, &memory));
+        one->sums = memory;
+        CDDPI_TRY(device->ops->event_create(device, false, &one->event));
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_model_release_outputs(struct cddpi_model *model)
@@ -72,16 +69,12 @@ cddp_status cddpi_model_collect(struct cddpi_model *model, int count)
 cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_loss_result *out)
 {
     struct cddpi_collected *one = &model->collected[model->collected_first];
-    cddp_status status;
 
     if (model->collected_count == 0) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: there is no collected result that was not taken yet");
     }
-    status = model->device->ops->wait(model->device, one->event, model->timeout_ms);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(model->device->ops->wait(model->device, one->event, model->timeout_ms));
     one->result.loss_sum = one->sums[0];
     one->result.correct = (int)one->sums[1];
     *out = one->result;
@@ -97,7 +90,6 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
     size_t stride = model->outputs_stride;
     size_t all = (size_t)model->batch.count * (size_t)model->predictions;
     const float *from = NULL;
-    cddp_status status;
 
     if (model->outputs == NULL) {
         return cddpi_fail(CDDP_ERR_STATE, "model: there are no outputs of a last forward to read");
@@ -109,15 +101,15 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
     if (rows == 0) {
         return CDDP_OK;
     }
-    status = model->ops->read(model, first * stride, (rows - 1) * stride + columns, &from);
-    if (status == CDDP_OK && stride == columns) {
+    CDDPI_TRY(model->ops->read(model, first * stride, (rows - 1) * stride + columns, &from));
+    if (stride == columns) {
         memcpy(out, from, rows * columns * sizeof *out);
         return CDDP_OK;
     }
-    for (size_t i = 0; status == CDDP_OK && i < rows; i++) {
+    for (size_t i = 0; i < rows; i++) {
         memcpy(out + i * columns, from + i * stride, columns * sizeof *out);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)

@@ -36,7 +36,7 @@ static void shrink(struct cddpi_loss_scale *scale)
     scale->skipped++;
 }
 
-static void grow(struct cddpi_loss_scale *scale)
+static void grow_scale(struct cddpi_loss_scale *scale)
 {
     float grown = (float)((double)scale->scale * scale->growth);
 
@@ -52,7 +52,7 @@ void cddpi_loss_scale_update(struct cddpi_loss_scale *scale, bool allowed)
     }
     scale->good_steps = (scale->good_steps < 0 ? 0 : scale->good_steps) + 1;
     if (scale->good_steps >= scale->interval) {
-        grow(scale);
+        grow_scale(scale);
     }
 }
 

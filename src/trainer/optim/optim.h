@@ -14,7 +14,7 @@
     X(CDDPI_OPTIM_ADAMW, "adamw")
 enum cddpi_optim_type { CDDPI_OPTIM_TYPE_MAP(CDDPI_CHOICE_ID) };
 
-/* Values are used as they are: whoever fills this sets the defaults (train.conf's table does). */
+/* Values are used as they are: the caller sets the defaults (train.conf's table does). */
 struct cddpi_optim_spec {
     enum cddpi_optim_type type;
     double momentum;              /* sgd */
@@ -132,7 +132,7 @@ struct cddpi_lr_schedule {
     double final_lr;      /* linear, cosine, wsd: at the last step */
     int64_t warmup_steps; /* linear from lr / warmup_steps */
     int64_t total_steps;  /* of the whole run */
-    int64_t step_size;    /* step: every so many steps after warm-up ... */
+    int64_t step_size;    /* step: that number of steps after warm-up ... */
     double gamma;         /* ... lr is multiplied by this */
     int64_t decay_steps;  /* wsd: the last so many steps fall; 0: a tenth of total_steps */
     enum cddpi_schedule_decay decay; /* wsd: how they fall */

@@ -78,16 +78,16 @@ static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device
     return status;
 }
 
-static cddp_status fetch(struct cddpi_optim *optim)
+static cddp_status fetch_state(struct cddpi_optim *optim)
 {
     struct cddpi_optim_device *on = optim->device;
-    cddp_status status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments,
-                                               on->moments, optim->moment_elements * sizeof(float));
 
-    return status == CDDP_OK ? on->device->ops->finish(on->device, on->timeout_ms) : status;
+    CDDPI_TRY(on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, optim->moments, on->moments,
+                                    optim->moment_elements * sizeof(float)));
+    return on->device->ops->finish(on->device, on->timeout_ms);
 }
 
-static cddp_status send(struct cddpi_optim *optim)
+static cddp_status send_state(struct cddpi_optim *optim)
 {
     struct cddpi_optim_device *on = optim->device;
     int64_t *steps = cddpi_zalloc_array(optim->slot_count + 1, sizeof *steps);
@@ -100,21 +100,20 @@ static cddp_status send(struct cddpi_optim *optim)
     for (size_t i = 0; i < optim->slot_count; i++) {
         steps[i] = *optim->slots[i].steps;
     }
-    status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments, optim->moments,
-                                   optim->moment_elements * sizeof(float));
-    if (status == CDDP_OK) {
-        status = on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
-                                       (optim->slot_count + 1) * sizeof *steps);
-    }
-    if (status == CDDP_OK) {
-        status = on->device->ops->finish(on->device, on->timeout_ms);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->moments,
+                                         optim->moments, optim->moment_elements * sizeof(float)));
+    CDDPI_TRY_GOTO(done, status,
+                   on->device->ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->steps, steps,
+                                         (optim->slot_count + 1) * sizeof *steps));
+    CDDPI_TRY_GOTO(done, status, on->device->ops->finish(on->device, on->timeout_ms));
+done:
     cddpi_free(steps);
     return status;
 }
 
 static const struct cddpi_optim_placement on_device = {
-    .fetch = fetch, .send = send, .leave = leave};
+    .fetch = fetch_state, .send = send_state, .leave = leave};
 
 cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device *device,
                                   uint32_t timeout_ms)
@@ -214,18 +213,15 @@ static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
 static cddp_status grow_table(struct cddpi_optim_device *on, size_t bytes)
 {
     void *memory = NULL;
-    cddp_status status;
 
     if (bytes <= on->table_bytes) {
         return CDDP_OK;
     }
-    status = on->device->ops->alloc(on->device, bytes, "the optimizer's table", &memory);
-    if (status == CDDP_OK) {
-        on->device->ops->release(on->device, on->table);
-        on->table = memory;
-        on->table_bytes = bytes;
-    }
-    return status;
+    CDDPI_TRY(on->device->ops->alloc(on->device, bytes, "the optimizer's table", &memory));
+    on->device->ops->release(on->device, on->table);
+    on->table = memory;
+    on->table_bytes = bytes;
+    return CDDP_OK;
 }
 
 static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)

@@ -12,7 +12,7 @@ struct cddpi_device_trace;
 enum cddpi_span cddpi_span_of_pass(enum cddpi_pipeline_pass pass);
 
 /** Begin with a pass of at most @p most spans of each of @p devices.
- *  @param traced  Whose trace gets them, borrowed; NULL: nobody's.
+ *  @param traced  Whose trace gets them, borrowed; NULL: no trace.
  *  @return NULL: this step is not traced, or there is no memory for it. */
 struct cddpi_device_trace *cddpi_device_trace_begin(cddp_group *traced, int devices, size_t most);
 /** @p device has done this from @p begin_ns until now. By the device's thread; @p trace may be

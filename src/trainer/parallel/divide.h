@@ -4,7 +4,8 @@
 
 #include "nn/model.h"
 
-/** Divide layers among @p stages so that the longest stage is as short as can be: a pure function.
+/** Divide layers among @p stages so that the longest stage is as short as possible: a pure
+ * function.
  *  @param costs   One a layer; 0: the layer before does its work, so no stage begins with it.
  *  @param learns  One a layer, whether it has parameters: where there are enough such layers, each
  *                 stage has one, however short another division would be. NULL: all have.

@@ -29,8 +29,8 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     if (cddpi_trainer_is_first_stage(trainer)) { /* the others of a replica load the same */
-        counts[0] = (int64_t)cddpi_loader_broken(trainer->loader, text, sizeof text);
-        counts[1] = (int64_t)cddpi_loader_broken(trainer->test_loader, other, sizeof other);
+        counts[0] = (int64_t)cddpi_data_loader_broken(trainer->loader, text, sizeof text);
+        counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test_loader, other, sizeof other);
     }
     status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
     if (status == CDDP_OK) {

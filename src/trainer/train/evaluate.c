@@ -105,8 +105,8 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
         status = cddpi_model_reset_sums(last_model(trainer));
     }
     if (status == CDDP_OK) {
-        status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,
-                                    trainer->replica, trainer->replica_count, false);
+        status = cddpi_data_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count,
+                                         batch, trainer->replica, trainer->replica_count, false);
     }
     cddpi_prefetcher_start(trainer->test_prefetcher, trainer->cursor.step);
     while (status == CDDP_OK && !at_end && !trainer->stopped) {
@@ -124,7 +124,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     if (status == CDDP_OK) {
         status = cddpi_model_result(last_model(trainer), out);
     }
-    cddpi_loader_cancel(trainer->test_loader);
+    cddpi_data_loader_cancel(trainer->test_loader);
     return status;
 }
 

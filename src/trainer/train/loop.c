@@ -27,16 +27,16 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
     if (trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs) {
         return CDDP_OK;
     }
-    cddpi_loader_cancel(trainer->loader);
+    cddpi_data_loader_cancel(trainer->loader);
     cddpi_prefetcher_start(trainer->prefetcher, trainer->cursor.step);
     status = cddp_sampler_set_epoch(trainer->sampler, trainer->cursor.epoch);
     if (status != CDDP_OK) {
         return status;
     }
-    return cddpi_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
-                              trainer->cursor.position, trainer->train_data.count,
-                              (uint64_t)trainer->config->train.batch_size, trainer->replica,
-                              trainer->replica_count, true);
+    return cddpi_data_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
+                                   trainer->cursor.position, trainer->train_data.count,
+                                   (uint64_t)trainer->config->train.batch_size, trainer->replica,
+                                   trainer->replica_count, true);
 }
 
 /* A checkpoint on the way: that it cannot be written is told, and training goes on. */
@@ -140,7 +140,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
             status = after_step(trainer, &step);
         }
     }
-    cddpi_loader_cancel(trainer->loader);
+    cddpi_data_loader_cancel(trainer->loader);
     cddpi_trace_close(trainer->group);
     if (status == CDDP_OK) {
         status = cddpi_trainer_save_last(trainer);

@@ -556,10 +556,10 @@ static int resize_of(const struct cddpi_config *config)
 
 static cddp_status build_loader(const struct cddpi_trainer *trainer,
                                 const struct cddpi_dataset *data, int64_t most,
-                                struct cddpi_loader **out)
+                                struct cddpi_data_loader **out)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_loader_options options = {
+    struct cddpi_data_loader_options options = {
         .dataset = data,
         .transform = {.crop_padding = config->data.crop_padding,
                       .flip = config->data.flip,
@@ -583,7 +583,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
         options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
     }
-    return cddpi_loader_create(&options, out);
+    return cddpi_data_loader_create(&options, out);
 }
 
 /* Samples of a rank that are evaluated at a time. What a sequence of tokens takes in memory, with

@@ -273,8 +273,8 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_tokenizer_close(trainer->tokenizer);
     cddpi_prefetcher_destroy(trainer->test_prefetcher);
     cddpi_prefetcher_destroy(trainer->prefetcher);
-    cddpi_loader_destroy(trainer->test_loader);
-    cddpi_loader_destroy(trainer->loader);
+    cddpi_data_loader_destroy(trainer->test_loader);
+    cddpi_data_loader_destroy(trainer->loader);
     cddp_sampler_destroy(trainer->test_sampler);
     cddp_sampler_destroy(trainer->sampler);
     cddpi_step_graphs_destroy(trainer->graphs);

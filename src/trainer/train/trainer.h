@@ -52,7 +52,7 @@ struct cddpi_trainer {
     struct cddpi_dataset train_data, test_data;
     uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of train_data; 0: not known */
     cddp_sampler *sampler, *test_sampler;
-    struct cddpi_loader *loader, *test_loader;
+    struct cddpi_data_loader *loader, *test_loader;
     struct cddpi_prefetcher *prefetcher, *test_prefetcher; /* of these */
 
     struct cddpi_trainer_model models[CDDPI_TRAINER_CHUNKS];

@@ -130,60 +130,14 @@ static cddp_status cross_entropy_strided(struct cddpi_device *device, cddp_type 
 
 static const struct {
     const char *forward, *backward;
-} functions[] = {[CDDPI_FUNCTION_TANH] = {"tanh", "tanh_grad"},
-                 [CDDPI_FUNCTION_SIGMOID] = {"sigmoid", "sigmoid_grad"},
-                 [CDDPI_FUNCTION_LEAKY_RELU] = {"leaky_relu", "leaky_relu_grad"}};
-
-static cddp_status gelu(struct cddpi_device *device, cddp_type type, bool exact, const void *x,
-                        size_t count, void *out)
-{
-    struct cuda_work work = elements_work("gelu", type, count, 2);
-
-    return PROFILED(device, &work, gelu(device, type, exact, x, count, out));
-}
-
-static cddp_status gelu_grad(struct cddpi_device *device, cddp_type type, bool exact,
-                             const void *dy, const void *x, size_t count, void *dx)
-{
-    struct cuda_work work = elements_work("gelu_grad", type, count, 3);
-
-    return PROFILED(device, &work, gelu_grad(device, type, exact, dy, x, count, dx));
-}
-
-static cddp_status silu(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        void *out)
-{
-    struct cuda_work work = elements_work("silu", type, count, 2);
-
-    return PROFILED(device, &work, silu(device, type, x, count, out));
-}
-
-static cddp_status silu_grad(struct cddpi_device *device, cddp_type type, const void *dy,
-                             const void *x, size_t count, void *dx)
-{
-    struct cuda_work work = elements_work("silu_grad", type, count, 3);
-
-    return PROFILED(device, &work, silu_grad(device, type, dy, x, count, dx));
-}
-
-static cddp_status relu(struct cddpi_device *device, cddp_type type, const void *x, size_t count,
-                        void *out)
-{
-    struct cuda_work work = elements_work("relu", type, count, 2);
-
-    return PROFILED(device, &work, relu(device, type, x, count, out));
-}
-
-static cddp_status relu_grad(struct cddpi_device *device, cddp_type type, const void *dy,
-                             const void *y, size_t count, void *dx)
-{
-    struct cuda_work work = elements_work("relu_grad", type, count, 3);
-
-    return PROFILED(device, &work, relu_grad(device, type, dy, y, count, dx));
-}
+} functions[CDDPI_POINTWISE_COUNT] = {
+#define ROW(function, name, needs) [CDDPI_POINTWISE_##function] = {name, name "_grad"},
+    CDDPI_POINTWISE_ROWS(ROW)
+#undef ROW
+};
 
 static cddp_status pointwise(struct cddpi_device *device, cddp_type type,
-                             enum cddpi_cuda_function function, float slope, const void *x,
+                             enum cddpi_pointwise function, float slope, const void *x,
                              size_t count, void *y)
 {
     struct cuda_work work = elements_work(functions[function].forward, type, count, 2);
@@ -192,12 +146,13 @@ static cddp_status pointwise(struct cddpi_device *device, cddp_type type,
 }
 
 static cddp_status pointwise_grad(struct cddpi_device *device, cddp_type type,
-                                  enum cddpi_cuda_function function, float slope, const void *dy,
-                                  const void *y, size_t count, void *dx)
+                                  enum cddpi_pointwise function, float slope, const void *dy,
+                                  const void *saved, size_t count, void *dx)
 {
     struct cuda_work work = elements_work(functions[function].backward, type, count, 3);
 
-    return PROFILED(device, &work, pointwise_grad(device, type, function, slope, dy, y, count, dx));
+    return PROFILED(device, &work,
+                    pointwise_grad(device, type, function, slope, dy, saved, count, dx));
 }
 
 static cddp_status add(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
@@ -453,12 +408,6 @@ void cuda_profile_rows(struct cddpi_cuda_kernels *table)
     table->column_sums = column_sums;
     table->cross_entropy = cross_entropy;
     table->cross_entropy_strided = cross_entropy_strided;
-    table->gelu = gelu;
-    table->gelu_grad = gelu_grad;
-    table->silu = silu;
-    table->silu_grad = silu_grad;
-    table->relu = relu;
-    table->relu_grad = relu_grad;
     table->pointwise = pointwise;
     table->pointwise_grad = pointwise_grad;
     table->response_norm = response_norm;

@@ -18,13 +18,10 @@ static const struct cddpi_data_file closed = CDDPI_DATA_FILE_CLOSED;
 static cddp_status map_file(int fd, const char *path, const struct stat *info,
                             struct cddpi_data_file *out)
 {
-    cddp_status status = cddpi_mapped_file_open(fd, path, info, &out->file);
-
-    if (status == CDDP_OK) {
-        out->data = cddpi_mapped_file_data(out->file);
-        out->bytes = (size_t)info->st_size;
-    }
-    return status;
+    CDDPI_TRY(cddpi_mapped_file_open(fd, path, info, &out->file));
+    out->data = cddpi_mapped_file_data(out->file);
+    out->bytes = (size_t)info->st_size;
+    return CDDP_OK;
 }
 
 /* Never waits: a pipe opens at once and is refused then. */
@@ -69,17 +66,12 @@ cddp_status cddpi_data_file_freeze(const char *path, struct cddpi_growable_mappi
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: making its contents read-only", path);
         }
     } else {
-        cddp_status status;
-
         munmap(mapping->data, mapping->bytes);
         mapping->data = NULL;
         if (fcntl(mapping->fd, F_ADD_SEALS, seals) != 0 || fstat(mapping->fd, &info) != 0) {
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing its contents", path);
         }
-        status = map_file(mapping->fd, path, &info, &data_file);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(map_file(mapping->fd, path, &info, &data_file));
     }
     *out = data_file;
     return CDDP_OK;
@@ -87,12 +79,9 @@ cddp_status cddpi_data_file_freeze(const char *path, struct cddpi_growable_mappi
 
 cddp_status cddpi_data_file_open_plain(const char *path, struct cddpi_data_file *out)
 {
-    cddp_status status = open_plain(path, out);
-
-    if (status == CDDP_OK) {
-        cddpi_data_file_close_fd(out);
-    }
-    return status;
+    CDDPI_TRY(open_plain(path, out));
+    cddpi_data_file_close_fd(out);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_data_file_open(const char *path, bool shareable, cddpi_size_of size_of,

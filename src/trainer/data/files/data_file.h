@@ -16,7 +16,7 @@ struct cddpi_mapped_file;
 struct cddpi_data_file {
     const uint8_t *data; /* NULL: closed */
     size_t bytes;
-    struct cddpi_mapped_file *file; /* that is mapped; NULL: memory that nobody can change */
+    struct cddpi_mapped_file *file; /* that is mapped; NULL: memory that cannot change */
     int fd; /* what other processes may map, -1 for nothing; see cddpi_data_file_close_fd() */
 };
 
@@ -24,7 +24,7 @@ struct cddpi_data_file {
 struct cddpi_data_file_address {
     int64_t pid;
     int64_t fd;          /* of that process; -1: cannot be shared */
-    uint64_t dev, inode; /* of the file behind it, against numbers of another process namespace */
+    uint64_t dev, inode; /* of its file, against numbers of another process namespace */
     uint64_t bytes;
 };
 

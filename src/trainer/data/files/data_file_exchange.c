@@ -47,7 +47,6 @@ cddp_status cddpi_exchange_data_files(cddp_group *group, const struct cddpi_data
     struct data_file_exchange_offer *all;
     void *memory = NULL;
     bool found = false;
-    cddp_status status;
 
     memset(&mine, 0, sizeof mine);
     /* its containers may be unable to see each other: cddpi_data_file_map() notices */
@@ -56,10 +55,7 @@ cddp_status cddpi_exchange_data_files(cddp_group *group, const struct cddpi_data
     for (int i = 0; data_files != NULL && i < count; i++) {
         cddpi_data_file_address(&data_files[i], &mine.files[i]);
     }
-    status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &memory);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_all_gather_bytes(group, &mine, sizeof mine, &memory));
     all = memory;
     for (int rank = 0; !found && rank < cddp_group_world_size(group); rank++) {
         found = all[rank].has_read != 0 &&

@@ -9,7 +9,7 @@
 struct cddpi_growable_mapping {
     uint8_t *data;
     size_t bytes;
-    int fd; /* the memory file behind it, or -1: private memory */
+    int fd; /* its memory file, or -1: private memory */
 };
 
 /** @param path       For texts of failures.

@@ -190,7 +190,7 @@ static cddp_status exceeds(const struct input *input, const struct limit *limit)
         input->path, bytes);
 }
 
-/* Inflate one member's data behind @p done bytes of @p mapping, which grows as needed. */
+/* Inflate one member's data after the first @p done bytes of @p mapping, which grows as needed. */
 static cddp_status inflate_member(struct libdeflate_decompressor *inflater, struct input *input,
                                   const struct limit *limit, size_t done,
                                   struct cddpi_growable_mapping *mapping, size_t *out_made)
@@ -200,7 +200,6 @@ static cddp_status inflate_member(struct libdeflate_decompressor *inflater, stru
         enum libdeflate_result result = libdeflate_deflate_decompress_ex(
             inflater, input->data + input->at, input->bytes - input->at, mapping->data + done,
             mapping->bytes - done, &used, &made);
-        cddp_status status;
 
         if (result == LIBDEFLATE_SUCCESS) {
             input->at += used;
@@ -217,13 +216,10 @@ static cddp_status inflate_member(struct libdeflate_decompressor *inflater, stru
         if (mapping->bytes >= limit->bytes) {
             return exceeds(input, limit);
         }
-        status = cddpi_growable_mapping_resize(
+        CDDPI_TRY(cddpi_growable_mapping_resize(
             input->path,
             (size_t)(mapping->bytes < limit->bytes / 2 ? 2 * mapping->bytes : limit->bytes),
-            mapping);
-        if (status != CDDP_OK) {
-            return status;
-        }
+            mapping));
     }
 }
 
@@ -263,17 +259,10 @@ static cddp_status inflate_all(struct libdeflate_decompressor *inflater, struct 
 
     while (input->at < input->bytes) {
         size_t made = 0;
-        cddp_status status = read_header(input);
 
-        if (status == CDDP_OK) {
-            status = inflate_member(inflater, input, limit, done, mapping, &made);
-        }
-        if (status == CDDP_OK) {
-            status = check_trailer(input, mapping->data + done, made);
-        }
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(read_header(input));
+        CDDPI_TRY(inflate_member(inflater, input, limit, done, mapping, &made));
+        CDDPI_TRY(check_trailer(input, mapping->data + done, made));
         done += made;
     }
     if (done == 0) {

@@ -15,7 +15,7 @@ typedef uint64_t (*cddpi_size_of)(const uint8_t *head, size_t head_bytes);
  *  is left, and by 16 GiB.
  *  @param path       For texts of failures.
  *  @param size_of    The result is not larger than this says, and memory for it is there before it
- *                    is made; NULL: nobody knows.
+ *                    is made; NULL: it is not known.
  *  @param shareable  Into a memory file, if the system has them.
  *  @param out        Exactly as long as the contents. Release with cddpi_growable_mapping_free().
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY. */

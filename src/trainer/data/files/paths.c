@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static cddp_status append(struct cddpi_paths *paths, const char *name)
+static cddp_status append_path(struct cddpi_paths *paths, const char *name)
 {
     char **names = cddpi_realloc(paths->names, (paths->count + 1) * sizeof *names);
 
@@ -48,7 +48,7 @@ static cddp_status expand(const char *pattern, struct cddpi_paths *paths)
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: reading the folder", pattern);
     }
     for (size_t i = 0; status == CDDP_OK && i < found.gl_pathc; i++) {
-        status = append(paths, found.gl_pathv[i]);
+        status = append_path(paths, found.gl_pathv[i]);
     }
     globfree(&found);
     if (status == CDDP_OK) {
@@ -83,7 +83,7 @@ cddp_status cddpi_paths_find(char *const *patterns, size_t count, struct cddpi_p
 
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
         if (access(patterns[i], F_OK) == 0) {
-            status = append(&paths, patterns[i]);
+            status = append_path(&paths, patterns[i]);
         } else if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG) {
             status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", patterns[i]);
         } else {

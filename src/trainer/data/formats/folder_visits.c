@@ -2,6 +2,7 @@
 #include "data/formats/folder_visits.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/hash.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@ struct cddpi_folder_visit {
     unsigned times; /* 0: the slot is free */
 };
 
-static struct cddpi_folder_visit *find(const struct cddpi_folder_visits *visits, uint64_t dev,
-                                       uint64_t inode)
+static struct cddpi_folder_visit *find_visit(const struct cddpi_folder_visits *visits, uint64_t dev,
+                                             uint64_t inode)
 {
     uint64_t hash = cddpi_hash_add(cddpi_hash_add(cddpi_hash_start, dev), inode);
     size_t at = (size_t)(hash ^ hash >> 32) & (visits->room - 1);
@@ -39,7 +40,7 @@ static cddp_status make_room(struct cddpi_folder_visits *visits)
         const struct cddpi_folder_visit *slot = &visits->slots[i];
 
         if (slot->times != 0) {
-            *find(&larger, slot->dev, slot->inode) = *slot;
+            *find_visit(&larger, slot->dev, slot->inode) = *slot;
         }
     }
     cddpi_free(visits->slots);
@@ -53,13 +54,9 @@ cddp_status cddpi_folder_visits_add(struct cddpi_folder_visits *visits, const st
     struct cddpi_folder_visit *slot;
 
     if (2 * visits->count >= visits->room) {
-        cddp_status status = make_room(visits);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(make_room(visits));
     }
-    slot = find(visits, info->st_dev, info->st_ino);
+    slot = find_visit(visits, info->st_dev, info->st_ino);
     if (slot->times == 0) {
         slot->dev = info->st_dev;
         slot->inode = info->st_ino;

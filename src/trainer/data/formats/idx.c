@@ -79,11 +79,8 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
     struct idx idx = {.path = path};
     uint64_t elements = 1;
     char text[64];
-    cddp_status status = check_magic(path, file, low, high);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_magic(path, file, low, high));
     idx.dimensions = file->data[3];
     idx.header_bytes = 4 + 4 * (size_t)idx.dimensions;
     if (file->bytes < idx.header_bytes) {
@@ -164,17 +161,10 @@ static cddp_status describe(const struct idx_request *request, struct cddpi_data
     const struct cddpi_data_file *files = memory->files;
     struct cddpi_dataset dataset = {.memory = memory};
     struct idx images, labels;
-    cddp_status status = read_header(request->paths[0], &files[0], 3, 4, &images);
 
-    if (status == CDDP_OK) {
-        status = check_sample(&images);
-    }
-    if (status == CDDP_OK) {
-        status = read_header(request->paths[1], &files[1], 1, 1, &labels);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_header(request->paths[0], &files[0], 3, 4, &images));
+    CDDPI_TRY(check_sample(&images));
+    CDDPI_TRY(read_header(request->paths[1], &files[1], 1, 1, &labels));
     if (images.sizes[0] != labels.sizes[0]) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 4: there are %u labels, but %s has %u images",
                           labels.path, labels.sizes[0], images.path, images.sizes[0]);
@@ -185,14 +175,12 @@ static cddp_status describe(const struct idx_request *request, struct cddpi_data
     dataset.width = (int)images.sizes[images.dimensions - 1];
     dataset.images = files[0].data + images.header_bytes;
     dataset.labels = files[1].data + labels.header_bytes;
-    status = check_labels(&labels, dataset.labels, request->classes, &dataset.classes);
-    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
-        status = cddpi_data_file_check(&files[i]);
+    CDDPI_TRY(check_labels(&labels, dataset.labels, request->classes, &dataset.classes));
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        CDDPI_TRY(cddpi_data_file_check(&files[i]));
     }
-    if (status == CDDP_OK) {
-        *out = dataset;
-    }
-    return status;
+    *out = dataset;
+    return CDDP_OK;
 }
 
 /* What a header of @p low to @p high dimensions says about the size of its file; 0: it is not a
@@ -230,12 +218,11 @@ static cddp_status open_files(const struct idx_request *request, bool shareable,
                               struct cddpi_dataset_memory *memory)
 {
     static const cddpi_size_of sizes[CDDPI_EXCHANGED_FILES_MAX] = {size_of_images, size_of_labels};
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
-        status = cddpi_data_file_open(request->paths[i], shareable, sizes[i], &memory->files[i]);
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        CDDPI_TRY(cddpi_data_file_open(request->paths[i], shareable, sizes[i], &memory->files[i]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Map what another rank of this machine has read; where that cannot be, read it too. */
@@ -264,16 +251,14 @@ static cddp_status compare_files(const struct idx_request *request, cddp_group *
 {
     struct cddpi_content contents[CDDPI_EXCHANGED_FILES_MAX];
     char *paths[CDDPI_EXCHANGED_FILES_MAX];
-    cddp_status status;
 
     for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
         paths[i] = (char *)(uintptr_t)request->paths[i];
         contents[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
                                              memory->files[i].bytes};
     }
-    status = cddpi_agree_on_contents(group, contents, CDDPI_EXCHANGED_FILES_MAX, true);
-    return status == CDDP_OK ? cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false)
-                             : status;
+    CDDPI_TRY(cddpi_agree_on_contents(group, contents, CDDPI_EXCHANGED_FILES_MAX, true));
+    return cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
 /* All ranks leave each step together, with the same outcome. */

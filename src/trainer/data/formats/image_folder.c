@@ -112,7 +112,6 @@ static cddp_status describe(const struct image_folder_request *request,
 {
     const struct cddpi_data_file *list = &memory->files[0];
     struct cddpi_image_files *files = cddpi_zalloc(sizeof *files);
-    cddp_status status;
 
     memory->image_files = files;
     if (files != NULL) {
@@ -121,27 +120,23 @@ static cddp_status describe(const struct image_folder_request *request,
     if (files == NULL || files->root == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", request->root);
     }
-    status = count_files(list, files);
-    if (status == CDDP_OK && files->class_count > UINT16_MAX + 1) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: there are %zu classes, but at most 65536 can be",
-                            request->root, files->class_count);
+    CDDPI_TRY(count_files(list, files));
+    if (files->class_count > UINT16_MAX + 1) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: there are %zu classes, but at most 65536 can be",
+                          request->root, files->class_count);
     }
-    if (status == CDDP_OK) {
-        status = number_files(request, (const char *)list->data + list->bytes, files);
-    }
-    if (status == CDDP_OK) {
-        *out = (struct cddpi_dataset){.count = files->count,
-                                      .channels = CHANNELS,
-                                      .height = request->size,
-                                      .width = request->size,
-                                      .classes = request->like != NULL ? request->like->classes
-                                                                       : (int)files->class_count,
-                                      .wide_labels = files->labels,
-                                      .files = files,
-                                      .memory = memory,
-                                      .kind = CDDPI_DATASET_IMAGES};
-    }
-    return status;
+    CDDPI_TRY(number_files(request, (const char *)list->data + list->bytes, files));
+    *out = (struct cddpi_dataset){.count = files->count,
+                                  .channels = CHANNELS,
+                                  .height = request->size,
+                                  .width = request->size,
+                                  .classes = request->like != NULL ? request->like->classes
+                                                                   : (int)files->class_count,
+                                  .wide_labels = files->labels,
+                                  .files = files,
+                                  .memory = memory,
+                                  .kind = CDDPI_DATASET_IMAGES};
+    return CDDP_OK;
 }
 
 /* Map what another rank of this machine has listed; where that cannot be, list it too. */

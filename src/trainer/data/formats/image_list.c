@@ -151,7 +151,7 @@ static void leave_out(struct image_list *list, const char *path)
 
 enum image_list_kind { FOLDER, REGULAR, OTHER };
 
-/* What @p entry of the folder @p dir is; behind a link, where it leads. */
+/* What @p entry of the folder @p dir is; of a link, what it leads to. */
 static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
 {
     struct stat info;
@@ -164,7 +164,7 @@ static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
     }
     if (fstatat(dirfd(dir), entry->d_name, &info, 0) != 0) {
         return entry->d_type == DT_LNK ? REGULAR
-                                       : OTHER; /* a broken link is told when it is read */
+                                       : OTHER; /* a broken link is an error when it is read */
     }
     return S_ISDIR(info.st_mode) ? FOLDER : S_ISREG(info.st_mode) ? REGULAR : OTHER;
 }
@@ -302,19 +302,17 @@ static int compare_images(const void *a, const void *b)
     return order != 0 ? order : strcmp(one + folder, other + folder);
 }
 
-static cddp_status append(struct image_list *list, const char *name)
+static cddp_status append_name(struct image_list *list, const char *name)
 {
     size_t bytes = strlen(name) + 1;
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && list->mapping.bytes - list->used < bytes) {
-        status = cddpi_growable_mapping_resize(list->root, 2 * list->mapping.bytes, &list->mapping);
+    while (list->mapping.bytes - list->used < bytes) {
+        CDDPI_TRY(
+            cddpi_growable_mapping_resize(list->root, 2 * list->mapping.bytes, &list->mapping));
     }
-    if (status == CDDP_OK) {
-        memcpy(list->mapping.data + list->used, name, bytes);
-        list->used += bytes;
-    }
-    return status;
+    memcpy(list->mapping.data + list->used, name, bytes);
+    list->used += bytes;
+    return CDDP_OK;
 }
 
 static cddp_status append_class(struct image_list *list, const char *name)
@@ -333,7 +331,7 @@ static cddp_status append_class(struct image_list *list, const char *name)
         qsort(images.values, images.count, sizeof *images.values, compare_images);
     }
     for (size_t i = 0; status == CDDP_OK && i < images.count; i++) {
-        status = append(list, images.values[i]);
+        status = append_name(list, images.values[i]);
     }
     free_names(&images);
     return status;

@@ -11,7 +11,7 @@
 static const char *const names[] = {"synthetic data to train on", "synthetic data to evaluate on"};
 
 /* Random words, four a counter. */
-static void fill(uint32_t *words, size_t count, uint32_t part)
+static void fill_words(uint32_t *words, size_t count, uint32_t part)
 {
     struct cddpi_philox stream = cddpi_philox_stream(0, CDDPI_RANDOM_SYNTHETIC, part);
     uint32_t four[4];
@@ -48,8 +48,8 @@ static cddp_status make_mapping(const char *name, size_t bytes, struct cddpi_gro
     return cddpi_growable_mapping_create(name, whole, false, out);
 }
 
-static cddp_status keep(const char *name, struct cddpi_growable_mapping *mapping,
-                        struct cddpi_dataset_memory *memory, size_t index)
+static cddp_status keep_mapping(const char *name, struct cddpi_growable_mapping *mapping,
+                                struct cddpi_dataset_memory *memory, size_t index)
 {
     cddp_status status = cddpi_data_file_freeze(name, mapping, &memory->files[index]);
 
@@ -65,13 +65,10 @@ static cddp_status make_images(const char *name, uint32_t part, const struct cdd
     size_t bytes = (size_t)shape->count * (size_t)shape->channels * (size_t)shape->height *
                    (size_t)shape->width;
     struct cddpi_growable_mapping mapping;
-    cddp_status status = make_mapping(name, bytes, &mapping);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    fill((uint32_t *)(void *)mapping.data, mapping.bytes / sizeof(uint32_t), 2 * part);
-    return keep(name, &mapping, memory, 0);
+    CDDPI_TRY(make_mapping(name, bytes, &mapping));
+    fill_words((uint32_t *)(void *)mapping.data, mapping.bytes / sizeof(uint32_t), 2 * part);
+    return keep_mapping(name, &mapping, memory, 0);
 }
 
 /* A number below @p limit from each 32 random bits, as 16 bits: labels, or tokens. */
@@ -97,7 +94,7 @@ static cddp_status make_numbers(const char *name, uint32_t part, size_t count, u
         }
         numbers[i] = (uint16_t)((uint64_t)words[i % PIECE] * limit >> 32);
     }
-    return keep(name, &mapping, memory, index);
+    return keep_mapping(name, &mapping, memory, index);
 }
 
 cddp_status cddpi_dataset_open_synthetic_images(const int shape[3], int classes, uint64_t count,

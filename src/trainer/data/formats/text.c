@@ -51,13 +51,8 @@ static cddp_status make_room(struct cddpi_text *text, size_t count)
         bytes *= 2;
     }
     if (cddpi_memory_need(bytes - text->mapping.bytes, "%s", path) != CDDP_OK) {
-        cddp_status status = cddpi_memory_need(wanted - text->mapping.bytes,
-                                               "%s: its tokens, beside %zu bytes of them", path,
-                                               text->used);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_memory_need(wanted - text->mapping.bytes,
+                                    "%s: its tokens, beside %zu bytes of them", path, text->used));
         bytes = wanted;
     }
     if (text->mapping.data == NULL) {
@@ -66,13 +61,9 @@ static cddp_status make_room(struct cddpi_text *text, size_t count)
     return cddpi_growable_mapping_resize(path, bytes, &text->mapping);
 }
 
-static cddp_status append(struct cddpi_text *text, const int32_t *tokens, size_t count)
+static cddp_status append_tokens(struct cddpi_text *text, const int32_t *tokens, size_t count)
 {
-    cddp_status status = make_room(text, count);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(make_room(text, count));
     if (text->token_bytes == 2) {
         uint16_t *out = (uint16_t *)(void *)(text->mapping.data + text->used);
 
@@ -116,7 +107,7 @@ static cddp_status read_piece(struct cddpi_text *text)
                                                 &tokens, &count);
 
     if (status == CDDP_OK) {
-        status = append(text, tokens, count);
+        status = append_tokens(text, tokens, count);
         text->at = end;
     }
     cddpi_free(tokens);
@@ -130,7 +121,7 @@ static cddp_status open_next(struct cddpi_text *text)
     cddp_status status = CDDP_OK;
 
     if (text->next_file > 0) {
-        status = append(text, &end, 1);
+        status = append_tokens(text, &end, 1);
     }
     if (status == CDDP_OK) {
         status = cddpi_data_file_open(path, false, NULL, &text->file);
@@ -176,13 +167,9 @@ cddp_status cddpi_text_read(struct cddpi_text *text, int64_t most_ns)
 cddp_status cddpi_text_finish(struct cddpi_text *text, struct cddpi_data_file *out)
 {
     const char *path = text->paths->names[0];
-    cddp_status status = cddpi_growable_mapping_resize(path, text->used, &text->mapping);
 
-    if (status == CDDP_OK) {
-        status = cddpi_data_file_freeze(path, &text->mapping, out);
-    }
-    if (status == CDDP_OK) {
-        text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* it is the data file's */
-    }
-    return status;
+    CDDPI_TRY(cddpi_growable_mapping_resize(path, text->used, &text->mapping));
+    CDDPI_TRY(cddpi_data_file_freeze(path, &text->mapping, out));
+    text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* it is the data file's */
+    return CDDP_OK;
 }

@@ -126,18 +126,18 @@ static cddp_status describe(const struct cddpi_text_options *options,
     uint64_t count = memory->files[0].bytes / (uint64_t)part.token_bytes;
     uint64_t held_back = split ? (uint64_t)((double)count * options->test_fraction) : 0;
     uint64_t first[PARTS + 1] = {0, count - held_back, count};
-    cddp_status status = name_parts(memory, split);
 
-    for (int i = 0; status == CDDP_OK && i < (split ? PARTS : 1); i++) {
+    CDDPI_TRY(name_parts(memory, split));
+    for (int i = 0; i < (split ? PARTS : 1); i++) {
         memory->shards[i] = (struct cddpi_token_shard){
             .path = memory->labels[i],
             .tokens = memory->files[0].data + first[i] * (uint64_t)part.token_bytes,
             .token_count = first[i + 1] - first[i],
             .first_token = first[i]};
         out[i] = part;
-        status = cddpi_tokens_lay_out(&memory->shards[i], 1, &out[i]);
+        CDDPI_TRY(cddpi_tokens_lay_out(&memory->shards[i], 1, &out[i]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The tokens, and what lies in the files of ranks that have mapped a neighbour's. */
@@ -148,12 +148,10 @@ static cddp_status compare_texts(cddp_group *group, const struct cddpi_dataset_m
     const uint64_t count = paths->count;
     const struct cddpi_content tokens = {count > 1 ? memory->labels[TRAIN] : paths->names[0],
                                          memory->files[0].data, memory->files[0].bytes};
-    cddp_status status = cddpi_agree_on(group, paths->names[0], names, &count, 1);
 
-    if (status == CDDP_OK) {
-        status = cddpi_agree_on_files(group, paths->names, paths->count, false);
-    }
-    return status == CDDP_OK ? cddpi_agree_on_contents(group, &tokens, 1, true) : status;
+    CDDPI_TRY(cddpi_agree_on(group, paths->names[0], names, &count, 1));
+    CDDPI_TRY(cddpi_agree_on_files(group, paths->names, paths->count, false));
+    return cddpi_agree_on_contents(group, &tokens, 1, true);
 }
 
 static cddp_status open_parts(const struct cddpi_text_options *options, cddp_group *group,

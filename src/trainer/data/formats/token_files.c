@@ -70,7 +70,6 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
     char words[CDDPI_FOREIGN_WORDS_BYTES];
     uint32_t version, count;
     uint64_t bytes;
-    cddp_status status;
 
     if (cddpi_is_gzip(file->data, file->bytes)) {
         return cddpi_fail(
@@ -86,10 +85,7 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
                           path, file->bytes, HEADER_BYTES,
                           own ? "" : cddpi_foreign_words(file->data, file->bytes, words));
     }
-    status = find_form(path, file, &form);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(find_form(path, file, &form));
     version = read_u32(file->data + 4);
     if (version != (uint32_t)form->version) {
         return cddpi_fail(CDDP_ERR_FORMAT,

@@ -65,7 +65,7 @@ cddp_status cddpi_tokens_agree(cddp_group *group, const struct cddpi_dataset *da
                           sizeof facts / sizeof *facts);
 }
 
-/* The last shard whose first sequence is not behind @p number. */
+/* The last shard whose first sequence is @p number or an earlier one. */
 static const struct cddpi_token_shard *find_shard(const struct cddpi_dataset *dataset,
                                                   uint64_t number)
 {

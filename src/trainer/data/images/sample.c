@@ -43,7 +43,6 @@ static cddp_status read_open(const char *path, int fd, struct cddpi_image_memory
                              size_t *out_bytes)
 {
     struct stat info;
-    cddp_status status;
 
     if (fstat(fd, &info) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", path);
@@ -56,11 +55,9 @@ static cddp_status read_open(const char *path, int fd, struct cddpi_image_memory
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its %lld bytes", path,
                           (long long)info.st_size);
     }
-    status = read_all(path, fd, (size_t)info.st_size, memory->data);
-    if (status == CDDP_OK) {
-        *out_bytes = (size_t)info.st_size;
-    }
-    return status;
+    CDDPI_TRY(read_all(path, fd, (size_t)info.st_size, memory->data));
+    *out_bytes = (size_t)info.st_size;
+    return CDDP_OK;
 }
 
 static cddp_status read_file(const char *path, struct cddpi_image_memory *memory, size_t *out_bytes)
@@ -100,25 +97,19 @@ static cddp_status cut_out(const char *path, const struct cddpi_image *image,
     return CDDP_OK;
 }
 
-static cddp_status make(const char *path, const struct cddpi_image_use *use,
-                        struct cddpi_view_key key, const float tables[][256],
-                        struct cddpi_image_scratch *scratch, float *out)
+static cddp_status make_pixels(const char *path, const struct cddpi_image_use *use,
+                               struct cddpi_view_key key, const float tables[][256],
+                               struct cddpi_image_scratch *scratch, float *out)
 {
     struct cddpi_image image;
     size_t bytes = 0;
     bool flip = false;
-    cddp_status status = read_file(path, &scratch->file, &bytes);
 
-    if (status == CDDP_OK) {
-        status = cddpi_image_decode(path, scratch->file.data, bytes, &scratch->pixels, &image);
-    }
-    if (status == CDDP_OK) {
-        status = cut_out(path, &image, use, key, scratch, &flip);
-    }
-    if (status == CDDP_OK) {
-        cddpi_image_to_planes(scratch->window.data, use->size, use->size, flip, tables, out);
-    }
-    return status;
+    CDDPI_TRY(read_file(path, &scratch->file, &bytes));
+    CDDPI_TRY(cddpi_image_decode(path, scratch->file.data, bytes, &scratch->pixels, &image));
+    CDDPI_TRY(cut_out(path, &image, use, key, scratch, &flip));
+    cddpi_image_to_planes(scratch->window.data, use->size, use->size, flip, tables, out);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_image_sample(const struct cddpi_image_files *files,
@@ -133,7 +124,7 @@ cddp_status cddpi_image_sample(const struct cddpi_image_files *files,
     if (path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", name);
     }
-    status = make(path, use, key, tables, scratch, out);
+    status = make_pixels(path, use, key, tables, scratch, out);
     cddpi_free(path);
     return status;
 }

@@ -44,8 +44,9 @@ static const char *shown(const char *text, char buffer[CDDPI_SHOWN_BYTES])
 }
 
 /* @p token gets the id @p value. */
-static cddp_status place(const struct cddpi_tokenizer_build *build, struct build_entry *entries,
-                         const char *token, const json_t *value, bool raw)
+static cddp_status place_entry(const struct cddpi_tokenizer_build *build,
+                               struct build_entry *entries, const char *token, const json_t *value,
+                               bool raw)
 {
     char name[CDDPI_SHOWN_BYTES];
     char other[CDDPI_SHOWN_BYTES];
@@ -123,7 +124,7 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
 
     json_object_foreach((json_t *)build->vocab, token, value)
     {
-        status = place(build, entries, token, value, false);
+        status = place_entry(build, entries, token, value, false);
         if (status != CDDP_OK) {
             return status;
         }
@@ -132,8 +133,8 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
         const json_t *added = json_array_get(build->added, i);
         const json_t *id = json_object_get(added, "id");
 
-        status = place(build, entries, json_string_value(json_object_get(added, "content")), id,
-                       true);
+        status = place_entry(build, entries, json_string_value(json_object_get(added, "content")),
+                             id, true);
         if (status == CDDP_OK) {
             build->special[json_integer_value(id)] = true;
         }
@@ -141,7 +142,7 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
     return status;
 }
 
-/* Put the bytes of token @p id behind those of the others. */
+/* Append the bytes of token @p id to those of the others. */
 static cddp_status put_text(const struct cddpi_tokenizer_build *build,
                             const struct build_entry *entry, int id, size_t *io_used)
 {
@@ -177,7 +178,6 @@ static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
     struct cddpi_tokenizer *tokenizer = build->tokenizer;
     size_t bytes = 0;
     size_t used = 0;
-    cddp_status status = CDDP_OK;
 
     for (int id = 0; id < tokenizer->count; id++) {
         if (entries[id].text == NULL) {
@@ -198,10 +198,10 @@ static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", build->path,
                           tokenizer->count);
     }
-    for (int id = 0; id < tokenizer->count && status == CDDP_OK; id++) {
-        status = put_text(build, &entries[id], id, &used);
+    for (int id = 0; id < tokenizer->count; id++) {
+        CDDPI_TRY(put_text(build, &entries[id], id, &used));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The id of a token of the vocabulary that a text may contain; -1: there is none. */

@@ -15,7 +15,7 @@ CDDP_CHECKED cddp_status cddpi_encoder_create(const struct cddpi_tokenizer *toke
                                               struct cddpi_encoder **out);
 void cddpi_encoder_destroy(struct cddpi_encoder *encoder);
 
-/** Encode what of @p text is certain, behind the tokens that are there already.
+/** Encode the part of @p text that is certain; append it to the tokens that are there.
  *  @param last      The text ends here, so all of it is certain.
  *  @param out_used  Bytes that were encoded. The next piece begins with the others: a word of which
  *                   the end has not been seen. */

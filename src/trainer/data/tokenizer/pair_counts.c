@@ -62,17 +62,14 @@ static cddp_status grow_slots(struct cddpi_pair_counts *pairs)
 }
 
 /* The pair, made if there is none yet. */
-static cddp_status find(struct cddpi_pair_counts *pairs, int32_t left, int32_t right, uint32_t *out)
+static cddp_status find_pair(struct cddpi_pair_counts *pairs, int32_t left, int32_t right,
+                             uint32_t *out)
 {
     size_t slot;
     void *larger;
 
     if (pairs->count * 2 >= pairs->slot_count) {
-        cddp_status status = grow_slots(pairs);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(grow_slots(pairs));
     }
     slot = first_slot(pairs, left, right);
     while (pairs->slots[slot] != 0) {
@@ -101,11 +98,8 @@ cddp_status cddpi_pair_counts_add(struct cddpi_pair_counts *pairs, int32_t left,
     struct cddpi_pair *pair;
     uint32_t index = 0;
     void *larger;
-    cddp_status status = find(pairs, left, right, &index);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(find_pair(pairs, left, right, &index));
     pair = &pairs->pairs[index];
     pair->count += change;
     if (change < 0) {

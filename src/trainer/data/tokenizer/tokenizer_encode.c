@@ -100,51 +100,42 @@ static struct tokenizer_encode_slot *slot_of(const struct cddpi_encoder *encoder
     return &encoder->slots[hash >> 49];
 }
 
-/* Merge the word anew, behind the other tokens. */
+/* Merge the word anew; append it to the other tokens. */
 static cddp_status put_new_word(struct cddpi_encoder *encoder, const char *word, size_t bytes)
 {
     size_t count = bytes;
-    cddp_status status = reserve(encoder, bytes);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(reserve(encoder, bytes));
     put_bytes(encoder, word, bytes);
-    status = cddpi_merge_word(encoder->tokenizer, &encoder->room, encoder->tokens + encoder->count,
-                              &count);
-    if (status == CDDP_OK) {
-        encoder->count += count;
-    }
-    return status;
+    CDDPI_TRY(cddpi_merge_word(encoder->tokenizer, &encoder->room, encoder->tokens + encoder->count,
+                               &count));
+    encoder->count += count;
+    return CDDP_OK;
 }
 
 static cddp_status put_word(struct cddpi_encoder *encoder, const char *word, size_t bytes)
 {
     size_t before = encoder->count;
     struct tokenizer_encode_slot *slot;
-    cddp_status status;
 
     if (bytes > SLOT_WORD) {
         return put_new_word(encoder, word, bytes);
     }
     slot = slot_of(encoder, word, bytes);
     if (slot->bytes == bytes && memcmp(slot->word, word, bytes) == 0) {
-        status = reserve(encoder, slot->count);
-        if (status == CDDP_OK) {
-            memcpy(encoder->tokens + encoder->count, slot->tokens,
-                   slot->count * sizeof *slot->tokens);
-            encoder->count += slot->count;
-        }
-        return status;
+        CDDPI_TRY(reserve(encoder, slot->count));
+        memcpy(encoder->tokens + encoder->count, slot->tokens, slot->count * sizeof *slot->tokens);
+        encoder->count += slot->count;
+        return CDDP_OK;
     }
-    status = put_new_word(encoder, word, bytes);
-    if (status == CDDP_OK && encoder->count - before <= SLOT_TOKENS) {
+    CDDPI_TRY(put_new_word(encoder, word, bytes));
+    if (encoder->count - before <= SLOT_TOKENS) {
         slot->bytes = (uint8_t)bytes;
         slot->count = (uint8_t)(encoder->count - before);
         memcpy(slot->word, word, bytes);
         memcpy(slot->tokens, encoder->tokens + before, slot->count * sizeof *slot->tokens);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status put_spaced_words(struct cddpi_encoder *encoder, const char *text, size_t bytes,

@@ -28,7 +28,7 @@ struct cddpi_tokenizer {
     size_t merge_slots;         /* a power of two; 0: bytes are never merged */
     int32_t *word_slots;        /* a hash table of tokens by their words, < 0: an empty slot */
     size_t word_slot_count;     /* a power of two; 0: tokens are not words */
-    int32_t unknown, line_end;  /* of words: what others become, and what stands behind a line */
+    int32_t unknown, line_end;  /* of words: what unknown ones become, and what ends a line */
 };
 
 /* What merging needs beside the tokens of a long word; grows. Zeroed: empty. */

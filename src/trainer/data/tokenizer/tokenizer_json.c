@@ -100,7 +100,7 @@ static cddp_status check_ends(const char *path, const json_t *root)
     return CDDP_OK;
 }
 
-static cddp_status check(const char *path, const json_t *root)
+static cddp_status check_root(const char *path, const json_t *root)
 {
     const json_t *words = json_object_get(root, "pre_tokenizer");
     const json_t *pattern = json_object_get(words, "use_regex");
@@ -170,22 +170,17 @@ cddp_status cddpi_tokenizer_load_json(struct cddpi_tokenizer *tokenizer, const c
     const char *type = json_string_value(json_object_get(model, "type"));
     cddp_status status;
 
-    status = check_ends(path, root);
-    if (status == CDDP_OK && type != NULL && strcmp(type, "WordLevel") == 0) {
+    CDDPI_TRY_GOTO(done, status, check_ends(path, root));
+    if (type != NULL && strcmp(type, "WordLevel") == 0) {
         return cddpi_word_level_load(tokenizer, path, root);
     }
-    if (status == CDDP_OK) {
-        status = check(path, root);
+    CDDPI_TRY_GOTO(done, status, check_root(path, root));
+    CDDPI_TRY_GOTO(done, status, cddpi_tokenizer_build_tokens(&build));
+    CDDPI_TRY_GOTO(done, status, cddpi_merges_reserve(tokenizer, json_array_size(merges)));
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        CDDPI_TRY_GOTO(done, status, read_merge(&build, json_array_get(merges, i), i));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_tokenizer_build_tokens(&build);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_merges_reserve(tokenizer, json_array_size(merges));
-    }
-    for (size_t i = 0; i < json_array_size(merges) && status == CDDP_OK; i++) {
-        status = read_merge(&build, json_array_get(merges, i), i);
-    }
+done:
     cddpi_tokenizer_build_fini(&build);
     return status;
 }

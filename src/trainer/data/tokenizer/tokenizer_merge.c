@@ -61,8 +61,8 @@ bool cddpi_merges_add(struct cddpi_tokenizer *tokenizer, const struct cddpi_merg
 }
 
 /* The merge of @p left and @p right, or NULL. */
-static const struct cddpi_merge *find(const struct cddpi_tokenizer *tokenizer, int32_t left,
-                                      int32_t right)
+static const struct cddpi_merge *find_merge(const struct cddpi_tokenizer *tokenizer, int32_t left,
+                                            int32_t right)
 {
     size_t slot = slot_of(tokenizer, left, right);
     const struct cddpi_merge *merge;
@@ -79,7 +79,7 @@ static const struct cddpi_merge *find(const struct cddpi_tokenizer *tokenizer, i
 static uint32_t rank_of(const struct cddpi_tokenizer *tokenizer, int32_t left, int32_t right,
                         int32_t *out_merged)
 {
-    const struct cddpi_merge *merge = find(tokenizer, left, right);
+    const struct cddpi_merge *merge = find_merge(tokenizer, left, right);
 
     if (merge == NULL) {
         return no_rank;
@@ -246,7 +246,7 @@ static void merge_long(const struct cddpi_tokenizer *tokenizer, struct cddpi_mer
         if (tokens[best.at] != best.left || right == no_link || tokens[right] != best.right) {
             continue;
         }
-        tokens[best.at] = find(tokenizer, best.left, best.right)->merged;
+        tokens[best.at] = find_merge(tokenizer, best.left, best.right)->merged;
         tokens[right] = -1;
         next[best.at] = next[right];
         if (next[right] != no_link) {
@@ -271,8 +271,6 @@ static void merge_long(const struct cddpi_tokenizer *tokenizer, struct cddpi_mer
 cddp_status cddpi_merge_word(const struct cddpi_tokenizer *tokenizer, struct cddpi_merge_room *room,
                              int32_t *tokens, size_t *count)
 {
-    cddp_status status;
-
     if (tokenizer->merge_slots == 0) {
         return CDDP_OK;
     }
@@ -280,11 +278,9 @@ cddp_status cddpi_merge_word(const struct cddpi_tokenizer *tokenizer, struct cdd
         *count = merge_short(tokenizer, tokens, *count);
         return CDDP_OK;
     }
-    status = make_room(room, *count);
-    if (status == CDDP_OK) {
-        merge_long(tokenizer, room, tokens, count);
-    }
-    return status;
+    CDDPI_TRY(make_room(room, *count));
+    merge_long(tokenizer, room, tokens, count);
+    return CDDP_OK;
 }
 
 void cddpi_merge_room_fini(struct cddpi_merge_room *room)

@@ -123,11 +123,7 @@ static cddp_status merge_in_word(struct training *training, uint32_t word,
     for (size_t read = 0; read < training->lengths[word];) {
         if (read + 1 < training->lengths[word] && symbols[read] == merge->left &&
             symbols[read + 1] == merge->right) {
-            cddp_status status = count_around(training, word, merge, symbols, read, written);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
+            CDDPI_TRY(count_around(training, word, merge, symbols, read, written));
             symbols[written++] = merge->merged;
             read += 2;
         } else {
@@ -224,15 +220,12 @@ static cddp_status learn(struct training *training, bool (*progress)(void *argum
 }
 
 /* The end of a text is the last token, as in GPT-2's vocabulary. */
-static cddp_status complete(struct training *training)
+static cddp_status complete_tokenizer(struct training *training)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
     size_t at = tokenizer->text_starts[tokenizer->count];
-    cddp_status status = cddpi_merges_reserve(tokenizer, training->merge_count);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_merges_reserve(tokenizer, training->merge_count));
     for (size_t i = 0; i < training->merge_count; i++) {
         cddpi_merges_add(tokenizer, &training->merges[i]);
     }
@@ -285,7 +278,7 @@ cddp_status cddpi_tokenizer_train(const struct cddpi_word_counts *counts, int vo
         status = learn(&training, progress, argument);
     }
     if (status == CDDP_OK) {
-        status = complete(&training);
+        status = complete_tokenizer(&training);
     }
     if (status == CDDP_OK) {
         *out = training.tokenizer;

@@ -73,7 +73,8 @@ static size_t rank_words(const struct cddpi_word_counts *counts, struct ranked *
     return used;
 }
 
-static cddp_status fill(const struct ranked *words, size_t count, struct cddpi_tokenizer *tokenizer)
+static cddp_status fill_tokenizer(const struct ranked *words, size_t count,
+                                  struct cddpi_tokenizer *tokenizer)
 {
     size_t bytes = sizeof CDDPI_WORD_UNKNOWN + sizeof CDDPI_WORD_LINE_END +
                    sizeof CDDPI_END_OF_TEXT;
@@ -126,7 +127,7 @@ cddp_status cddpi_tokenizer_train_words(const struct cddpi_word_counts *counts, 
     } else {
         count = rank_words(counts, words);
         count = count < (size_t)vocabulary - SPECIAL ? count : (size_t)vocabulary - SPECIAL;
-        status = fill(words, count, tokenizer);
+        status = fill_tokenizer(words, count, tokenizer);
     }
     cddpi_free(words);
     if (status != CDDP_OK) {

@@ -116,7 +116,6 @@ static cddp_status put_word(struct cddpi_word_counts *counts, const char *word, 
 {
     uint64_t hash = cddpi_word_hash(word, bytes);
     size_t slot = (size_t)hash & (counts->slot_count - 1);
-    cddp_status status;
 
     while (counts->slots[slot] != 0) {
         struct cddpi_counted_word *known = &counts->words[counts->slots[slot] - 1];
@@ -128,10 +127,7 @@ static cddp_status put_word(struct cddpi_word_counts *counts, const char *word, 
         }
         slot = (slot + 1) & (counts->slot_count - 1);
     }
-    status = reserve(counts, bytes);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(reserve(counts, bytes));
     slot = (size_t)hash & (counts->slot_count - 1); /* there may be more slots now */
     while (counts->slots[slot] != 0) {
         slot = (slot + 1) & (counts->slot_count - 1);

@@ -107,35 +107,33 @@ static json_t *pre_tokenizer(void)
     return json_pack("{s:s}", "type", "WhitespaceSplit");
 }
 
-static cddp_status check(const char *path, const json_t *root, const json_t *vocab)
+static cddp_status check_root(const char *path, const json_t *root, const json_t *vocab)
 {
     const json_t *added = json_object_get(root, "added_tokens");
     const char *unknown = json_string_value(
         json_object_get(json_object_get(root, "model"), "unk_token"));
-    cddp_status status = check_element(path, root, "pre_tokenizer", pre_tokenizer(),
-                                       "words lie between white space");
 
-    if (status == CDDP_OK) {
-        status = check_element(path, root, "normalizer", normalizer(),
-                               "each line's end becomes " CDDPI_WORD_LINE_END);
+    CDDPI_TRY(check_element(path, root, "pre_tokenizer", pre_tokenizer(),
+                            "words lie between white space"));
+    CDDPI_TRY(check_element(path, root, "normalizer", normalizer(),
+                            "each line's end becomes " CDDPI_WORD_LINE_END));
+    if (!json_is_object(vocab)) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: model.vocab is not an object", path);
     }
-    if (status == CDDP_OK && !json_is_object(vocab)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: model.vocab is not an object", path);
+    if (unknown == NULL || strcmp(unknown, unknown_name) != 0) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: model.unk_token is not %s", path, unknown_name);
     }
-    if (status == CDDP_OK && (unknown == NULL || strcmp(unknown, unknown_name) != 0)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: model.unk_token is not %s", path, unknown_name);
-    }
-    for (size_t i = 0; i < json_array_size(added) && status == CDDP_OK; i++) {
+    for (size_t i = 0; i < json_array_size(added); i++) {
         const char *content = json_string_value(
             json_object_get(json_array_get(added, i), "content"));
 
         if (content == NULL || strcmp(content, CDDPI_END_OF_TEXT) != 0) {
-            status = cddpi_fail(CDDP_ERR_FORMAT,
-                                "%s: added_tokens[%zu] is not %s, the only one that can be used",
-                                path, i, CDDPI_END_OF_TEXT);
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s: added_tokens[%zu] is not %s, the only one that can be used",
+                              path, i, CDDPI_END_OF_TEXT);
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The words by their ids, which are 0 to count - 1, each once. */
@@ -186,20 +184,11 @@ static cddp_status take_words(struct cddpi_tokenizer *tokenizer, const char *pat
 {
     size_t bytes = 0;
     size_t used = 0;
-    cddp_status status = order_words(tokenizer, path, vocab, words, &bytes);
 
-    if (status == CDDP_OK) {
-        status = find_special(path, vocab, unknown_name, &tokenizer->unknown);
-    }
-    if (status == CDDP_OK) {
-        status = find_special(path, vocab, line_name, &tokenizer->line_end);
-    }
-    if (status == CDDP_OK) {
-        status = find_special(path, vocab, CDDPI_END_OF_TEXT, &tokenizer->end);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(order_words(tokenizer, path, vocab, words, &bytes));
+    CDDPI_TRY(find_special(path, vocab, unknown_name, &tokenizer->unknown));
+    CDDPI_TRY(find_special(path, vocab, line_name, &tokenizer->line_end));
+    CDDPI_TRY(find_special(path, vocab, CDDPI_END_OF_TEXT, &tokenizer->end));
     tokenizer->texts = cddpi_zalloc(bytes + 1);
     tokenizer->text_starts = cddpi_zalloc_array((size_t)tokenizer->count + 1,
                                                 sizeof *tokenizer->text_starts);
@@ -228,7 +217,7 @@ cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char 
 {
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     const char **words;
-    cddp_status status = check(path, root, vocab);
+    cddp_status status = check_root(path, root, vocab);
 
     if (status != CDDP_OK) {
         return status;

@@ -59,7 +59,8 @@ static enum words_kind kind_at(const unsigned char *text, size_t bytes, size_t *
     return wide_kind(point);
 }
 
-/* From @p at on, behind all characters of @p kind; @p out_last is where the last of them begins. */
+/* The end of the run of characters of @p kind that begins at @p at; @p out_last is where the last
+ * of them begins. */
 static size_t end_of_run(const unsigned char *text, size_t bytes, size_t at, enum words_kind kind,
                          size_t *out_last)
 {

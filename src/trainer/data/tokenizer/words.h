@@ -9,7 +9,7 @@
 enum { CDDPI_WORD_LOOKAHEAD = 4 };
 
 /** Bytes of the first word of @p text, which has at least one. If the text goes on after @p bytes,
- *  the answer holds if CDDPI_WORD_LOOKAHEAD bytes are left behind the word, else more
+ *  the answer holds if CDDPI_WORD_LOOKAHEAD bytes follow the word, else more
  *  are needed. */
 size_t cddpi_word_length(const char *text, size_t bytes);
 

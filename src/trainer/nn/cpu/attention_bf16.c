@@ -41,7 +41,7 @@ struct attention_bf16_memory {
 
 /* Take the place at @p *at for @p count elements, aligned for vectors. Without @p memory this only
  * adds up bytes. */
-static void *take(char *memory, size_t *at, size_t count, size_t element_bytes)
+static void *take_memory(char *memory, size_t *at, size_t count, size_t element_bytes)
 {
     size_t here = *at;
 
@@ -62,27 +62,27 @@ static size_t lay_out(const struct cddpi_attention *shape, bool backward, char *
     size_t at = 0;
 
     *out = (struct attention_bf16_memory){0};
-    out->head = take(memory, &at, plain, sizeof(float));
-    out->scores = take(memory, &at, scores, sizeof(float));
-    out->rows = take(memory, &at, BLOCK, sizeof(float));
-    out->result = take(memory, &at, BLOCK * shape->width, sizeof(float));
-    out->q = take(memory, &at, plain, sizeof(uint16_t));
-    out->k_turned = take(memory, &at, turned, sizeof(uint16_t));
-    out->p = take(memory, &at, scores, sizeof(uint16_t));
+    out->head = take_memory(memory, &at, plain, sizeof(float));
+    out->scores = take_memory(memory, &at, scores, sizeof(float));
+    out->rows = take_memory(memory, &at, BLOCK, sizeof(float));
+    out->result = take_memory(memory, &at, BLOCK * shape->width, sizeof(float));
+    out->q = take_memory(memory, &at, plain, sizeof(uint16_t));
+    out->k_turned = take_memory(memory, &at, turned, sizeof(uint16_t));
+    out->p = take_memory(memory, &at, scores, sizeof(uint16_t));
     if (!backward) {
-        out->v_packed = take(memory, &at, packed, sizeof(uint16_t));
+        out->v_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
         return at;
     }
-    out->grad_scores = take(memory, &at, scores, sizeof(float));
-    out->grad_k = take(memory, &at, keys * shape->width, sizeof(float));
-    out->grad_v = take(memory, &at, keys * shape->width, sizeof(float));
-    out->grad = take(memory, &at, plain, sizeof(uint16_t));
-    out->v_turned = take(memory, &at, turned, sizeof(uint16_t));
-    out->q_packed = take(memory, &at, packed, sizeof(uint16_t));
-    out->k_packed = take(memory, &at, packed, sizeof(uint16_t));
-    out->grad_packed = take(memory, &at, packed, sizeof(uint16_t));
-    out->p_turned = take(memory, &at, scores, sizeof(uint16_t));
-    out->ds_turned = take(memory, &at, scores, sizeof(uint16_t));
+    out->grad_scores = take_memory(memory, &at, scores, sizeof(float));
+    out->grad_k = take_memory(memory, &at, keys * shape->width, sizeof(float));
+    out->grad_v = take_memory(memory, &at, keys * shape->width, sizeof(float));
+    out->grad = take_memory(memory, &at, plain, sizeof(uint16_t));
+    out->v_turned = take_memory(memory, &at, turned, sizeof(uint16_t));
+    out->q_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
+    out->k_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
+    out->grad_packed = take_memory(memory, &at, packed, sizeof(uint16_t));
+    out->p_turned = take_memory(memory, &at, scores, sizeof(uint16_t));
+    out->ds_turned = take_memory(memory, &at, scores, sizeof(uint16_t));
     return at;
 }
 
@@ -108,13 +108,12 @@ static cddp_status plan_block(struct cddpi_plan *plan, int index, struct cddpi_d
                {&block->grad_v, &by_rows, CDDPI_IN_BACKWARD},
                {&block->grad_k, &by_rows, CDDPI_IN_BACKWARD},
                {&block->grad_q, &by_keys, CDDPI_IN_BACKWARD}};
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < (plan->training ? 6 : 2); i++) {
-        status = cddpi_bf16_matmul_init(all[i].primitive, dnnl, all[i].matmul, plan, index,
-                                        all[i].lifetime);
+    for (int i = 0; i < (plan->training ? 6 : 2); i++) {
+        CDDPI_TRY(cddpi_bf16_matmul_init(all[i].primitive, dnnl, all[i].matmul, plan, index,
+                                         all[i].lifetime));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_blocks(struct cddpi_plan *plan, int index,
@@ -236,23 +235,18 @@ static cddp_status forward_block(const struct cddpi_exec *exec, struct attention
     float *log_sum = kept != NULL ? kept + head->row_at + block->first : NULL;
     const uint16_t *q = memory->q + block->first * width;
     struct cddpi_bf16_forms p = {.plain = memory->p};
-    cddp_status status = cddpi_primitive_run(exec, &block->scores,
-                                             (const void *[]){q, memory->k_turned, memory->scores});
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_primitive_run(exec, &block->scores,
+                                  (const void *[]){q, memory->k_turned, memory->scores}));
     out += head->plain_at + block->first * head->plain;
     kernels->softmax(memory->scores, block->columns, block->rows, block->keys, block->first,
                      memory->rows, log_sum);
     cddpi_bf16_split(memory->scores, block->rows, block->columns, &p);
-    status = cddpi_primitive_run(exec, &block->values,
-                                 (const void *[]){memory->p, memory->v_packed, memory->result});
-    if (status == CDDP_OK) {
-        kernels->divide(memory->result, width, block->rows, width, memory->rows);
-        copy_rows(memory->result, width, block->rows, width, 1, out, head->plain);
-    }
-    return status;
+    CDDPI_TRY(cddpi_primitive_run(exec, &block->values,
+                                  (const void *[]){memory->p, memory->v_packed, memory->result}));
+    kernels->divide(memory->result, width, block->rows, width, memory->rows);
+    copy_rows(memory->result, width, block->rows, width, 1, out, head->plain);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_attention_bf16_forward(const struct cddpi_exec *exec,
@@ -320,16 +314,11 @@ static cddp_status recompute(const struct cddpi_exec *exec, struct attention_bf1
     struct cddpi_bf16_forms ds = {.plain = memory->p, .transposed = memory->ds_turned};
     const uint16_t *q = memory->q + block->first * width;
     const uint16_t *grad = memory->grad + block->first * width;
-    cddp_status status = cddpi_primitive_run(exec, &block->scores,
-                                             (const void *[]){q, memory->k_turned, memory->scores});
 
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_run(exec, &block->grad_p,
-                                     (const void *[]){grad, memory->v_turned, memory->grad_scores});
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_primitive_run(exec, &block->scores,
+                                  (const void *[]){q, memory->k_turned, memory->scores}));
+    CDDPI_TRY(cddpi_primitive_run(exec, &block->grad_p,
+                                  (const void *[]){grad, memory->v_turned, memory->grad_scores}));
     kernels->row_products(grad_out + at, out + at, head->plain, block->rows, width, memory->rows);
     kernels->backward(memory->scores, memory->grad_scores, block->columns, block->rows, block->keys,
                       block->first, log_sum + block->first, memory->rows);
@@ -346,23 +335,17 @@ static cddp_status add_gradients(const struct cddpi_exec *exec, struct attention
     size_t width = shape->width;
     size_t part = cddpi_bf16_packed_count(block->first, width);
     float *grad_q = grad_qkv + head->packed_at + block->first * head->packed;
-    cddp_status status = cddpi_primitive_run(
-        exec, &block->grad_v,
-        (const void *[]){memory->p_turned, memory->grad_packed + part, memory->grad_v});
 
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_run(
-            exec, &block->grad_k,
-            (const void *[]){memory->ds_turned, memory->q_packed + part, memory->grad_k});
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_run(exec, &block->grad_q,
-                                     (const void *[]){memory->p, memory->k_packed, memory->result});
-    }
-    if (status == CDDP_OK) {
-        copy_rows(memory->result, width, block->rows, width, scale_of(shape), grad_q, head->packed);
-    }
-    return status;
+    CDDPI_TRY(cddpi_primitive_run(
+        exec, &block->grad_v,
+        (const void *[]){memory->p_turned, memory->grad_packed + part, memory->grad_v}));
+    CDDPI_TRY(cddpi_primitive_run(
+        exec, &block->grad_k,
+        (const void *[]){memory->ds_turned, memory->q_packed + part, memory->grad_k}));
+    CDDPI_TRY(cddpi_primitive_run(exec, &block->grad_q,
+                                  (const void *[]){memory->p, memory->k_packed, memory->result}));
+    copy_rows(memory->result, width, block->rows, width, scale_of(shape), grad_q, head->packed);
+    return CDDP_OK;
 }
 
 /* The last block comes first: it alone reaches every key, so it sets what the others add to. */

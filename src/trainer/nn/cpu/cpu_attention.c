@@ -2,6 +2,7 @@
  * heads and blocks of queries. */
 #include "nn/cpu/cpu_attention.h"
 
+#include "base/error.h"
 #include "kernels/cpu/transformer.h"
 #include "nn/cpu/matmul.h"
 #include "nn/model_state.h"
@@ -205,28 +206,23 @@ static cddp_status forward_block(const struct cpu_attention_head *head,
                                  float *log_sum)
 {
     const struct cddpi_attention_kernels *kernels = cddpi_transformer_kernels()->attention;
-    cddp_status status = make_scores(head, block);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(make_scores(head, block));
     out += block->first * head->plain;
     kernels->softmax(head->scores, head->stride, block->rows, block->keys, block->first, head->sums,
                      log_sum != NULL ? log_sum + block->first : NULL);
-    status = multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                      .n = head->width,
-                                                      .k = block->keys,
-                                                      .alpha = 1,
-                                                      .a = head->scores,
-                                                      .lda = head->stride,
-                                                      .b = head->v,
-                                                      .ldb = head->key_stride,
-                                                      .c = out,
-                                                      .ldc = head->plain});
-    if (status == CDDP_OK) {
-        kernels->divide(out, head->plain, block->rows, head->width, head->sums);
-    }
-    return status;
+    CDDPI_TRY(multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
+                                                       .n = head->width,
+                                                       .k = block->keys,
+                                                       .alpha = 1,
+                                                       .a = head->scores,
+                                                       .lda = head->stride,
+                                                       .b = head->v,
+                                                       .ldb = head->key_stride,
+                                                       .c = out,
+                                                       .ldc = head->plain}));
+    kernels->divide(out, head->plain, block->rows, head->width, head->sums);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_attention_forward(const struct cddpi_attention *shape, const float *qkv,
@@ -257,28 +253,24 @@ static cddp_status recompute(const struct cpu_attention_head *head,
 {
     const struct cddpi_attention_kernels *kernels = cddpi_transformer_kernels()->attention;
     size_t at = block->first * head->plain;
-    cddp_status status = make_scores(head, block);
 
-    if (status == CDDP_OK) {
-        status = multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                          .n = block->keys,
-                                                          .k = head->width,
-                                                          .transpose_b = true,
-                                                          .alpha = 1,
-                                                          .a = head->grad_out + at,
-                                                          .lda = head->plain,
-                                                          .b = head->v,
-                                                          .ldb = head->key_stride,
-                                                          .c = head->grad_scores,
-                                                          .ldc = head->stride});
-    }
-    if (status == CDDP_OK) {
-        kernels->row_products(head->grad_out + at, head->out + at, head->plain, block->rows,
-                              head->width, head->sums);
-        kernels->backward(head->scores, head->grad_scores, head->stride, block->rows, block->keys,
-                          block->first, log_sum + block->first, head->sums);
-    }
-    return status;
+    CDDPI_TRY(make_scores(head, block));
+    CDDPI_TRY(multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
+                                                       .n = block->keys,
+                                                       .k = head->width,
+                                                       .transpose_b = true,
+                                                       .alpha = 1,
+                                                       .a = head->grad_out + at,
+                                                       .lda = head->plain,
+                                                       .b = head->v,
+                                                       .ldb = head->key_stride,
+                                                       .c = head->grad_scores,
+                                                       .ldc = head->stride}));
+    kernels->row_products(head->grad_out + at, head->out + at, head->plain, block->rows,
+                          head->width, head->sums);
+    kernels->backward(head->scores, head->grad_scores, head->stride, block->rows, block->keys,
+                      block->first, log_sum + block->first, head->sums);
+    return CDDP_OK;
 }
 
 /* out (keys x width) = scale a' b [+ out], for the gradients of keys and of values. */
@@ -305,30 +297,22 @@ static cddp_status backward_block(const struct cpu_attention_head *head,
                                   const struct cpu_attention_block *block, const float *log_sum)
 {
     size_t at = block->first * head->packed;
-    cddp_status status = recompute(head, block, log_sum);
 
-    if (status == CDDP_OK) {
-        status = key_gradient(head, block, 1, head->scores,
-                              head->grad_out + block->first * head->plain, head->plain,
-                              head->grad_v);
-    }
-    if (status == CDDP_OK) {
-        status = key_gradient(head, block, head->scale, head->grad_scores, head->q + at,
-                              head->packed, head->grad_k);
-    }
-    if (status == CDDP_OK) {
-        status = multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                          .n = head->width,
-                                                          .k = block->keys,
-                                                          .alpha = head->scale,
-                                                          .a = head->grad_scores,
-                                                          .lda = head->stride,
-                                                          .b = head->k,
-                                                          .ldb = head->key_stride,
-                                                          .c = head->grad_q + at,
-                                                          .ldc = head->packed});
-    }
-    return status;
+    CDDPI_TRY(recompute(head, block, log_sum));
+    CDDPI_TRY(key_gradient(head, block, 1, head->scores,
+                           head->grad_out + block->first * head->plain, head->plain, head->grad_v));
+    CDDPI_TRY(key_gradient(head, block, head->scale, head->grad_scores, head->q + at, head->packed,
+                           head->grad_k));
+    return multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
+                                                    .n = head->width,
+                                                    .k = block->keys,
+                                                    .alpha = head->scale,
+                                                    .a = head->grad_scores,
+                                                    .lda = head->stride,
+                                                    .b = head->k,
+                                                    .ldb = head->key_stride,
+                                                    .c = head->grad_q + at,
+                                                    .ldc = head->packed});
 }
 
 cddp_status cddpi_attention_backward(const struct cddpi_attention *shape, const float *qkv,

@@ -223,13 +223,12 @@ cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct 
 {
     cddpi_md layout = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
     size_t bytes = layout != NULL ? dnnl_memory_desc_get_size(layout) : 0;
-    cddp_status status;
 
     if (bytes == 0) {
         return CDDP_OK;
     }
-    status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out);
-    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, layout) : status;
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out));
+    return cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, layout);
 }
 
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
@@ -239,51 +238,36 @@ cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi
     struct cddpi_plan_part told = *part;
     cddpi_md scratch = cddpi_dnnl_query(desc, dnnl_query_scratchpad_md);
     size_t bytes = scratch != NULL ? dnnl_memory_desc_get_size(scratch) : 0;
-    cddp_status status;
 
     *primitive = (struct cddpi_primitive){.dnnl = dnnl, .desc = desc, .scratch = -1};
     told.reference = cddpi_dnnl_is_reference(cddpi_dnnl_name(desc));
-    status = part->what != NULL ? cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told) : CDDP_OK;
-    if (status == CDDP_OK) {
-        status = cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN");
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive");
-    }
-    if (status == CDDP_OK && bytes > 0) {
+    CDDPI_TRY(part->what != NULL ? cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told) : CDDP_OK);
+    CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
+    CDDPI_TRY(cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive"));
+    if (bytes > 0) {
         /* the first argument, so that the run can fill it in */
-        status = cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch);
-        if (status == CDDP_OK) {
-            status = cddpi_plan_buffer(plan, part->op, bytes, lifetime, &primitive->scratch);
-        }
+        CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch));
+        CDDPI_TRY(cddpi_plan_buffer(plan, part->op, bytes, lifetime, &primitive->scratch));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
                                     cddpi_md from, cddpi_md to)
 {
-    cddp_status status;
-
     *primitive = (struct cddpi_primitive){.dnnl = dnnl, .scratch = -1};
-    status = cddpi_dnnl_check(dnnl_reorder_primitive_desc_create(
-                                  &primitive->desc, from, dnnl->engine, to, dnnl->engine, NULL),
-                              "reorder");
-    if (status == CDDP_OK && cddpi_dnnl_is_reference(cddpi_dnnl_name(primitive->desc))) {
+    CDDPI_TRY(cddpi_dnnl_check(dnnl_reorder_primitive_desc_create(
+                                   &primitive->desc, from, dnnl->engine, to, dnnl->engine, NULL),
+                               "reorder"));
+    if (cddpi_dnnl_is_reference(cddpi_dnnl_name(primitive->desc))) {
         cddpi_primitive_fini(primitive);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "reorder: oneDNN has no kernel for it");
     }
-    if (status == CDDP_OK) {
-        status = cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN");
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc),
-                                  "reorder");
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(primitive, DNNL_ARG_FROM, from);
-    }
-    return status == CDDP_OK ? cddpi_primitive_arg(primitive, DNNL_ARG_TO, to) : status;
+    CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
+    CDDPI_TRY(
+        cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc), "reorder"));
+    CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_FROM, from));
+    return cddpi_primitive_arg(primitive, DNNL_ARG_TO, to);
 }
 
 static cddp_status point(struct cddpi_primitive *primitive, int slot, const void *pointer)
@@ -302,16 +286,12 @@ cddp_status cddpi_primitive_run(const struct cddpi_exec *exec, struct cddpi_prim
                                 const void *const *pointers)
 {
     int first = primitive->scratch >= 0 ? 1 : 0;
-    cddp_status status = CDDP_OK;
 
     if (primitive->scratch >= 0) {
-        status = point(primitive, 0, cddpi_exec_buffer(exec, primitive->scratch));
+        CDDPI_TRY(point(primitive, 0, cddpi_exec_buffer(exec, primitive->scratch)));
     }
-    for (int i = first; status == CDDP_OK && i < primitive->arg_count; i++) {
-        status = point(primitive, i, pointers[i - first]);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    for (int i = first; i < primitive->arg_count; i++) {
+        CDDPI_TRY(point(primitive, i, pointers[i - first]));
     }
     return cddpi_dnnl_check(dnnl_primitive_execute(primitive->handle, primitive->dnnl->stream,
                                                    primitive->arg_count, primitive->args),

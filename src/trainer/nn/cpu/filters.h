@@ -23,7 +23,7 @@ struct cddpi_filters {
  *  @return CDDP_ERR_UNAVAILABLE: @p md is no blocked layout of float32 or bf16. */
 CDDP_CHECKED cddp_status cddpi_filters_init(struct cddpi_filters *filters, const dnnl_dim_t *sizes,
                                             cddpi_md md);
-/** For outputs x height x width x inputs, one group behind the other. */
+/** For outputs x height x width x inputs, one group after the other. */
 CDDP_CHECKED cddp_status cddpi_filters_init_last(struct cddpi_filters *filters,
                                                  const dnnl_dim_t *sizes);
 void cddpi_filters_pack(const struct cddpi_filters *filters, const float *plain, void *packed);

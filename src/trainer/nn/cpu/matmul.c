@@ -3,6 +3,7 @@
 #include "nn/cpu/matmul.h"
 
 #include "base/env.h"
+#include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 
@@ -38,13 +39,8 @@ cddp_status cddpi_matmul_run(const struct cddpi_exec *exec, const struct cddpi_p
 
 static cddp_status by_sgemm(const struct cddpi_nn_matmul *p)
 {
-    cddp_status status = cddpi_gemm_strided(p->transpose_a, p->transpose_b, p->m, p->n, p->k,
-                                            p->alpha, p->a, p->lda, p->b, p->ldb,
-                                            p->adds ? 1.0f : 0.0f, p->c, p->ldc);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_gemm_strided(p->transpose_a, p->transpose_b, p->m, p->n, p->k, p->alpha, p->a,
+                                 p->lda, p->b, p->ldb, p->adds ? 1.0f : 0.0f, p->c, p->ldc));
     if (p->bias != NULL && p->relu) {
         cddpi_nn_add_bias_relu(p->c, p->bias, p->m, p->n);
     } else if (p->bias != NULL) {

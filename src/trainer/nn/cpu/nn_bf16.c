@@ -74,27 +74,24 @@ cddp_status cddpi_bf16_matmul_init(struct cddpi_primitive *primitive, struct cdd
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md, dnnl_query_weights_md};
     dnnl_primitive_desc_t desc;
-    cddp_status status = describe(dnnl, &plan->layouts, matmul, &desc);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(describe(dnnl, &plan->layouts, matmul, &desc));
     if (level_of(desc) == CDDPI_BF16_ROUNDED) {
         dnnl_primitive_desc_destroy(desc);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "bf16 product: oneDNN has no kernel for it");
     }
-    status = cddpi_primitive_init(
+    CDDPI_TRY(cddpi_primitive_init(
         primitive, dnnl, desc, plan,
         &(struct cddpi_plan_part){
             .op = op,
             .what = (matmul->post & CDDPI_POST_ADD) != 0 ? NULL : "bf16 product",
             .work = (double)matmul->m * (double)matmul->n * (double)matmul->k},
-        lifetime);
-    for (int i = 0; status == CDDP_OK && i < (matmul->bias ? 4 : 3); i++) {
-        status = cddpi_primitive_arg(primitive, args[i],
-                                     dnnl_primitive_desc_query_md(desc, queries[i], i == 3));
+        lifetime));
+    for (int i = 0; i < (matmul->bias ? 4 : 3); i++) {
+        CDDPI_TRY(cddpi_primitive_arg(primitive, args[i],
+                                      dnnl_primitive_desc_query_md(desc, queries[i], i == 3)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 const char *cddpi_bf16_note(const struct cddpi_model *model)

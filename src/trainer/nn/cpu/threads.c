@@ -67,7 +67,7 @@ void cddpi_team_resize(size_t threads)
     }
 }
 
-/* In a team of several nobody begins another one; else this thread must be told. */
+/* A team of several does not begin another one; else this thread must be told. */
 void cddpi_for_each_alone(size_t count, void (*fn)(void *context, size_t item), void *context)
 {
     size_t threads = cddpi_team_size();

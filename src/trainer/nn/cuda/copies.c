@@ -1,5 +1,6 @@
 /* copies.c - makes the copies of parameters that ops on a device read in their place, when they are
  * stale. */
+#include "base/error.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
@@ -37,26 +38,22 @@ static cddp_status refresh(const struct cddpi_model *model, size_t index)
 
 cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int k = 0; status == CDDP_OK && k < CDDPI_OP_PARAMS; k++) {
+    for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
         int param = exec->op->params[k];
 
         if (param >= 0 && (size_t)param < exec->model->copy_count) {
-            status = refresh(exec->model, (size_t)param);
+            CDDPI_TRY(refresh(exec->model, (size_t)param));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_refresh_copies(struct cddpi_model *model)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < model->copy_count; i++) {
+    for (size_t i = 0; i < model->copy_count; i++) {
         if (model->copies[i].form == CDDPI_COPY_CAST) {
-            status = refresh(model, i);
+            CDDPI_TRY(refresh(model, i));
         }
     }
-    return status;
+    return CDDP_OK;
 }

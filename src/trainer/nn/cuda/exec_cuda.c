@@ -134,7 +134,6 @@ static cddp_status grow_read(const struct cddpi_model *model, size_t bytes)
 {
     struct cddpi_model_cuda *cuda = model->cuda;
     void *memory = NULL;
-    cddp_status status;
 
     if (bytes <= cuda->read_bytes) {
         return CDDP_OK;
@@ -142,12 +141,10 @@ static cddp_status grow_read(const struct cddpi_model *model, size_t bytes)
     model->device->ops->unpin(model->device, cuda->read);
     cuda->read = NULL;
     cuda->read_bytes = 0;
-    status = model->device->ops->pin(model->device, bytes, &memory);
-    if (status == CDDP_OK) {
-        cuda->read = memory;
-        cuda->read_bytes = bytes;
-    }
-    return status;
+    CDDPI_TRY(model->device->ops->pin(model->device, bytes, &memory));
+    cuda->read = memory;
+    cuda->read_bytes = bytes;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
@@ -232,9 +229,8 @@ const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int va
 
 cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
 {
-    cddp_status status = cddpi_exec_ready(exec, 1);
-
-    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    return cddpi_exec_ready(exec, 0);
 }
 
 cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out)
@@ -243,9 +239,10 @@ cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out
 
     *out = cddpi_exec_grad_output(exec, 0);
     if (exec->op->relu || exec->op->layer.type == CDDPI_LAYER_RELU) {
-        status = cddpi_exec_kernels(exec)->relu_grad(
-            cddpi_exec_device(exec), cddpi_exec_type(exec), *out, cddpi_exec_output(exec),
-            cddpi_exec_output_elements(exec), cddpi_exec_preact_grad(exec));
+        status = cddpi_exec_kernels(exec)->pointwise_grad(
+            cddpi_exec_device(exec), cddpi_exec_type(exec), CDDPI_POINTWISE_RELU, 0, *out,
+            cddpi_exec_output(exec), cddpi_exec_output_elements(exec),
+            cddpi_exec_preact_grad(exec));
         *out = cddpi_exec_preact_grad(exec);
     }
     return status;

@@ -130,7 +130,6 @@ static cddp_status create(struct cddpi_model *model, const struct cddpi_model_sp
     static const cddp_type types[] = {[CDDPI_PRECISION_F32] = CDDP_F32,
                                       [CDDPI_PRECISION_BF16] = CDDP_BF16,
                                       [CDDPI_PRECISION_FP16] = CDDP_F16};
-    cddp_status status;
 
     model->cuda = cddpi_zalloc(sizeof *model->cuda);
     if (model->cuda == NULL) {
@@ -141,19 +140,11 @@ static cddp_status create(struct cddpi_model *model, const struct cddpi_model_sp
     model->cuda->any_order = spec->any_order;
     model->type = types[model->precision];
     count_draws(model);
-    status = cddpi_cuda_sync_norm_create(model);
-    if (status == CDDP_OK) {
-        status = move(model, &model->params, "parameters", &model->cuda->params);
-    }
-    if (status == CDDP_OK) {
-        status = move(model, &model->buffers, "running statistics", &model->cuda->buffers);
-    }
-    if (status == CDDP_OK) {
-        status = create_copies(model);
-    }
-    return status == CDDP_OK
-               ? spec->device->ops->event_create(spec->device, false, &model->cuda->read_event)
-               : status;
+    CDDPI_TRY(cddpi_cuda_sync_norm_create(model));
+    CDDPI_TRY(move(model, &model->params, "parameters", &model->cuda->params));
+    CDDPI_TRY(move(model, &model->buffers, "running statistics", &model->cuda->buffers));
+    CDDPI_TRY(create_copies(model));
+    return spec->device->ops->event_create(spec->device, false, &model->cuda->read_event);
 }
 
 static void forget(struct cddpi_tensors *tensors)

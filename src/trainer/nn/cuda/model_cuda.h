@@ -39,13 +39,13 @@ struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec);
 cddp_type cddpi_exec_type(const struct cddpi_exec *exec);
 /** Parameter @p k as products read it; NULL: the op has none. */
 const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k);
-/** Whether this pass leaves op @p index to the op behind it (CDDPI_FORWARD_DEFERRED). */
+/** Whether this pass leaves op @p index to the next op (CDDPI_FORWARD_DEFERRED). */
 bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index);
 /** The only op that reads @p value; NULL: there are more, or none. */
 const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value);
 /** Report that both parameters are complete, the second one first. */
 CDDP_CHECKED cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec);
-/** The gradient of the output behind the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or as
+/** The gradient of the output after the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or as
  *  it is. */
 CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out);
 /** Rows of features in the batch: samples, or tokens. */
@@ -55,14 +55,13 @@ size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op)
  * a vocabulary in 16 bits, that number rounded up to a multiple that products like; the added ones
  * are 0. */
 size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op);
-/** What a linear layer behind @p exec's input's GELU reads in backward, which makes its gradient;
+/** What a linear layer after a GELU reads in backward, where it makes the GELU's gradient;
  *  NULL: the gradient of the input is wanted as it is. */
 const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec);
 
 extern const struct cddpi_op_kernels cddpi_cuda_linear, cddpi_cuda_conv2d, cddpi_cuda_batch_norm,
-    cddpi_cuda_relu, cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add,
-    cddpi_cuda_dropout, cddpi_cuda_embedding, cddpi_cuda_layer_norm, cddpi_cuda_gelu,
-    cddpi_cuda_silu, cddpi_cuda_pointwise, cddpi_cuda_conv_transpose2d, cddpi_cuda_response_norm,
-    cddpi_cuda_lstm, cddpi_cuda_attention, cddpi_cuda_loss;
+    cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add, cddpi_cuda_dropout,
+    cddpi_cuda_embedding, cddpi_cuda_layer_norm, cddpi_cuda_conv_transpose2d,
+    cddpi_cuda_response_norm, cddpi_cuda_lstm, cddpi_cuda_attention, cddpi_cuda_loss;
 
 #endif

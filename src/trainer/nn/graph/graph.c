@@ -124,20 +124,18 @@ static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
 {
     const struct cddpi_shape *in2 = op->input_count > 1 ? &graph->values[op->inputs[1]].shape
                                                         : NULL;
-    cddp_status status;
 
     op->in = graph->values[op->inputs[0]].shape;
     *out = op->in;
-    status = check_kind(op);
-    if (status == CDDP_OK) {
-        status = op->ops->shape(op, in2, out);
+    CDDPI_TRY(check_kind(op));
+    if (op->ops->shape != NULL) {
+        CDDPI_TRY(op->ops->shape(op, in2, out));
     }
-    if (status == CDDP_OK &&
-        (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements)) {
-        status = cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large",
-                            out->channels, out->height, out->width);
+    if (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large", out->channels,
+                          out->height, out->width);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels *kernels_of(const struct graph_builder *builder,
@@ -153,7 +151,6 @@ static cddp_status add_op(struct graph_builder *builder, size_t i)
     struct link *link = &builder->links[i];
     struct cddpi_op *op = &graph->ops[graph->op_count];
     struct cddpi_graph_value *value = &graph->values[graph->value_count];
-    cddp_status status;
 
     *op = (struct cddpi_op){.ops = cddpi_layer_rows[layer->type].ops,
                             .kernels = kernels_of(builder, cddpi_layer_rows[layer->type].ops),
@@ -166,10 +163,7 @@ static cddp_status add_op(struct graph_builder *builder, size_t i)
     for (int k = 0; k < link->input_count; k++) {
         op->inputs[k] = value_of(builder, link->inputs[k]);
     }
-    status = infer_shape(graph, op, &op->out);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(infer_shape(graph, op, &op->out));
     for (int k = 0; k < link->input_count; k++) {
         graph->values[op->inputs[k]].uses++;
     }

@@ -7,6 +7,7 @@
 #define CDDPI_NN_GRAPH_GRAPH_H
 
 #include "device/device.h"
+#include "kernels/pointwise.h"
 #include "nn/graph/graph_layers.h"
 
 enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 4, CDDPI_VALUE_INPUT = 0 };
@@ -106,8 +107,9 @@ struct cddpi_op_ops {
     const char *name;
     bool fuses_relu;
     bool images_only; /* does not take sequences */
-    /* The shape of the output from op->in, or CDDP_ERR_CONFIG: what does not fit, without the
-     * layer's name, which the caller puts in front. */
+    /* Change @p out, which is op->in, to the shape of the output, or CDDP_ERR_CONFIG: what does not
+     * fit, without the layer's name, which the caller puts in front. NULL: every input fits, and
+     * the output has its shape. */
     cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out);
     /* Register parameters and buffers; NULL: has none. */
@@ -118,11 +120,12 @@ struct cddpi_op_ops {
 };
 
 extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batch_norm,
-    cddpi_op_relu, cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten,
-    cddpi_op_add, cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_gelu,
-    cddpi_op_silu, cddpi_op_attention, cddpi_op_loss, cddpi_op_receive, cddpi_op_send,
-    cddpi_op_response_norm, cddpi_op_lstm, cddpi_op_conv_transpose2d, cddpi_op_tanh,
-    cddpi_op_sigmoid, cddpi_op_leaky_relu;
+    cddpi_op_max_pool, cddpi_op_avg_pool, cddpi_op_global_avg_pool, cddpi_op_flatten, cddpi_op_add,
+    cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_attention, cddpi_op_loss,
+    cddpi_op_receive, cddpi_op_send, cddpi_op_response_norm, cddpi_op_lstm,
+    cddpi_op_conv_transpose2d;
+/* A row each, as kernels/pointwise.h has them; a layer's gelu is that of GELU, exact or not. */
+extern const struct cddpi_op_ops cddpi_op_pointwise[CDDPI_POINTWISE_COUNT];
 
 /** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
 CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,

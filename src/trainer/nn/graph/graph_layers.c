@@ -21,7 +21,7 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
     [CDDPI_LAYER_BATCH_NORM] = {CDDPI_TAKES_NORM | CDDPI_TAKES_EPSILON | CDDPI_TAKES_DEVIATION,
                                 "each channel to mean 0 and variance 1, then scale and shift",
                                 &cddpi_op_batch_norm},
-    [CDDPI_LAYER_RELU] = {0, "max(x, 0)", &cddpi_op_relu},
+    [CDDPI_LAYER_RELU] = {0, "max(x, 0)", &cddpi_op_pointwise[CDDPI_POINTWISE_RELU]},
     [CDDPI_LAYER_MAX_POOL] = {CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
                               "largest of each square", &cddpi_op_max_pool},
     [CDDPI_LAYER_AVG_POOL] = {CDDPI_TAKES_KERNEL | CDDPI_TAKES_STRIDE | CDDPI_TAKES_PADDING,
@@ -40,8 +40,8 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                 "shift",
                                 &cddpi_op_layer_norm},
     [CDDPI_LAYER_GELU] = {CDDPI_TAKES_EXACT, "x times the share of a normal distribution below x",
-                          &cddpi_op_gelu},
-    [CDDPI_LAYER_SILU] = {0, "x / (1 + e^-x)", &cddpi_op_silu},
+                          &cddpi_op_pointwise[CDDPI_POINTWISE_GELU]},
+    [CDDPI_LAYER_SILU] = {0, "x / (1 + e^-x)", &cddpi_op_pointwise[CDDPI_POINTWISE_SILU]},
     [CDDPI_LAYER_ATTENTION] = {CDDPI_TAKES_HEADS,
                                "causal attention over a sequence of queries, keys and values, side "
                                "by side",
@@ -56,9 +56,10 @@ const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT] = {
                                           CDDPI_TAKES_DEVIATION,
                                       "each pixel puts its square filters into the output",
                                       &cddpi_op_conv_transpose2d},
-    [CDDPI_LAYER_TANH] = {0, "hyperbolic tangent of x", &cddpi_op_tanh},
-    [CDDPI_LAYER_SIGMOID] = {0, "1 / (1 + e^-x)", &cddpi_op_sigmoid},
-    [CDDPI_LAYER_LEAKY_RELU] = {CDDPI_TAKES_SLOPE, "x > 0 ? x : slope x", &cddpi_op_leaky_relu},
+    [CDDPI_LAYER_TANH] = {0, "hyperbolic tangent of x", &cddpi_op_pointwise[CDDPI_POINTWISE_TANH]},
+    [CDDPI_LAYER_SIGMOID] = {0, "1 / (1 + e^-x)", &cddpi_op_pointwise[CDDPI_POINTWISE_SIGMOID]},
+    [CDDPI_LAYER_LEAKY_RELU] = {CDDPI_TAKES_SLOPE, "x > 0 ? x : slope x",
+                                &cddpi_op_pointwise[CDDPI_POINTWISE_LEAKY_RELU]},
 };
 
 enum { MAX_LAYERS = 4096 };
@@ -155,7 +156,6 @@ static cddp_status in_range(const char *what, int value, int low, int high)
 static cddp_status complete_window(struct cddpi_layer *layer)
 {
     bool pool = layer->type != CDDPI_LAYER_CONV2D && layer->type != CDDPI_LAYER_CONV_TRANSPOSE2D;
-    cddp_status status;
 
     if (pool && layer->kernel == 0) {
         layer->kernel = 2;
@@ -163,16 +163,10 @@ static cddp_status complete_window(struct cddpi_layer *layer)
     if (layer->stride == 0) {
         layer->stride = pool ? layer->kernel : 1;
     }
-    status = in_range("kernel", layer->kernel, 1, 1 << 12);
-    if (status == CDDP_OK) {
-        status = in_range("stride", layer->stride, 1, 1 << 12);
-    }
-    if (status == CDDP_OK) {
-        /* so that no window lies in the padding alone, as PyTorch has it for pools */
-        status = in_range("padding", layer->padding, 0,
-                          pool ? layer->kernel / 2 : layer->kernel - 1);
-    }
-    return status;
+    CDDPI_TRY(in_range("kernel", layer->kernel, 1, 1 << 12));
+    CDDPI_TRY(in_range("stride", layer->stride, 1, 1 << 12));
+    /* so that no window lies in the padding alone, as PyTorch has it for pools */
+    return in_range("padding", layer->padding, 0, pool ? layer->kernel / 2 : layer->kernel - 1);
 }
 
 static cddp_status complete_response(struct cddpi_layer *layer)

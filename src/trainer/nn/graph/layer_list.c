@@ -18,7 +18,7 @@ void cddpi_layer_list_fini(struct cddpi_layer_list *list)
     *list = (struct cddpi_layer_list){0};
 }
 
-static bool grow(struct cddpi_layer_list *list)
+static bool grow_list(struct cddpi_layer_list *list)
 {
     size_t capacity = list->capacity > 0 ? 2 * list->capacity : 32;
     void *grown;
@@ -41,7 +41,7 @@ void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer l
     char name[CDDPI_LAYER_NAME_BYTES];
     const struct cddpi_layer given = layer;
 
-    if (list->no_memory || !grow(list)) {
+    if (list->no_memory || !grow_list(list)) {
         list->no_memory = true;
         return;
     }

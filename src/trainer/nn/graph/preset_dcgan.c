@@ -11,16 +11,16 @@ enum { USUAL_LATENT = 100, USUAL_UNITS = 64, MOST_UNITS = 1024, MOST_HALVINGS = 
 
 static const double deviation = 0.02; /* of all first weights: of normalisation, around 1 */
 
-static void append(struct cddpi_layer_list *list, const char *part, const char *what, int number,
-                   struct cddpi_layer layer)
+static void append_layer(struct cddpi_layer_list *list, const char *part, const char *what,
+                         int number, struct cddpi_layer layer)
 {
     cddpi_layer_list_append(list, layer, "%s.%s%d", part, what, number);
 }
 
 static void append_norm(struct cddpi_layer_list *list, const char *part, int number)
 {
-    append(list, part, "bn", number,
-           (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .deviation = deviation});
+    append_layer(list, part, "bn", number,
+                 (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .deviation = deviation});
 }
 
 /* The side of the smallest image, of which @p side is @p out_halvings times the double. */
@@ -46,14 +46,15 @@ static void append_generator(struct cddpi_layer_list *list, int units, int base,
                                    .no_bias = true,
                                    .deviation = deviation};
 
-        append(list, "generator", "conv", i + 1, conv);
+        append_layer(list, "generator", "conv", i + 1, conv);
         if (i < halvings) {
             append_norm(list, "generator", i + 1);
-            append(list, "generator", "relu", i + 1,
-                   (struct cddpi_layer){.type = CDDPI_LAYER_RELU});
+            append_layer(list, "generator", "relu", i + 1,
+                         (struct cddpi_layer){.type = CDDPI_LAYER_RELU});
         }
     }
-    append(list, "generator", "tanh", halvings + 1, (struct cddpi_layer){.type = CDDPI_LAYER_TANH});
+    append_layer(list, "generator", "tanh", halvings + 1,
+                 (struct cddpi_layer){.type = CDDPI_LAYER_TANH});
 }
 
 static void append_discriminator(struct cddpi_layer_list *list, int units, int base, int halvings)
@@ -67,16 +68,17 @@ static void append_discriminator(struct cddpi_layer_list *list, int units, int b
                                    .no_bias = true,
                                    .deviation = deviation};
 
-        append(list, "discriminator", "conv", i + 1, conv);
+        append_layer(list, "discriminator", "conv", i + 1, conv);
         if (i > 0 && i < halvings) {
             append_norm(list, "discriminator", i + 1);
         }
         if (i < halvings) {
-            append(list, "discriminator", "relu", i + 1,
-                   (struct cddpi_layer){.type = CDDPI_LAYER_LEAKY_RELU, .slope = 0.2});
+            append_layer(list, "discriminator", "relu", i + 1,
+                         (struct cddpi_layer){.type = CDDPI_LAYER_LEAKY_RELU, .slope = 0.2});
         }
     }
-    append(list, "discriminator", "flatten", 1, (struct cddpi_layer){.type = CDDPI_LAYER_FLATTEN});
+    append_layer(list, "discriminator", "flatten", 1,
+                 (struct cddpi_layer){.type = CDDPI_LAYER_FLATTEN});
 }
 
 static int or_usual(int value, int usual)

@@ -1,5 +1,5 @@
 /* preset_gpt2.c - owns GPT-2 (Radford et al., 2019): blocks of attention and a perceptron, each
- * behind a layer_norm and beside the identity. Names are Hugging Face's without "transformer.";
+ * after a layer_norm and beside the identity. Names are Hugging Face's without "transformer.";
  * first values are nanoGPT's and llm.c's. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
@@ -16,7 +16,7 @@ static const struct {
 
 enum { GPT2_CONTEXT = 1024 };
 
-static void take(int *number, int usual)
+static void use_default(int *number, int usual)
 {
     *number = *number != 0 ? *number : usual;
 }
@@ -32,10 +32,10 @@ cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec)
     }
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (strcmp(sizes[i].name, spec->size) == 0) {
-            take(&spec->blocks, sizes[i].blocks);
-            take(&spec->heads, sizes[i].heads);
-            take(&spec->embed, sizes[i].embed);
-            take(&spec->context, GPT2_CONTEXT);
+            use_default(&spec->blocks, sizes[i].blocks);
+            use_default(&spec->heads, sizes[i].heads);
+            use_default(&spec->embed, sizes[i].embed);
+            use_default(&spec->context, GPT2_CONTEXT);
             return CDDP_OK;
         }
     }
@@ -44,7 +44,7 @@ cddp_status cddpi_model_spec_complete(struct cddpi_model_spec *spec)
                       spec->size);
 }
 
-static cddp_status check(const struct cddpi_model_spec *spec)
+static cddp_status check_spec(const struct cddpi_model_spec *spec)
 {
     const struct {
         const char *name;
@@ -80,8 +80,8 @@ struct preset_gpt2_builder {
     int segment;
 };
 
-static void append(const struct preset_gpt2_builder *builder, struct cddpi_layer layer,
-                   const char *name)
+static void append_layer(const struct preset_gpt2_builder *builder, struct cddpi_layer layer,
+                         const char *name)
 {
     layer.segment = builder->segment;
     cddpi_layer_list_append(builder->list, layer, "%s%s", builder->block, name);
@@ -90,10 +90,10 @@ static void append(const struct preset_gpt2_builder *builder, struct cddpi_layer
 static void append_dropout(const struct preset_gpt2_builder *builder, const char *name)
 {
     if (builder->spec->dropout != 0) {
-        append(builder,
-               (struct cddpi_layer){.type = CDDPI_LAYER_DROPOUT,
-                                    .probability = builder->spec->dropout},
-               name);
+        append_layer(builder,
+                     (struct cddpi_layer){.type = CDDPI_LAYER_DROPOUT,
+                                          .probability = builder->spec->dropout},
+                     name);
     }
 }
 
@@ -101,15 +101,16 @@ static void append_dropout(const struct preset_gpt2_builder *builder, const char
 static void append_add(const struct preset_gpt2_builder *builder, const char *input,
                        const char *name)
 {
-    append(builder, (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input2 = input}, name);
+    append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_ADD, .input2 = input}, name);
 }
 
 static void append_linear(const struct preset_gpt2_builder *builder, int units, double deviation,
                           const char *name)
 {
-    append(builder,
-           (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = units, .deviation = deviation},
-           name);
+    append_layer(
+        builder,
+        (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = units, .deviation = deviation},
+        name);
 }
 
 static const char *last_name(const struct cddpi_layer_list *list)
@@ -123,17 +124,17 @@ static void append_block(const struct preset_gpt2_builder *builder)
     double last = 0.02 / sqrt(2.0 * spec->blocks); /* of what is added to the identity */
     const char *input = last_name(builder->list);
 
-    append(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_1");
+    append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_1");
     append_linear(builder, 3 * spec->embed, 0.02, "attn.c_attn");
-    append(builder, (struct cddpi_layer){.type = CDDPI_LAYER_ATTENTION, .heads = spec->heads},
-           "attn");
+    append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_ATTENTION, .heads = spec->heads},
+                 "attn");
     append_linear(builder, spec->embed, last, "attn.c_proj");
     append_dropout(builder, "attn.dropout");
     append_add(builder, input, "attn.add");
     input = last_name(builder->list);
-    append(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_2");
+    append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_2");
     append_linear(builder, 4 * spec->embed, 0.02, "mlp.c_fc");
-    append(builder, (struct cddpi_layer){.type = CDDPI_LAYER_GELU}, "mlp.gelu");
+    append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_GELU}, "mlp.gelu");
     append_linear(builder, spec->embed, last, "mlp.c_proj");
     append_dropout(builder, "mlp.dropout");
     append_add(builder, input, "mlp.add");
@@ -142,17 +143,14 @@ static void append_block(const struct preset_gpt2_builder *builder)
 cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
     struct preset_gpt2_builder builder = {.list = list, .spec = spec};
-    cddp_status status = check(spec);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    append(&builder,
-           (struct cddpi_layer){.type = CDDPI_LAYER_EMBEDDING,
-                                .units = spec->embed,
-                                .positions = "wpe",
-                                .deviation = 0.02},
-           "wte");
+    CDDPI_TRY(check_spec(spec));
+    append_layer(&builder,
+                 (struct cddpi_layer){.type = CDDPI_LAYER_EMBEDDING,
+                                      .units = spec->embed,
+                                      .positions = "wpe",
+                                      .deviation = 0.02},
+                 "wte");
     append_dropout(&builder, "drop");
     for (int i = 0; i < spec->blocks; i++) {
         builder.segment = i + 1;
@@ -161,10 +159,11 @@ cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec, struct cddpi_
     }
     builder.segment = 0;
     builder.block[0] = '\0';
-    append(&builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_f");
-    append(&builder,
-           (struct cddpi_layer){
-               .type = CDDPI_LAYER_LINEAR, .units = spec->vocab, .tied = "wte", .no_bias = true},
-           "head");
+    append_layer(&builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_f");
+    append_layer(
+        &builder,
+        (struct cddpi_layer){
+            .type = CDDPI_LAYER_LINEAR, .units = spec->vocab, .tied = "wte", .no_bias = true},
+        "head");
     return CDDP_OK;
 }

@@ -1,5 +1,5 @@
 /* preset_lstm_lm.c - owns the word-level language model of PyTorch's examples
- * (word_language_model): an embedding, LSTM layers behind each other, and a linear layer that may
+ * (word_language_model): an embedding, LSTM layers one after the other, and a linear layer that may
  * share the embedding's table. Names of parameters are those of its RNNModel, so that its
  * load_state_dict() takes a checkpoint of this one. */
 #include "base/error.h"

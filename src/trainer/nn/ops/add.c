@@ -1,4 +1,4 @@
-/* add.c - owns the sum of two equal shapes, with the relu behind it in the same pass. Summands in
+/* add.c - owns the sum of two equal shapes, with the relu after it in the same pass. Summands in
  * different layouts meet in the first one's. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -98,7 +98,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* The layer_norm behind it reads the sum in the pass that makes it. */
+/* The layer_norm after it reads the sum in the pass that makes it. */
 static bool is_done_later(const struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);

@@ -48,29 +48,27 @@ static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct atten
 {
     size_t scratch_bytes = cddpi_attention_scratch(&state->attention) * sizeof(float);
     bool scratch = state->bf16 == NULL;
-    cddp_status status = CDDP_OK;
 
     if (scratch) {
-        status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
-                                   &state->forward_scratch);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
+                                    &state->forward_scratch));
     }
-    if (status == CDDP_OK && scratch && plan->training) {
-        status = cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
-                                   &state->backward_scratch);
+    if (scratch && plan->training) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
+                                    &state->backward_scratch));
     }
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_plan_buffer(plan, index,
-                                   cddpi_attention_kept(&state->attention) * sizeof(float),
-                                   CDDPI_IN_BOTH, &state->kept);
+    if (plan->training) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    cddpi_attention_kept(&state->attention) * sizeof(float),
+                                    CDDPI_IN_BOTH, &state->kept));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct attention_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
@@ -82,8 +80,8 @@ static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out
     state->attention.amx = plan->model->amx && cddpi_attention_gains_by_amx(&state->attention);
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    status = cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16);
-    return status == CDDP_OK ? plan_buffers(plan, index, state) : status;
+    CDDPI_TRY(cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16));
+    return plan_buffers(plan, index, state);
 }
 
 static void unplan(void *opaque)

@@ -1,4 +1,4 @@
-/* batch_norm_cuda.c - owns batch normalisation on a device, with the sum and the relu behind it in
+/* batch_norm_cuda.c - owns batch normalisation on a device, with the sum and the relu after it in
  * the same pass. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -9,7 +9,7 @@
 struct batch_norm_cuda_state {
     struct cddpi_cuda_sync_norm norm; /* without sync: of this rank's batch, and no rows */
     bool sync;
-    int unwanted; /* buffer: for the input's gradient where nobody wants it */
+    int unwanted; /* buffer: for the input's gradient where it is not wanted */
 };
 
 static cddp_status plan_training(struct cddpi_plan *plan, int index,
@@ -88,7 +88,6 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct batch_norm_cuda_state *state = opaque;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
-    cddp_status status;
 
     if (grad_input == NULL) {
         grad_input = cddpi_exec_buffer(exec, state->unwanted);
@@ -96,15 +95,15 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     if (state->sync) {
         return cddpi_cuda_sync_norm_backward(exec, &state->norm, grad_input);
     }
-    status = cddpi_exec_kernels(exec)->batch_norm_grad(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->batch_norm_grad(
         cddpi_exec_device(exec), &state->norm.shape, cddpi_exec_grad_output(exec, 0),
         cddpi_exec_grad_output(exec, 1), cddpi_exec_input(exec, 0),
         exec->op->input_count > 1 ? cddpi_exec_output(exec) : NULL, cddpi_exec_param(exec, 0),
         cddpi_exec_param(exec, 1), cddpi_exec_buffer(exec, state->norm.mean),
         cddpi_exec_buffer(exec, state->norm.inverse), cddpi_exec_adds(exec, 0), grad_input,
         exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL, cddpi_exec_grad(exec, 0),
-        cddpi_exec_grad(exec, 1));
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+        cddpi_exec_grad(exec, 1)));
+    return cddpi_exec_ready_both(exec);
 }
 
 static cddp_status idle_forward(struct cddpi_exec *exec)

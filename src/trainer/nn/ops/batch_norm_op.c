@@ -1,4 +1,4 @@
-/* batch_norm_op.c - owns batch normalisation, with the relu behind it in the same pass.
+/* batch_norm_op.c - owns batch normalisation, with the relu after it in the same pass.
  *
  * It is not oneDNN's: that sums a channel in float32, whose statistics of millions of values have
  * four digits, and whose bits depend on the number of threads. Running statistics are PyTorch's:
@@ -29,32 +29,19 @@ static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, int index
                                     (size_t)cddpi_plan_input(plan, index, 0)->block};
 }
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
-{
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
-}
-
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int64_t channels = op->in.channels;
     double deviation = op->layer.deviation;
-    cddp_status status = cddpi_model_add_param(
+
+    CDDPI_TRY(cddpi_model_add_param(
         model, op, 0, "weight", 1, &channels,
         (struct cddpi_param_info){deviation > 0 ? CDDPI_INIT_NORMAL_AROUND_ONE : CDDPI_INIT_ONE,
-                                  deviation, false});
-
-    if (status == CDDP_OK) {
-        status = cddpi_model_add_param(model, op, 1, "bias", 1, &channels,
-                                       (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false});
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_add_buffer(model, op, 0, "running_mean", channels, 0);
-    }
-    return status == CDDP_OK ? cddpi_model_add_buffer(model, op, 1, "running_var", channels, 1)
-                             : status;
+                                  deviation, false}));
+    CDDPI_TRY(cddpi_model_add_param(model, op, 1, "bias", 1, &channels,
+                                    (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false}));
+    CDDPI_TRY(cddpi_model_add_buffer(model, op, 0, "running_mean", channels, 0));
+    return cddpi_model_add_buffer(model, op, 1, "running_var", channels, 1);
 }
 
 static cddp_status plan_training(struct batch_norm_state *state, struct cddpi_plan *plan, int index)
@@ -119,14 +106,10 @@ static cddp_status train_over_ranks(struct cddpi_exec *exec, const struct batch_
 {
     struct cddpi_nn_layout layout = layout_of(exec->plan, exec->index);
     double *variance = moments + 1 + layout.channels;
-    cddp_status status;
 
     cddpi_norm_moments(cddpi_exec_input(exec, 0), &layout,
                        cddpi_exec_buffer(exec, state->forward_partial), moments + 1, variance);
-    status = cddpi_sync_norm_merge(exec, moments);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_sync_norm_merge(exec, moments));
     for (size_t c = 0; c < layout.channels; c++) {
         variance[c] /= moments[0];
     }
@@ -141,20 +124,17 @@ static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state 
     double *mean = moments + 1;
     double *variance = mean + layout.channels;
     struct cddpi_norm_affine affine = affine_of(exec, mean, variance);
-    cddp_status status = CDDP_OK;
 
     moments[0] = (double)layout.samples * (double)layout.spatial;
     if (state->sync) {
-        status = train_over_ranks(exec, state, &affine, moments);
+        CDDPI_TRY(train_over_ranks(exec, state, &affine, moments));
     } else {
         cddpi_norm_forward(cddpi_exec_input(exec, 0), &layout, &affine,
                            cddpi_exec_buffer(exec, state->forward_partial), mean, variance,
                            cddpi_exec_output(exec));
     }
-    if (status == CDDP_OK) {
-        cddpi_batch_norm_update(exec, moments);
-    }
-    return status;
+    cddpi_batch_norm_update(exec, moments);
+    return CDDP_OK;
 }
 
 static cddp_status evaluate(struct cddpi_exec *exec)
@@ -214,20 +194,17 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
                                    .count = moments[0]};
     const float *x = cddpi_exec_input(exec, 0);
     float *dx = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = CDDP_OK;
 
     cddpi_norm_backward(x, &layout, &affine, &grad, state->sync ? NULL : dx);
     add_param_grads(exec, sums, affine.variance);
     if (state->sync) {
-        status = cddpi_sync_norm_share(exec, sums);
+        CDDPI_TRY(cddpi_sync_norm_share(exec, sums));
     }
-    if (status == CDDP_OK && state->sync && dx != NULL) {
+    if (state->sync && dx != NULL) {
         cddpi_norm_gradient(x, &layout, &affine, &grad, dx);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_exec_ready(exec, 1);
-    }
-    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    return cddpi_exec_ready(exec, 0);
 }
 
 static cddp_status idle_forward(struct cddpi_exec *exec)
@@ -252,6 +229,5 @@ const struct cddpi_op_ops cddpi_op_batch_norm = {
     .name = "batch_norm",
     .images_only = true,
     .fuses_relu = true,
-    .shape = shape,
     .declare = declare,
     .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_batch_norm}};

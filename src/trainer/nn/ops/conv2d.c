@@ -1,4 +1,4 @@
-/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with the relu behind them in the
+/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with the relu after them in the
  * same pass.
  *
  * Activations stay in the layout that oneDNN likes best. The parameter itself is plain row-major:
@@ -38,7 +38,6 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     double taps = (double)kernel * kernel;
     double bound = 1 / sqrt(cddpi_conv_inputs(op) * taps);
     struct cddpi_param_info info = {CDDPI_INIT_UNIFORM, bound, true};
-    cddp_status status;
 
     if (model->list.he_normal) {
         info.init = CDDPI_INIT_NORMAL;
@@ -48,14 +47,14 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
         info.init = CDDPI_INIT_NORMAL;
         info.spread = op->layer.deviation;
     }
-    status = cddpi_model_add_param(model, op, 0, "weight", 4, dims, info);
-    if (status == CDDP_OK && !op->layer.no_bias) {
+    CDDPI_TRY(cddpi_model_add_param(model, op, 0, "weight", 4, dims, info));
+    if (!op->layer.no_bias) {
         const struct cddpi_param_info of_bias = {
             info.init == CDDPI_INIT_NORMAL ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false};
 
-        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims, of_bias);
+        CDDPI_TRY(cddpi_model_add_param(model, op, 1, "bias", 1, dims, of_bias));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static double work(const struct cddpi_op *op)
@@ -159,17 +158,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 {
     struct cddpi_conv *state = opaque;
     const void *weight = NULL;
-    cddp_status status;
 
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
         cddpi_nn_round_bf16(cddpi_exec_param(exec, 0),
                             cddpi_exec_buffer(exec, state->weight_factor),
                             elements(state->plain_weight));
     }
-    status = pack(exec, state, &state->forward, &weight);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(pack(exec, state, &state->forward, &weight));
     if (state->forward.primitive.handle == NULL) {
         return cddpi_conv_columns_forward(exec, state, make_inner_input(exec, state), weight,
                                           cddpi_exec_output(exec));
@@ -327,16 +322,13 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
-    cddp_status status;
 
     if (state->bias != NULL) {
         put_bias(exec, state);
     }
-    status = cddpi_exec_ready(exec, 1);
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, state, grad);
-    }
-    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    CDDPI_TRY(weight_gradient(exec, state, grad));
+    return cddpi_exec_ready(exec, 0);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
@@ -344,15 +336,12 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     struct cddpi_conv *state = opaque;
     const float *masked = cddpi_exec_mask_relu(exec);
     const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
-    cddp_status status = CDDP_OK;
 
     sum_bias(exec, state, masked);
     if (!cddpi_exec_defers(exec)) {
-        status = weights(exec, opaque); /* before more work: its reduction can start */
+        CDDPI_TRY(weights(exec, opaque)); /* before more work: its reduction can start */
     }
-    return status == CDDP_OK && cddpi_exec_grad_input(exec, 0) != NULL
-               ? input_gradient(exec, state, grad)
-               : status;
+    return cddpi_exec_grad_input(exec, 0) != NULL ? input_gradient(exec, state, grad) : CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu = {.plan = cddpi_conv_plan,

@@ -92,17 +92,14 @@ static cddp_status describe(const struct cddpi_conv *state, const struct cddpi_o
                             const struct cddpi_dnnl_request *request, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(state->dnnl, request, &desc);
 
-    if (status == CDDP_OK && is_broken(op, cddpi_dnnl_name(desc), request->src)) {
+    CDDPI_TRY(cddpi_dnnl_describe(state->dnnl, request, &desc));
+    if (is_broken(op, cddpi_dnnl_name(desc), request->src)) {
         dnnl_primitive_desc_destroy(desc);
-        status = cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong",
-                            request->what);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: this oneDNN's kernel is wrong", request->what);
     }
-    if (status == CDDP_OK) {
-        *out = desc;
-    }
-    return status;
+    *out = desc;
+    return CDDP_OK;
 }
 
 /* A gradient as @p as_is says, but in the layouts of @p way; these are added to @p holder. */
@@ -133,8 +130,8 @@ static cddp_status describe_way(const struct cddpi_conv *state, const struct cdd
     return describe(state, op, &request, out);
 }
 
-static void take(const struct cddpi_conv *state, const struct candidate *way,
-                 struct cddpi_conv_pass *pass)
+static void take_way(const struct cddpi_conv *state, const struct candidate *way,
+                     struct cddpi_conv_pass *pass)
 {
     pass->image = state->in;
     pass->image.block = (size_t)way->image_block;
@@ -170,7 +167,7 @@ static cddp_status try_way(const struct cddpi_conv *state, struct cddpi_plan *pl
     if (status != CDDP_OK) {
         return status == CDDP_ERR_UNAVAILABLE ? CDDP_OK : status;
     }
-    take(state, way, &pass);
+    take_way(state, way, &pass);
     cddpi_conv_cost(plan, op, cddpi_dnnl_name(desc), &pass, &part);
     part.copied = 2 * sizeof(float) *
                   copied_elements(state, plan, op, way, as_is->kind == CDDPI_DNNL_CONV_WEIGHTS);
@@ -256,14 +253,14 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
         status = describe(state, op, as_is, out);
     }
     if (status == CDDP_OK) {
-        take(state, &inner, pass);
+        take_way(state, &inner, pass);
         cddpi_conv_cost(plan, op, cddpi_dnnl_name(*out), pass, part);
         return CDDP_OK;
     }
     if (status != CDDP_ERR_UNAVAILABLE || state->factors == CDDPI_FACTORS_BF16) {
         return status;
     }
-    take(state, &best.way, pass);
+    take_way(state, &best.way, pass);
     cddpi_conv_cost(plan, op, "own", pass, &best.part);
     best.part.copied = 2 * sizeof(float) * copied_elements(state, plan, op, &best.way, weights);
     if (fallbacks == CDDPI_FALLBACKS_REORDERED || fallbacks == CDDPI_FALLBACKS_PADDED) {
@@ -276,7 +273,7 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
         }
         return status;
     }
-    take(state, &best.way, pass);
+    take_way(state, &best.way, pass);
     *part = best.part;
     part->reason = "oneDNN has no kernel for its channels in the layout of the layers around it";
     *out = best.desc;

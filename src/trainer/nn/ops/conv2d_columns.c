@@ -1,5 +1,6 @@
 /* conv2d_columns.c - owns convolutions as products of matrices, which need nothing of oneDNN: each
  * output's window becomes a row of a matrix, some lines of outputs at a time. */
+#include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d.h"
@@ -36,22 +37,21 @@ cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t bytes = state->window.out_width * row_length(state) * sizeof(float); /* of a line */
     size_t most = line_count(state);
-    cddp_status status;
 
     pass->lines = COLUMN_BYTES / bytes;
     pass->lines = pass->lines < 1 ? 1 : pass->lines > most ? most : pass->lines;
-    status = cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns);
-    if (status == CDDP_OK && op->layer.groups > 1) {
-        status = cddpi_plan_buffer(
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns));
+    if (op->layer.groups > 1) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index, image_pixels(state) * (size_t)cddpi_conv_inputs(op) * sizeof(float),
-            lifetime, &pass->group_image);
+            lifetime, &pass->group_image));
     }
-    if (status == CDDP_OK && op->layer.groups > 1) {
-        status = cddpi_plan_buffer(
+    if (op->layer.groups > 1) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index, result_pixels(state) * (size_t)cddpi_conv_outputs(op) * sizeof(float),
-            lifetime, &pass->group_result);
+            lifetime, &pass->group_result));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Of each of @p pixels pixels with @p channels channels, the @p some that belong to group @p group,
@@ -120,16 +120,15 @@ static cddp_status multiply(const struct cddpi_exec *exec, const struct cddpi_co
     size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     size_t width = state->window.out_width;
     float *columns = cddpi_exec_buffer(exec, pass->columns);
-    cddp_status status = CDDP_OK;
 
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+    for (size_t line = 0; line < line_count(state); line += pass->lines) {
         size_t lines = lines_from(state, pass, line);
 
         cddpi_nn_columns(x, &state->window, line, lines, columns);
-        status = cddpi_gemm(false, true, lines * width, outputs, row_length(state), columns, weight,
-                            0, y + line * width * outputs);
+        CDDPI_TRY(cddpi_gemm(false, true, lines * width, outputs, row_length(state), columns,
+                             weight, 0, y + line * width * outputs));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
@@ -170,17 +169,16 @@ static cddp_status multiply_weights(const struct cddpi_exec *exec, const struct 
     size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     size_t width = state->window.out_width;
     float *columns = cddpi_exec_buffer(exec, pass->columns);
-    cddp_status status = CDDP_OK;
 
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+    for (size_t line = 0; line < line_count(state); line += pass->lines) {
         size_t lines = lines_from(state, pass, line);
 
         cddpi_nn_columns(x, &state->window, line, lines, columns);
-        status = cddpi_gemm(true, false, outputs, row_length(state), lines * width,
-                            grad + line * width * outputs, columns, line > 0 ? 1.0f : 0.0f,
-                            weight_grad);
+        CDDPI_TRY(cddpi_gemm(true, false, outputs, row_length(state), lines * width,
+                             grad + line * width * outputs, columns, line > 0 ? 1.0f : 0.0f,
+                             weight_grad));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
@@ -190,14 +188,13 @@ cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
     const struct cddpi_conv_pass *pass = &state->weights;
     size_t groups = (size_t)exec->op->layer.groups;
     size_t outputs = (size_t)exec->op->out.channels;
-    cddp_status status = CDDP_OK;
 
-    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
-        status = multiply_weights(exec, state, image_of(exec, state, pass, x, g),
-                                  result_of(exec, state, pass, grad, g),
-                                  weight_grad + g * (outputs / groups) * row_length(state));
+    for (size_t g = 0; g < groups; g++) {
+        CDDPI_TRY(multiply_weights(exec, state, image_of(exec, state, pass, x, g),
+                                   result_of(exec, state, pass, grad, g),
+                                   weight_grad + g * (outputs / groups) * row_length(state)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* One group: the gradient of its images. */
@@ -208,19 +205,16 @@ static cddp_status multiply_data(const struct cddpi_exec *exec, const struct cdd
     const struct cddpi_nn_window *window = &state->window;
     size_t outputs = (size_t)cddpi_conv_outputs(exec->op);
     float *columns = cddpi_exec_buffer(exec, pass->columns);
-    cddp_status status = CDDP_OK;
 
     memset(dx, 0, image_pixels(state) * window->lanes * sizeof *dx);
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += pass->lines) {
+    for (size_t line = 0; line < line_count(state); line += pass->lines) {
         size_t lines = lines_from(state, pass, line);
 
-        status = cddpi_gemm(false, false, lines * window->out_width, row_length(state), outputs,
-                            grad + line * window->out_width * outputs, weight, 0, columns);
-        if (status == CDDP_OK) {
-            cddpi_nn_add_columns(columns, window, line, lines, dx);
-        }
+        CDDPI_TRY(cddpi_gemm(false, false, lines * window->out_width, row_length(state), outputs,
+                             grad + line * window->out_width * outputs, weight, 0, columns));
+        cddpi_nn_add_columns(columns, window, line, lines, dx);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec, const struct cddpi_conv *state,
@@ -230,15 +224,14 @@ cddp_status cddpi_conv_columns_data(const struct cddpi_exec *exec, const struct 
     size_t groups = (size_t)exec->op->layer.groups;
     size_t some = (size_t)cddpi_conv_outputs(exec->op);
     float *made = groups > 1 ? cddpi_exec_buffer(exec, pass->group_image) : dx;
-    cddp_status status = CDDP_OK;
 
-    for (size_t g = 0; status == CDDP_OK && g < groups; g++) {
-        status = multiply_data(exec, state, result_of(exec, state, pass, grad, g),
-                               weight + g * some * row_length(state), made);
-        if (status == CDDP_OK && groups > 1) {
+    for (size_t g = 0; g < groups; g++) {
+        CDDPI_TRY(multiply_data(exec, state, result_of(exec, state, pass, grad, g),
+                                weight + g * some * row_length(state), made));
+        if (groups > 1) {
             put_group(made, image_pixels(state), (size_t)exec->op->in.channels,
                       (size_t)cddpi_conv_inputs(exec->op), g, dx);
         }
     }
-    return status;
+    return CDDP_OK;
 }

@@ -14,32 +14,30 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
                                  struct conv2d_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    cddp_status status = CDDP_OK;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT |
                              (op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD : 0u);
     if (op->params[1] >= 0) {
-        status = cddpi_plan_buffer(plan, index,
-                                   plan->model->cuda->kernels->sums_scratch(
-                                       state->groups.out_pixels, (size_t)op->out.channels),
-                                   CDDPI_IN_BACKWARD, &state->bias_scratch);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    plan->model->cuda->kernels->sums_scratch(
+                                        state->groups.out_pixels, (size_t)op->out.channels),
+                                    CDDPI_IN_BACKWARD, &state->bias_scratch));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_conv(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct conv2d_cuda_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv2d: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
-    status = cddpi_cuda_groups_plan(plan, index, &state->groups);
-    return status == CDDP_OK && plan->training ? plan_training(plan, index, state) : status;
+    CDDPI_TRY(cddpi_cuda_groups_plan(plan, index, &state->groups));
+    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
@@ -56,8 +54,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
         status = kernels->add_bias(device, state->groups.part.type, y, bias, exec->op->relu,
                                    state->groups.out_pixels, (size_t)exec->op->out.channels, y);
     } else if (status == CDDP_OK && exec->op->relu) {
-        status = kernels->relu(device, state->groups.part.type, y, cddpi_exec_output_elements(exec),
-                               y);
+        status = kernels->pointwise(device, state->groups.part.type, CDDPI_POINTWISE_RELU, 0, y,
+                                    cddpi_exec_output_elements(exec), y);
     }
     return status;
 }
@@ -67,17 +65,16 @@ static cddp_status filter_gradient(struct cddpi_exec *exec, const struct conv2d_
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_status status = cddpi_cuda_groups_weight(
-        exec, &state->groups, grad, cddpi_exec_input(exec, 0), cddpi_exec_adds(exec, 0),
-        cddpi_exec_grad(exec, 0));
 
-    if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
-        status = kernels->column_sums(device, state->groups.part.type, grad,
-                                      state->groups.out_pixels, (size_t)exec->op->out.channels,
-                                      cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
-                                      cddpi_exec_buffer(exec, state->bias_scratch));
+    CDDPI_TRY(cddpi_cuda_groups_weight(exec, &state->groups, grad, cddpi_exec_input(exec, 0),
+                                       cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0)));
+    if (cddpi_exec_grad(exec, 1) != NULL) {
+        CDDPI_TRY(kernels->column_sums(device, state->groups.part.type, grad,
+                                       state->groups.out_pixels, (size_t)exec->op->out.channels,
+                                       cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
+                                       cddpi_exec_buffer(exec, state->bias_scratch)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

@@ -1,6 +1,7 @@
 /* conv2d_groups_cuda.c - owns convolutions in groups on a device: one after the other, each as a
  * convolution of its own, of channels that are copied out of the images and back. So what makes
  * them is what makes all convolutions, and the order of sums is theirs. */
+#include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d_cuda.h"
 
@@ -97,8 +98,8 @@ static struct side outputs_of(const struct cddpi_cuda_groups *groups)
 }
 
 /* Channels of group @p g, from images into the side's buffer. */
-static cddp_status take(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
-                        struct side side, const void *images, int g)
+static cddp_status take_group(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                              struct side side, const void *images, int g)
 {
     size_t channels = (size_t)side.channels;
 
@@ -109,8 +110,8 @@ static cddp_status take(const struct cddpi_exec *exec, const struct cddpi_cuda_g
 }
 
 /* And back. */
-static cddp_status put(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
-                       struct side side, int g, void *images)
+static cddp_status put_group(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
+                             struct side side, int g, void *images)
 {
     size_t channels = (size_t)side.channels;
 
@@ -128,27 +129,20 @@ static cddp_status run(const struct cddpi_exec *exec, const struct cddpi_cuda_gr
                        struct side to, void *y)
 {
     struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_status status = CDDP_OK;
 
     if (groups->count == 1) {
         return conv(device, &groups->part, x, weight, y);
     }
-    for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
+    for (int g = 0; g < groups->count; g++) {
         const void *filters = NULL;
 
-        status = filters_of(exec, groups, weight, g, &filters);
-        if (status == CDDP_OK) {
-            status = take(exec, groups, from, x, g);
-        }
-        if (status == CDDP_OK) {
-            status = conv(device, &groups->part, cddpi_exec_buffer(exec, from.buffer), filters,
-                          cddpi_exec_buffer(exec, to.buffer));
-        }
-        if (status == CDDP_OK) {
-            status = put(exec, groups, to, g, y);
-        }
+        CDDPI_TRY(filters_of(exec, groups, weight, g, &filters));
+        CDDPI_TRY(take_group(exec, groups, from, x, g));
+        CDDPI_TRY(conv(device, &groups->part, cddpi_exec_buffer(exec, from.buffer), filters,
+                       cddpi_exec_buffer(exec, to.buffer)));
+        CDDPI_TRY(put_group(exec, groups, to, g, y));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_groups_conv(const struct cddpi_exec *exec,
@@ -173,17 +167,14 @@ cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
     struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_status status;
 
     if (made == NULL) {
         return kernels->conv_weight(device, shape, dy, x, add, dweight);
     }
-    status = kernels->conv_weight(device, shape, dy, x, false, made);
-    return status == CDDP_OK
-               ? kernels->from_channels_last(
-                     device, CDDP_F32, made, (size_t)shape->outputs, (size_t)shape->channels,
-                     (size_t)shape->kernel * (size_t)shape->kernel, add, dweight)
-               : status;
+    CDDPI_TRY(kernels->conv_weight(device, shape, dy, x, false, made));
+    return kernels->from_channels_last(device, CDDP_F32, made, (size_t)shape->outputs,
+                                       (size_t)shape->channels,
+                                       (size_t)shape->kernel * (size_t)shape->kernel, add, dweight);
 }
 
 cddp_status cddpi_cuda_groups_weight(const struct cddpi_exec *exec,
@@ -194,22 +185,16 @@ cddp_status cddpi_cuda_groups_weight(const struct cddpi_exec *exec,
     float *made = whole && cddpi_cuda_filters_are_plain(exec->op)
                       ? NULL
                       : cddpi_exec_buffer(exec, groups->grad);
-    cddp_status status = CDDP_OK;
 
     if (whole) {
         return cddpi_cuda_filter_gradient(exec, &groups->part, dy, x, made, add, dweight);
     }
-    for (int g = 0; status == CDDP_OK && g < groups->count; g++) {
-        status = take(exec, groups, inputs_of(groups), x, g);
-        if (status == CDDP_OK) {
-            status = take(exec, groups, outputs_of(groups), dy, g);
-        }
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_filter_gradient(exec, &groups->part,
-                                                cddpi_exec_buffer(exec, groups->y),
-                                                cddpi_exec_buffer(exec, groups->x), made, add,
-                                                dweight + (size_t)g * groups->filters);
-        }
+    for (int g = 0; g < groups->count; g++) {
+        CDDPI_TRY(take_group(exec, groups, inputs_of(groups), x, g));
+        CDDPI_TRY(take_group(exec, groups, outputs_of(groups), dy, g));
+        CDDPI_TRY(cddpi_cuda_filter_gradient(
+            exec, &groups->part, cddpi_exec_buffer(exec, groups->y),
+            cddpi_exec_buffer(exec, groups->x), made, add, dweight + (size_t)g * groups->filters));
     }
-    return status;
+    return CDDP_OK;
 }

@@ -157,14 +157,12 @@ static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan
 static cddp_status add_args(struct cddpi_primitive *primitive, const int *args,
                             const cddpi_md *layouts, int count)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int i = 0; status == CDDP_OK && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         if (layouts[i] != NULL) {
-            status = cddpi_primitive_arg(primitive, args[i], layouts[i]);
+            CDDPI_TRY(cddpi_primitive_arg(primitive, args[i], layouts[i]));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The input in the layout and the type in which it is read. The filters' gradient, whose layout is
@@ -175,25 +173,24 @@ static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan
     size_t elements = cddpi_plan_elements(plan, &op->in, (int)state->inner.block);
     bool factor = state->factors != CDDPI_FACTORS_F32;
     bool differs = state->inner.block != state->in.block;
-    cddp_status status = CDDP_OK;
 
     state->keeps_input = !factor && (!differs || (plan->training &&
                                                   state->weights.image.block == state->in.block));
     if (differs) {
-        status = cddpi_plan_buffer(plan, index, elements * sizeof(float),
-                                   factor || state->keeps_input ? CDDPI_IN_FORWARD
-                                                                : CDDPI_FORWARD_TO_WEIGHTS,
-                                   &state->inner_input);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, elements * sizeof(float),
+                                    factor || state->keeps_input ? CDDPI_IN_FORWARD
+                                                                 : CDDPI_FORWARD_TO_WEIGHTS,
+                                    &state->inner_input));
     }
-    if (status == CDDP_OK && factor) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
-                                   CDDPI_FORWARD_TO_WEIGHTS, &state->input_factor);
+    if (factor) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
+                                    CDDPI_FORWARD_TO_WEIGHTS, &state->input_factor));
     }
-    if (status == CDDP_OK && state->factors == CDDPI_FACTORS_ROUNDED) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
-                                   CDDPI_IN_BOTH, &state->weight_factor);
+    if (state->factors == CDDPI_FACTORS_ROUNDED) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
+                                    CDDPI_IN_BOTH, &state->weight_factor));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The layouts of the input and the output. */
@@ -223,7 +220,6 @@ static cddp_status plan_own_forward(struct cddpi_conv *state, struct cddpi_plan 
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct cddpi_plan_part part = {
         .op = index, .what = "convolution", .reason = "oneDNN has no kernel for it"};
-    cddp_status status;
 
     state->src = cddpi_md_channels_last(&plan->layouts, plan->count, &op->in);
     state->dst = cddpi_md_channels_last(&plan->layouts, plan->count, &op->out);
@@ -232,13 +228,9 @@ static cddp_status plan_own_forward(struct cddpi_conv *state, struct cddpi_plan 
     }
     set_layouts(state, plan, op, block);
     cddpi_conv_cost(plan, op, "own:columns", &state->forward, &part);
-    status = cddpi_plan_part(plan, "own:columns", &part);
-    if (status == CDDP_OK) {
-        status = plan_packed(state, plan, index, NULL, CDDPI_IN_FORWARD, &state->forward);
-    }
-    return status == CDDP_OK
-               ? cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_FORWARD, &state->forward)
-               : status;
+    CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &part));
+    CDDPI_TRY(plan_packed(state, plan, index, NULL, CDDPI_IN_FORWARD, &state->forward));
+    return cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_FORWARD, &state->forward);
 }
 
 static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -285,13 +277,12 @@ static cddp_status choose(struct cddpi_conv *state, struct cddpi_plan *plan, int
                           const struct cddpi_dnnl_request *request, struct cddpi_conv_pass *pass,
                           struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
 {
-    cddp_status status = cddpi_conv_choose(state, plan, index, request, pass, part, out);
-
-    if (status == CDDP_OK && state->factors == CDDPI_FACTORS_BF16 && !cddpi_dnnl_is_fast(*out)) {
+    CDDPI_TRY(cddpi_conv_choose(state, plan, index, request, pass, part, out));
+    if (state->factors == CDDPI_FACTORS_BF16 && !cddpi_dnnl_is_fast(*out)) {
         dnnl_primitive_desc_destroy(*out);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN has no kernel for bf16", request->what);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Memory for the images of gradients in layouts of their own. */
@@ -302,20 +293,19 @@ static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan
     size_t there = pass == &state->data || state->keeps_input ? state->in.block
                                                               : state->inner.block;
     enum cddpi_lifetime lifetime = pass == &state->weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
-    cddp_status status = CDDP_OK;
 
     if (pass->image.block != there) {
-        status = cddpi_plan_buffer(
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index, cddpi_plan_elements(plan, &op->in, (int)pass->image.block) * sizeof(float),
-            lifetime, &pass->image_buffer);
+            lifetime, &pass->image_buffer));
     }
-    if (status == CDDP_OK && pass->result.block != state->out.block) {
-        status = cddpi_plan_buffer(plan, index,
-                                   cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
-                                       sizeof(float),
-                                   lifetime, &pass->result_buffer);
+    if (pass->result.block != state->out.block) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
+                                        sizeof(float),
+                                    lifetime, &pass->result_buffer));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* What the gradient of @p op's weight or input begins with. */
@@ -341,11 +331,10 @@ static cddp_status init_gradient(const struct cddpi_conv *state, struct cddpi_pl
         cddpi_dnnl_query(desc, weights ? dnnl_query_src_md : dnnl_query_diff_src_md),
         cddpi_dnnl_query(desc, dnnl_query_diff_dst_md),
         cddpi_dnnl_query(desc, weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md)};
-    cddp_status status = cddpi_primitive_init(out, state->dnnl, desc, plan, part,
-                                              weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD);
 
-    return status == CDDP_OK ? add_args(out, weights ? weights_args : data_args, layouts, 3)
-                             : status;
+    CDDPI_TRY(cddpi_primitive_init(out, state->dnnl, desc, plan, part,
+                                   weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD));
+    return add_args(out, weights ? weights_args : data_args, layouts, 3);
 }
 
 /* What several threads need to make parts of the filters' gradient at once, by copies of the
@@ -390,33 +379,23 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
     dnnl_query_t filters = weights ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     struct cddpi_plan_part part = {.op = index, .what = request->what};
     dnnl_primitive_desc_t desc = NULL;
-    cddp_status status = choose(state, plan, index, request, pass, &part, &desc);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(choose(state, plan, index, request, pass, &part, &desc));
     if (desc == NULL) {
-        status = cddpi_plan_part(plan, "own:columns", &part);
-        if (status == CDDP_OK) {
-            status = cddpi_conv_columns_plan(plan, index, state, lifetime, pass);
-        }
-        return status == CDDP_OK ? plan_packed(state, plan, index, NULL, lifetime, pass) : status;
+        CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &part));
+        CDDPI_TRY(cddpi_conv_columns_plan(plan, index, state, lifetime, pass));
+        return plan_packed(state, plan, index, NULL, lifetime, pass);
     }
-    status = init_gradient(state, plan, &part, desc, weights, &pass->primitive);
-    return status == CDDP_OK
-               ? plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass)
-               : status;
+    CDDPI_TRY(init_gradient(state, plan, &part, desc, weights, &pass->primitive));
+    return plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass);
 }
 
 static cddp_status plan_bias(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
-    cddp_status status = cddpi_plan_buffer(plan, index,
-                                           cddpi_norm_partial(&state->out) * sizeof(double),
-                                           CDDPI_IN_BACKWARD, &state->bias_partial);
-
-    return status == CDDP_OK ? cddpi_plan_buffer(plan, index, state->out.channels * sizeof(double),
-                                                 CDDPI_BACKWARD_TO_WEIGHTS, &state->bias_sums)
-                             : status;
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, cddpi_norm_partial(&state->out) * sizeof(double),
+                                CDDPI_IN_BACKWARD, &state->bias_partial));
+    return cddpi_plan_buffer(plan, index, state->out.channels * sizeof(double),
+                             CDDPI_BACKWARD_TO_WEIGHTS, &state->bias_sums);
 }
 
 /* The most parts of equal size. */
@@ -468,12 +447,11 @@ static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, 
 {
     struct cddpi_dnnl_request request = gradient(state, plan, CDDPI_DNNL_CONV_DATA,
                                                  "gradient of the input");
-    cddp_status status;
 
     request.src = cddpi_md_typed(&plan->layouts, state->src, dnnl_f32);
     request.weight = state->any_weight;
-    status = plan_gradient(state, plan, index, &request, &state->data);
-    return status == CDDP_OK ? plan_copies(state, plan, index, &state->data) : status;
+    CDDPI_TRY(plan_gradient(state, plan, index, &request, &state->data));
+    return plan_copies(state, plan, index, &state->data);
 }
 
 static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
@@ -507,23 +485,19 @@ static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
 
 static cddp_status plan_all(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
-    cddp_status status;
-
     describe_window(state, plan, cddpi_plan_op_of(plan, index));
-    status = plan_forward(state, plan, index);
-    if (status == CDDP_OK && plan->training) {
-        status = plan_weights(state, plan, index);
+    CDDPI_TRY(plan_forward(state, plan, index));
+    if (plan->training) {
+        CDDPI_TRY(plan_weights(state, plan, index));
     }
-    if (status == CDDP_OK) {
-        status = plan_inputs(state, plan, index);
+    CDDPI_TRY(plan_inputs(state, plan, index));
+    if (plan->training) {
+        CDDPI_TRY(plan_copies(state, plan, index, &state->weights));
     }
-    if (status == CDDP_OK && plan->training) {
-        status = plan_copies(state, plan, index, &state->weights);
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(plan_data(state, plan, index));
     }
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = plan_data(state, plan, index);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 /* Images of few channels do not fill a tile: there, rounded factors are faster. */

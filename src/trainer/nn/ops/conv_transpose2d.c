@@ -53,18 +53,18 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     const int64_t dims[] = {op->in.channels, op->out.channels, kernel, kernel};
     double bound = 1 / sqrt((double)op->out.channels * kernel * kernel);
     bool normal = op->layer.deviation > 0;
-    cddp_status status;
 
-    status = cddpi_model_add_param(
+    CDDPI_TRY(cddpi_model_add_param(
         model, op, 0, "weight", 4, dims,
         (struct cddpi_param_info){normal ? CDDPI_INIT_NORMAL : CDDPI_INIT_UNIFORM,
-                                  normal ? op->layer.deviation : bound, true});
-    if (status == CDDP_OK && !op->layer.no_bias) {
-        status = cddpi_model_add_param(
+                                  normal ? op->layer.deviation : bound, true}));
+    if (!op->layer.no_bias) {
+        CDDPI_TRY(cddpi_model_add_param(
             model, op, 1, "bias", 1, dims + 1,
-            (struct cddpi_param_info){normal ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound, false});
+            (struct cddpi_param_info){normal ? CDDPI_INIT_ZERO : CDDPI_INIT_UNIFORM, bound,
+                                      false}));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static double work(const struct cddpi_op *op)
@@ -117,23 +117,21 @@ static cddp_status plan_buffers(struct conv_transpose2d_state *state, struct cdd
     size_t inputs = line_count(state) * state->window.out_width * state->in.channels *
                     sizeof(float);
     bool converts = state->in.block != state->rows.block;
-    cddp_status status = cddpi_plan_buffer(
-        plan, index, state->lines * state->window.out_width * row_length(state) * sizeof(float),
-        always, &state->columns);
 
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, weights, always, &state->weight);
+    CDDPI_TRY(cddpi_plan_buffer(
+        plan, index, state->lines * state->window.out_width * row_length(state) * sizeof(float),
+        always, &state->columns));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, weights, always, &state->weight));
+    if (converts) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, inputs, always, &state->input));
     }
-    if (status == CDDP_OK && converts) {
-        status = cddpi_plan_buffer(plan, index, inputs, always, &state->input);
+    if (plan->training) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, weights, CDDPI_IN_BACKWARD, &state->weight_grad));
     }
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_plan_buffer(plan, index, weights, CDDPI_IN_BACKWARD, &state->weight_grad);
+    if (converts && cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, inputs, CDDPI_IN_BACKWARD, &state->grad_input));
     }
-    if (status == CDDP_OK && converts && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_buffer(plan, index, inputs, CDDPI_IN_BACKWARD, &state->grad_input);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
@@ -144,7 +142,6 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
     const struct cddpi_plan_part backward = {
         .op = index, .what = "gradients", .work = 2 * work(op) * plan->count};
     struct conv_transpose2d_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv_transpose2d: no memory for %zu bytes",
@@ -154,11 +151,11 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
     describe(state, plan, op, cddpi_plan_input(plan, index, 0)->block);
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
-    status = cddpi_plan_part(plan, "own:columns", &forward);
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_plan_part(plan, "own:columns", &backward);
+    CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &forward));
+    if (plan->training) {
+        CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &backward));
     }
-    return status == CDDP_OK ? plan_buffers(state, plan, index) : status;
+    return plan_buffers(state, plan, index);
 }
 
 /* Between plain filters, inputs x outputs x height x width, and rows of an input's, which lie
@@ -252,21 +249,20 @@ static cddp_status gradients(const struct cddpi_exec *exec,
     const float *x = input_rows(exec, state);
     const float *weight = cddpi_exec_buffer(exec, state->weight);
     float *columns = cddpi_exec_buffer(exec, state->columns);
-    cddp_status status = CDDP_OK;
 
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += state->lines) {
+    for (size_t line = 0; line < line_count(state); line += state->lines) {
         size_t lines = lines_from(state, line);
         size_t place = line * width * inputs;
 
         cddpi_nn_columns(dy, &state->window, line, lines, columns);
-        status = cddpi_gemm(true, false, inputs, row_length(state), lines * width, x + place,
-                            columns, line > 0 ? 1.0f : 0.0f, weight_grad);
-        if (status == CDDP_OK && dx != NULL) {
-            status = cddpi_gemm(false, true, lines * width, inputs, row_length(state), columns,
-                                weight, 0, dx + place);
+        CDDPI_TRY(cddpi_gemm(true, false, inputs, row_length(state), lines * width, x + place,
+                             columns, line > 0 ? 1.0f : 0.0f, weight_grad));
+        if (dx != NULL) {
+            CDDPI_TRY(cddpi_gemm(false, true, lines * width, inputs, row_length(state), columns,
+                                 weight, 0, dx + place));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void bias_gradient(const struct cddpi_exec *exec, const struct conv_transpose2d_state *state,
@@ -292,21 +288,16 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     float *wanted = cddpi_exec_grad_input(exec, 0);
     bool converts = state->in.block != state->rows.block;
     float *dx = wanted != NULL && converts ? cddpi_exec_buffer(exec, state->grad_input) : wanted;
-    cddp_status status;
 
     bias_gradient(exec, state, dy);
-    status = cddpi_exec_ready(exec, 1);
-    if (status == CDDP_OK) {
-        status = gradients(exec, state, dy, weight_grad, dx);
-    }
-    if (status == CDDP_OK) {
-        unpack(state, weight_grad, cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0));
-        status = cddpi_exec_ready(exec, 0);
-    }
-    if (status == CDDP_OK && wanted != NULL && converts) {
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    CDDPI_TRY(gradients(exec, state, dy, weight_grad, dx));
+    unpack(state, weight_grad, cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0));
+    CDDPI_TRY(cddpi_exec_ready(exec, 0));
+    if (wanted != NULL && converts) {
         cddpi_nn_convert(dx, &state->rows, wanted, &state->in);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu = {

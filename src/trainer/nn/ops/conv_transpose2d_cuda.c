@@ -29,20 +29,19 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t filters = (size_t)op->in.channels * (size_t)op->out.channels * taps_of(op);
-    cddp_status status = CDDP_OK;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
     if (!is_plain(op)) {
-        status = cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
-                                   &state->grad);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
+                                    &state->grad));
     }
-    if (status == CDDP_OK && op->params[1] >= 0) {
-        status = cddpi_plan_buffer(
+    if (op->params[1] >= 0) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index,
             plan->model->cuda->kernels->sums_scratch(state->pixels, (size_t)op->out.channels),
-            CDDPI_IN_BACKWARD, &state->bias_scratch);
+            CDDPI_IN_BACKWARD, &state->bias_scratch));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
@@ -77,13 +76,12 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     struct cddpi_device *device = cddpi_exec_device(exec);
     const float *bias = cddpi_exec_param(exec, 1);
     void *y = cddpi_exec_output(exec);
-    cddp_status status = kernels->conv_input(device, &state->shape, cddpi_exec_input(exec, 0),
-                                             cddpi_exec_copy(exec, 0), y);
 
-    return status == CDDP_OK && bias != NULL
-               ? kernels->add_bias(device, state->shape.type, y, bias, false, state->pixels,
-                                   (size_t)exec->op->out.channels, y)
-               : status;
+    CDDPI_TRY(kernels->conv_input(device, &state->shape, cddpi_exec_input(exec, 0),
+                                  cddpi_exec_copy(exec, 0), y));
+    return bias != NULL ? kernels->add_bias(device, state->shape.type, y, bias, false,
+                                            state->pixels, (size_t)exec->op->out.channels, y)
+                        : CDDP_OK;
 }
 
 static cddp_status filter_gradient(struct cddpi_exec *exec,
@@ -91,17 +89,16 @@ static cddp_status filter_gradient(struct cddpi_exec *exec,
 {
     const struct cddpi_cuda_conv *shape = &state->shape;
     float *made = is_plain(exec->op) ? NULL : cddpi_exec_buffer(exec, state->grad);
-    cddp_status status = cddpi_cuda_filter_gradient(exec, shape, cddpi_exec_input(exec, 0), dy,
-                                                    made, cddpi_exec_adds(exec, 0),
-                                                    cddpi_exec_grad(exec, 0));
 
-    if (status == CDDP_OK && cddpi_exec_grad(exec, 1) != NULL) {
-        status = cddpi_exec_kernels(exec)->column_sums(
+    CDDPI_TRY(cddpi_cuda_filter_gradient(exec, shape, cddpi_exec_input(exec, 0), dy, made,
+                                         cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0)));
+    if (cddpi_exec_grad(exec, 1) != NULL) {
+        CDDPI_TRY(cddpi_exec_kernels(exec)->column_sums(
             cddpi_exec_device(exec), shape->type, dy, state->pixels, (size_t)shape->channels,
             cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
-            cddpi_exec_buffer(exec, state->bias_scratch));
+            cddpi_exec_buffer(exec, state->bias_scratch)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

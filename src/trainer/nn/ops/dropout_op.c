@@ -19,14 +19,6 @@ struct dropout_state {
     size_t sample_bytes;
 };
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
-{
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
-}
-
 /* What is planned everywhere; in training @p out gets a state of @p bytes, elsewhere NULL. */
 static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
 {
@@ -109,7 +101,7 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
 
-        if (block == 1 || in_shape->sequence) { /* in the order in which it lies */
+        if (block == 1 || in_shape->sequence) { /* in the order of memory */
             cddpi_transformer_kernels()->dropout->apply(in + n * stride, bits, scale,
                                                         out + n * stride, stride);
         } else {
@@ -150,7 +142,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
  * plain order, so that images go there and back. */
 struct dropout_cuda_state {
     int number;   /* among the dropouts of the model */
-    int plain[2]; /* buffers: images in plain order, before and behind */
+    int plain[2]; /* buffers: images in plain order, before and after */
     int plain_grad[2];
     bool images;
 };
@@ -169,16 +161,12 @@ static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index,
                                     struct dropout_cuda_state *state)
 {
     size_t bytes = cddpi_plan_input(plan, index, 0)->elements * cddp_type_bytes(plan->model->type);
-    cddp_status status = CDDP_OK;
 
-    for (int i = 0; status == CDDP_OK && i < 2; i++) {
-        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]);
-        if (status == CDDP_OK) {
-            status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD,
-                                       &state->plain_grad[i]);
-        }
+    for (int i = 0; i < 2; i++) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]));
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD, &state->plain_grad[i]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
@@ -216,7 +204,6 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
     size_t samples = (size_t)exec->plan->count;
     size_t channels = (size_t)exec->op->in.channels;
     size_t area = (size_t)exec->op->in.height * (size_t)exec->op->in.width;
-    cddp_status status;
 
     if (exec->batch->draws == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "dropout needs the batch's draws");
@@ -224,15 +211,12 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
     if (!state->images) {
         return draw_cuda(exec, state, in, out);
     }
-    status = kernels->transpose(device, type, in, samples, area, channels,
-                                cddpi_exec_buffer(exec, plain[0]));
-    if (status == CDDP_OK) {
-        status = draw_cuda(exec, state, cddpi_exec_buffer(exec, plain[0]),
-                           cddpi_exec_buffer(exec, plain[1]));
-    }
-    return status == CDDP_OK ? kernels->transpose(device, type, cddpi_exec_buffer(exec, plain[1]),
-                                                  samples, channels, area, out)
-                             : status;
+    CDDPI_TRY(kernels->transpose(device, type, in, samples, area, channels,
+                                 cddpi_exec_buffer(exec, plain[0])));
+    CDDPI_TRY(draw_cuda(exec, state, cddpi_exec_buffer(exec, plain[0]),
+                        cddpi_exec_buffer(exec, plain[1])));
+    return kernels->transpose(device, type, cddpi_exec_buffer(exec, plain[1]), samples, channels,
+                              area, out);
 }
 
 static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
@@ -259,5 +243,4 @@ static const struct cddpi_op_kernels cpu = {
 
 const struct cddpi_op_ops cddpi_op_dropout = {
     .name = "dropout",
-    .shape = shape,
     .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_dropout}};

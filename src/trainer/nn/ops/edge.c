@@ -42,7 +42,7 @@ static struct edge_place place_of(const struct cddpi_exec *exec)
                                .grad = edges->grads[k]};
 }
 
-static cddp_status check(const struct cddpi_exec *exec, const float *memory, const char *what)
+static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory, const char *what)
 {
     return memory != NULL ? CDDP_OK
                           : cddpi_fail(CDDP_ERR_STATE,
@@ -136,7 +136,7 @@ static cddp_status plan_receive(struct cddpi_plan *plan, int index, void **state
 static cddp_status receive(struct cddpi_exec *exec, void *state)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check(exec, place.data, "value");
+    cddp_status status = check_edge(exec, place.data, "value");
 
     (void)state;
     return status == CDDP_OK ? from_plain(exec)(exec, &place, place.data, cddpi_exec_output(exec))
@@ -146,7 +146,7 @@ static cddp_status receive(struct cddpi_exec *exec, void *state)
 static cddp_status return_grad(struct cddpi_exec *exec, void *state)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check(exec, place.grad, "gradient");
+    cddp_status status = check_edge(exec, place.grad, "gradient");
 
     (void)state;
     return status == CDDP_OK
@@ -165,7 +165,7 @@ static cddp_status plan_send(struct cddpi_plan *plan, int index, void **state)
 static cddp_status send(struct cddpi_exec *exec, void *state)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check(exec, place.data, "value");
+    cddp_status status = check_edge(exec, place.data, "value");
 
     (void)state;
     return status == CDDP_OK ? to_plain(exec)(exec, &place, cddpi_exec_input(exec, 0), place.data)
@@ -176,14 +176,12 @@ static cddp_status take_grad(struct cddpi_exec *exec, void *state)
 {
     struct edge_place place = place_of(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = CDDP_OK;
 
     (void)state;
     if (grad != NULL) {
-        status = check(exec, place.grad, "gradient");
+        CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
     }
-    return status == CDDP_OK && grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad)
-                                             : status;
+    return grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad) : CDDP_OK;
 }
 
 static const struct cddpi_op_kernels receiver = {

@@ -30,14 +30,14 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     double deviation = op->layer.deviation > 0 ? op->layer.deviation : 1;
     struct cddpi_param_info info = {CDDPI_INIT_NORMAL, deviation, true};
-    cddp_status status = cddpi_model_add_param(model, op, 0, "weight", 2,
-                                               (int64_t[]){model->classes, op->out.channels}, info);
 
-    if (status == CDDP_OK && op->layer.positions != NULL) {
-        status = cddpi_model_add_param_of(model, op, 1, op->layer.positions, "weight", 2,
-                                          (int64_t[]){op->out.height, op->out.channels}, info);
+    CDDPI_TRY(cddpi_model_add_param(model, op, 0, "weight", 2,
+                                    (int64_t[]){model->classes, op->out.channels}, info));
+    if (op->layer.positions != NULL) {
+        CDDPI_TRY(cddpi_model_add_param_of(model, op, 1, op->layer.positions, "weight", 2,
+                                           (int64_t[]){op->out.height, op->out.channels}, info));
     }
-    return status;
+    return CDDP_OK;
 }
 
 struct embedding_state {
@@ -116,16 +116,12 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
     const float *grad = cddpi_exec_grad_output(exec, 0);
     float *positions = sums(exec, 1);
     float *table;
-    cddp_status status;
 
     if (positions != NULL) { /* a sample is a row of all positions */
         cddpi_nn_add_column_sums(grad, positions, (size_t)exec->plan->count,
                                  (size_t)exec->op->out.height * columns);
     }
-    status = cddpi_exec_ready(exec, 1);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
     table = sums(exec, 0);
     cddpi_nn_add_rows(grad, exec->batch->tokens, rows, vocab_of(exec->model, exec->op), columns,
                       cddpi_exec_buffer(exec, state->order), table);
@@ -176,20 +172,17 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
     size_t columns = (size_t)exec->op->out.channels;
     size_t vocab = (size_t)exec->model->classes;
     float *positions = cddpi_exec_grad(exec, 1);
-    cddp_status status = CDDP_OK;
 
     if (!cddpi_exec_adds(exec, 0)) {
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_exec_grad(exec, 0),
-                                    vocab * columns * sizeof(float));
+        CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, cddpi_exec_grad(exec, 0),
+                                     vocab * columns * sizeof(float)));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_exec_kernels(exec)->embedding_grad(
-            device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
-            cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
-            positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
-            cddpi_exec_buffer(exec, state->scratch));
-    }
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+    CDDPI_TRY(cddpi_exec_kernels(exec)->embedding_grad(
+        device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
+        cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
+        positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
+        cddpi_exec_buffer(exec, state->scratch)));
+    return cddpi_exec_ready_both(exec);
 }
 
 static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)

@@ -31,13 +31,11 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int64_t dims[] = {op->in.channels};
-    cddp_status status = cddpi_model_add_param(model, op, 0, "weight", 1, dims,
-                                               (struct cddpi_param_info){CDDPI_INIT_ONE, 0, false});
 
-    return status != CDDP_OK
-               ? status
-               : cddpi_model_add_param(model, op, 1, "bias", 1, dims,
-                                       (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false});
+    CDDPI_TRY(cddpi_model_add_param(model, op, 0, "weight", 1, dims,
+                                    (struct cddpi_param_info){CDDPI_INIT_ONE, 0, false}));
+    return cddpi_model_add_param(model, op, 1, "bias", 1, dims,
+                                 (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false});
 }
 
 static size_t rows_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
@@ -49,7 +47,6 @@ static cddp_status plan_layer_norm(struct cddpi_plan *plan, int index, void **ou
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct layer_norm_state *state;
-    cddp_status status;
 
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE;
@@ -61,13 +58,11 @@ static cddp_status plan_layer_norm(struct cddpi_plan *plan, int index, void **ou
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "layer_norm: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    status = cddpi_plan_buffer(plan, index, 2 * rows_of(plan, op) * sizeof(float), CDDPI_IN_BOTH,
-                               &state->moments);
-    return status != CDDP_OK ? status
-                             : cddpi_plan_buffer(plan, index,
-                                                 CDDPI_LAYER_NORM_SCRATCH((size_t)op->in.channels) *
-                                                     sizeof(double),
-                                                 CDDPI_IN_BACKWARD, &state->scratch);
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, 2 * rows_of(plan, op) * sizeof(float), CDDPI_IN_BOTH,
+                                &state->moments));
+    return cddpi_plan_buffer(plan, index,
+                             CDDPI_LAYER_NORM_SCRATCH((size_t)op->in.channels) * sizeof(double),
+                             CDDPI_IN_BACKWARD, &state->scratch);
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
@@ -89,7 +84,6 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     size_t rows = rows_of(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->in.channels;
     const float *mean = cddpi_exec_buffer(exec, state->moments);
-    cddp_status status;
 
     for (int k = 0; k < 2 && !exec->accumulate; k++) {
         memset(cddpi_exec_grad(exec, k), 0, columns * sizeof(float));
@@ -98,12 +92,12 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
         cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean,
         mean + rows, rows, columns, cddpi_exec_grad_input(exec, 0), cddpi_exec_grad(exec, 0),
         cddpi_exec_grad(exec, 1), cddpi_exec_buffer(exec, state->scratch));
-    status = cddpi_exec_ready(exec, 1);
-    return status != CDDP_OK ? status : cddpi_exec_ready(exec, 0);
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    return cddpi_exec_ready(exec, 0);
 }
 
 struct layer_norm_cuda_state {
-    int moments, scratch, unwanted; /* buffers; the last where nobody wants the gradient */
+    int moments, scratch, unwanted; /* buffers; the last where the gradient is not wanted */
 };
 
 static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index,
@@ -112,19 +106,18 @@ static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index,
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t rows = rows_of(plan, op);
     size_t columns = (size_t)op->in.channels;
-    cddp_status status = cddpi_plan_buffer(plan, index, 2 * rows * sizeof(float), CDDPI_IN_BOTH,
-                                           &state->moments);
 
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index,
-                                   plan->model->cuda->kernels->layer_norm_scratch(rows, columns),
-                                   CDDPI_IN_BACKWARD, &state->scratch);
+    CDDPI_TRY(
+        cddpi_plan_buffer(plan, index, 2 * rows * sizeof(float), CDDPI_IN_BOTH, &state->moments));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                plan->model->cuda->kernels->layer_norm_scratch(rows, columns),
+                                CDDPI_IN_BACKWARD, &state->scratch));
+    if (!cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    rows * columns * cddp_type_bytes(plan->model->type),
+                                    CDDPI_IN_BACKWARD, &state->unwanted));
     }
-    if (status == CDDP_OK && !cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_buffer(plan, index, rows * columns * cddp_type_bytes(plan->model->type),
-                                   CDDPI_IN_BACKWARD, &state->unwanted);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
@@ -173,18 +166,17 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
     int other = exec->plan->ops[exec->index].other;
     const float *mean = cddpi_exec_buffer(exec, state->moments);
     void *grad_input = cddpi_exec_grad_input(exec, 0);
-    cddp_status status;
 
     if (grad_input == NULL) {
         grad_input = cddpi_exec_buffer(exec, state->unwanted);
     }
-    status = cddpi_exec_kernels(exec)->layer_norm_grad(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->layer_norm_grad(
         cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0),
         cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean, mean + rows, rows,
         (size_t)exec->op->in.channels, other >= 0 ? cddpi_exec_buffer(exec, other) : NULL,
         cddpi_exec_adds(exec, 0), grad_input, cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1),
-        cddpi_exec_buffer(exec, state->scratch));
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+        cddpi_exec_buffer(exec, state->scratch)));
+    return cddpi_exec_ready_both(exec);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_layer_norm = {

@@ -35,26 +35,24 @@ static cddp_status plan_matmuls(struct cddpi_linear_bf16 *state, struct cddpi_pl
     struct cddpi_bf16_matmul weights = {.m = state->outputs, .n = state->inputs, .k = state->rows};
     struct cddpi_bf16_matmul input = {.m = state->rows, .n = state->inputs, .k = state->outputs};
     struct cddpi_dnnl *dnnl;
-    cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
 
-    if (status == CDDP_OK) {
-        status = cddpi_bf16_matmul_init(&state->forward, dnnl, &forward, plan, index,
-                                        CDDPI_IN_FORWARD);
+    CDDPI_TRY(cddpi_dnnl_get(plan->model, &dnnl));
+    CDDPI_TRY(
+        cddpi_bf16_matmul_init(&state->forward, dnnl, &forward, plan, index, CDDPI_IN_FORWARD));
+    if (plan->training) {
+        CDDPI_TRY(
+            cddpi_bf16_matmul_init(&state->weights, dnnl, &weights, plan, index, CDDPI_IN_WEIGHTS));
     }
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_bf16_matmul_init(&state->weights, dnnl, &weights, plan, index,
-                                        CDDPI_IN_WEIGHTS);
-    }
-    if (status == CDDP_OK && plan->training) {
+    if (plan->training) {
         weights.post = CDDPI_POST_ADD;
-        status = cddpi_bf16_matmul_init(&state->weights_add, dnnl, &weights, plan, index,
-                                        CDDPI_IN_WEIGHTS);
+        CDDPI_TRY(cddpi_bf16_matmul_init(&state->weights_add, dnnl, &weights, plan, index,
+                                         CDDPI_IN_WEIGHTS));
     }
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_bf16_matmul_init(&state->input, dnnl, &input, plan, index,
-                                        CDDPI_IN_BACKWARD);
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(
+            cddpi_bf16_matmul_init(&state->input, dnnl, &input, plan, index, CDDPI_IN_BACKWARD));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void fini_matmuls(struct cddpi_linear_bf16 *state)
@@ -75,15 +73,13 @@ struct need {
 static cddp_status plan_needs(struct cddpi_plan *plan, int index, const struct need *needs,
                               size_t count)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (needs[i].needed) {
-            status = cddpi_plan_buffer(plan, index, needs[i].bytes, needs[i].lifetime,
-                                       needs[i].buffer);
+            CDDPI_TRY(
+                cddpi_plan_buffer(plan, index, needs[i].bytes, needs[i].lifetime, needs[i].buffer));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
@@ -176,18 +172,17 @@ static cddp_status forward_rounded(const struct cddpi_exec *exec,
     float *weight = cddpi_exec_buffer(exec, state->weight);
     const float *bias = cddpi_exec_param(exec, 1);
     float *y = cddpi_exec_output(exec);
-    cddp_status status;
 
     cddpi_nn_round_bf16(cddpi_exec_input(exec, 0), x, state->rows * state->inputs);
     cddpi_nn_round_bf16(cddpi_exec_param(exec, 0), weight, state->outputs * state->inputs);
-    status = cddpi_gemm(false, true, state->rows, state->outputs, state->inputs, x, weight, 0, y);
-    if (status == CDDP_OK && bias != NULL) {
+    CDDPI_TRY(cddpi_gemm(false, true, state->rows, state->outputs, state->inputs, x, weight, 0, y));
+    if (bias != NULL) {
         cddpi_nn_add_bias(y, bias, state->rows, state->outputs);
     }
-    if (status == CDDP_OK && exec->op->relu) {
+    if (exec->op->relu) {
         cddpi_nn_relu(y, y, state->rows * state->outputs);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_linear_bf16_forward(const struct cddpi_exec *exec, void *opaque)

@@ -1,5 +1,5 @@
 /* linear_cuda.c - owns a linear layer on a device: products with the bias, and with the relu or
- * gelu behind it, in the same pass.
+ * gelu after it, in the same pass.
  *
  * The logits of a vocabulary, whose number of tokens need not be a multiple of anything, are made
  * in 16 bits for that number rounded up to a multiple of 128 (few tokens: of 8): products along odd
@@ -60,30 +60,29 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     unsigned *flags = &plan->ops[index].flags;
-    cddp_status status = CDDP_OK;
 
     if (op->relu) {
         *flags |= CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD;
     }
     if (op->gelu) {
         *flags |= derived_by_reader(&plan->model->graph, op) ? 0u : CDDPI_MAKES_PREACT_GRAD;
-        status = cddpi_plan_buffer(plan, index,
-                                   state->shape.rows * state->shape.outputs *
-                                       cddp_type_bytes(state->shape.type),
-                                   CDDPI_IN_BOTH, &state->aux);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    state->shape.rows * state->shape.outputs *
+                                        cddp_type_bytes(state->shape.type),
+                                    CDDPI_IN_BOTH, &state->aux));
     }
-    if (status == CDDP_OK && op->layer.tied != NULL && op->params[1] >= 0) {
-        status = cddpi_plan_buffer(
+    if (op->layer.tied != NULL && op->params[1] >= 0) {
+        CDDPI_TRY(cddpi_plan_buffer(
             plan, index,
             plan->model->cuda->kernels->sums_scratch(state->shape.rows, state->shape.outputs),
-            CDDPI_IN_BACKWARD, &state->scratch);
+            CDDPI_IN_BACKWARD, &state->scratch));
     }
-    if (status == CDDP_OK && state->shape.outputs != (size_t)op->out.channels) {
-        status = cddpi_plan_buffer(plan, index,
-                                   state->shape.outputs * state->shape.inputs * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->grad);
+    if (state->shape.outputs != (size_t)op->out.channels) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index,
+                                    state->shape.outputs * state->shape.inputs * sizeof(float),
+                                    CDDPI_IN_BACKWARD, &state->grad));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
@@ -133,10 +132,10 @@ static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cud
     if (!exec->op->gelu || derived_by_reader(&exec->model->graph, exec->op)) {
         return cddpi_cuda_mask_relu(exec, out);
     }
-    status = cddpi_exec_kernels(exec)->gelu_grad(
-        cddpi_exec_device(exec), state->shape.type, false, cddpi_exec_grad_output(exec, 0),
-        cddpi_exec_buffer(exec, state->aux), cddpi_exec_output_elements(exec),
-        cddpi_exec_preact_grad(exec));
+    status = cddpi_exec_kernels(exec)->pointwise_grad(
+        cddpi_exec_device(exec), state->shape.type, CDDPI_POINTWISE_GELU, 0,
+        cddpi_exec_grad_output(exec, 0), cddpi_exec_buffer(exec, state->aux),
+        cddpi_exec_output_elements(exec), cddpi_exec_preact_grad(exec));
     *out = cddpi_exec_preact_grad(exec);
     return status;
 }
@@ -150,12 +149,9 @@ static cddp_status padded_gradient(const struct cddpi_exec *exec,
     size_t count = (size_t)exec->op->out.channels * state->shape.inputs;
     float *made = cddpi_exec_buffer(exec, state->grad);
     float *wanted = cddpi_exec_grad(exec, 0);
-    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
-                                                cddpi_exec_input(exec, 0), false, made, NULL);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(kernels->linear_weight(device, &state->shape, grad, cddpi_exec_input(exec, 0), false,
+                                     made, NULL));
     return cddpi_exec_adds(exec, 0)
                ? kernels->add(device, CDDP_F32, wanted, made, false, count, wanted)
                : device->ops->copy(device, CDDPI_STREAM_COMPUTE, wanted, made,
@@ -171,16 +167,15 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_
     bool adds = cddpi_exec_adds(exec, 0);
     float *bias = cddpi_exec_grad(exec, 1);
     bool apart = bias != NULL && cddpi_exec_adds(exec, 1) != adds;
-    cddp_status status = kernels->linear_weight(device, &state->shape, grad,
-                                                cddpi_exec_input(exec, 0), adds,
-                                                cddpi_exec_grad(exec, 0), apart ? NULL : bias);
 
-    if (status == CDDP_OK && apart) {
-        status = kernels->column_sums(device, state->shape.type, grad, state->shape.rows,
-                                      state->shape.outputs, cddpi_exec_adds(exec, 1), bias,
-                                      cddpi_exec_buffer(exec, state->scratch));
+    CDDPI_TRY(kernels->linear_weight(device, &state->shape, grad, cddpi_exec_input(exec, 0), adds,
+                                     cddpi_exec_grad(exec, 0), apart ? NULL : bias));
+    if (apart) {
+        CDDPI_TRY(kernels->column_sums(device, state->shape.type, grad, state->shape.rows,
+                                       state->shape.outputs, cddpi_exec_adds(exec, 1), bias,
+                                       cddpi_exec_buffer(exec, state->scratch)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)

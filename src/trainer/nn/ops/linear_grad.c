@@ -41,20 +41,17 @@ static cddp_status plan_matmul(struct cddpi_primitive *matmul, struct cddpi_dnnl
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md};
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(dnnl, request, &desc);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_dnnl_describe(dnnl, request, &desc));
     if (!cddpi_dnnl_is_fast(desc)) {
         dnnl_primitive_desc_destroy(desc);
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "matrix product: oneDNN has no kernel for it");
     }
-    status = cddpi_primitive_init(matmul, dnnl, desc, plan, part, CDDPI_IN_WEIGHTS);
-    for (int i = 0; status == CDDP_OK && i < 3; i++) {
-        status = cddpi_primitive_arg(matmul, args[i], cddpi_dnnl_query(desc, queries[i]));
+    CDDPI_TRY(cddpi_primitive_init(matmul, dnnl, desc, plan, part, CDDPI_IN_WEIGHTS));
+    for (int i = 0; i < 3; i++) {
+        CDDPI_TRY(cddpi_primitive_arg(matmul, args[i], cddpi_dnnl_query(desc, queries[i])));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_packing(struct linear_grad_state *state, struct cddpi_dnnl *dnnl,
@@ -66,15 +63,13 @@ static cddp_status plan_packing(struct linear_grad_state *state, struct cddpi_dn
     cddpi_md plain = cddpi_md_plain(&plan->layouts, 2, shape);
     cddpi_md packed = cddpi_dnnl_query(state->replace.desc, dnnl_query_weights_md);
     cddpi_md again = cddpi_dnnl_query(state->add.desc, dnnl_query_weights_md);
-    cddp_status status;
 
     if (!dnnl_memory_desc_equal(packed, again)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "matrix product: two layouts of one factor");
     }
-    status = cddpi_primitive_reorder(&state->pack, dnnl, plain, packed);
-    return status == CDDP_OK ? cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(packed),
-                                                 CDDPI_IN_WEIGHTS, &state->packed)
-                             : status;
+    CDDPI_TRY(cddpi_primitive_reorder(&state->pack, dnnl, plain, packed));
+    return cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(packed), CDDPI_IN_WEIGHTS,
+                             &state->packed);
 }
 
 static cddp_status plan_all(struct linear_grad_state *state, struct cddpi_plan *plan, int index)
@@ -141,12 +136,9 @@ cddp_status cddpi_linear_grad_run(const struct cddpi_exec *exec, void *opaque, c
 {
     struct linear_grad_state *state = opaque;
     void *packed = cddpi_exec_buffer(exec, state->packed);
-    cddp_status status = cddpi_primitive_run(exec, &state->pack,
-                                             (const void *[]){cddpi_exec_input(exec, 0), packed});
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_primitive_run(exec, &state->pack,
+                                  (const void *[]){cddpi_exec_input(exec, 0), packed}));
     return cddpi_primitive_run(exec, adds ? &state->add : &state->replace,
                                (const void *[]){grad, packed, cddpi_exec_grad(exec, 0)});
 }

@@ -62,19 +62,18 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     double bound = 1 / sqrt((double)op->in.channels);
     struct cddpi_param_info weight = {CDDPI_INIT_UNIFORM, bound, true};
     struct cddpi_param_info bias = {CDDPI_INIT_UNIFORM, bound, false};
-    cddp_status status;
 
     if (op->layer.deviation > 0) {
         weight = (struct cddpi_param_info){CDDPI_INIT_NORMAL, op->layer.deviation, true};
         bias = (struct cddpi_param_info){CDDPI_INIT_ZERO, 0, false};
     }
-    status = op->layer.tied != NULL
-                 ? tie(model, op)
-                 : cddpi_model_add_param(model, op, 0, "weight", 2, dims, weight);
-    if (status == CDDP_OK && !op->layer.no_bias) {
-        status = cddpi_model_add_param(model, op, 1, "bias", 1, dims, bias);
+    CDDPI_TRY(op->layer.tied != NULL
+                  ? tie(model, op)
+                  : cddpi_model_add_param(model, op, 0, "weight", 2, dims, weight));
+    if (!op->layer.no_bias) {
+        CDDPI_TRY(cddpi_model_add_param(model, op, 1, "bias", 1, dims, bias));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static double work(const struct cddpi_op *op)
@@ -105,21 +104,21 @@ static cddp_status plan_matmuls(struct cddpi_plan *plan, int index, struct linea
     size_t rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
     size_t outputs = (size_t)op->out.channels;
     size_t inputs = (size_t)op->in.channels;
-    cddp_status status = cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD,
-                                           &state->forward);
 
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
-                                   &state->input);
+    CDDPI_TRY(
+        cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD, &state->forward));
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
+                                    &state->input));
     }
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS,
-                                   &state->weights);
+    if (plan->training) {
+        CDDPI_TRY(cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS,
+                                    &state->weights));
     }
-    if (status == CDDP_OK && !state->weights.amx) {
-        status = cddpi_linear_grad_plan(plan, index, &state->grad);
+    if (!state->weights.amx) {
+        CDDPI_TRY(cddpi_linear_grad_plan(plan, index, &state->grad));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
@@ -127,18 +126,14 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct linear_state *state = cddpi_zalloc(sizeof *state);
     bool keeps_input;
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
     }
     *out = state;
-    status = plan->model->precision == CDDPI_PRECISION_BF16
-                 ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
-                 : plan_matmuls(plan, index, state);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(plan->model->precision == CDDPI_PRECISION_BF16
+                  ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
+                  : plan_matmuls(plan, index, state));
     keeps_input = state->bf16 != NULL && cddpi_linear_bf16_keeps_input(state->bf16);
     cddpi_plan_output(plan, index, op->in.sequence ? op->out.channels : 1);
     plan->ops[index].flags =
@@ -173,7 +168,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                       .bias = cddpi_exec_param(exec, 1)});
 }
 
-/* The gradient behind the relu, and the bias's gradient: in one pass where there is one gradient of
+/* The gradient after the relu, and the bias's gradient: in one pass where there is one gradient of
  * the output, or where that is converted to bf16. */
 static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_state *state,
                                  size_t rows, size_t columns)
@@ -252,9 +247,8 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct li
 /* The weight's; the bias's is there already. */
 static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
-    cddp_status status = weight_gradient(exec, opaque, cddpi_exec_masked(exec));
-
-    return status == CDDP_OK ? cddpi_exec_ready(exec, 0) : status;
+    CDDPI_TRY(weight_gradient(exec, opaque, cddpi_exec_masked(exec)));
+    return cddpi_exec_ready(exec, 0);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
@@ -264,15 +258,15 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = mask_and_sum(exec, state, rows, columns);
     float *grad_input = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = cddpi_exec_ready(exec, 1);
 
-    if (status == CDDP_OK && !cddpi_exec_defers(exec)) {
-        status = weights(exec, opaque); /* before more work: its reduction can start */
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    if (!cddpi_exec_defers(exec)) {
+        CDDPI_TRY(weights(exec, opaque)); /* before more work: its reduction can start */
     }
-    if (status == CDDP_OK && grad_input != NULL) {
-        status = input_gradient(exec, state, grad, grad_input);
+    if (grad_input != NULL) {
+        CDDPI_TRY(input_gradient(exec, state, grad, grad_input));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu = {.plan = plan_linear,

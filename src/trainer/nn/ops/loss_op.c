@@ -33,7 +33,6 @@ static bool takes_input(const struct cddpi_plan *plan, int index)
 static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
 {
     size_t bytes = cddpi_plan_input(plan, index, 0)->elements * sizeof(float);
-    cddp_status status = CDDP_OK;
     struct loss_state *state;
 
     if (!plan->training) {
@@ -48,13 +47,13 @@ static cddp_status plan_loss(struct cddpi_plan *plan, int index, void **out)
     if (takes_input(plan, index)) {
         plan->ops[index].flags = CDDPI_TAKES_INPUT;
     } else {
-        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->derivative);
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->derivative));
     }
-    if (status == CDDP_OK && plan->model->tokens_in) {
-        status = cddpi_plan_buffer(plan, index, rows_of(plan) * sizeof(float), CDDPI_IN_BOTH,
-                                   &state->inverse);
+    if (plan->model->tokens_in) {
+        CDDPI_TRY(cddpi_plan_buffer(plan, index, rows_of(plan) * sizeof(float), CDDPI_IN_BOTH,
+                                    &state->inverse));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void add_up(struct cddpi_exec *exec)
@@ -177,13 +176,12 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
     const struct cddpi_plan_value *value = &exec->plan->values[exec->op->inputs[0]];
     void *outputs = cddpi_exec_taken_input(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = CDDP_OK;
 
     if (grad != outputs) { /* which the layer before reads, too */
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
-                                   value->elements * cddp_type_bytes(value->type));
+        CDDPI_TRY(device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
+                                    value->elements * cddp_type_bytes(value->type)));
     }
-    return status == CDDP_OK ? compute_cuda(exec, state, grad) : status;
+    return compute_cuda(exec, state, grad);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_loss = {

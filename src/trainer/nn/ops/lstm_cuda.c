@@ -51,21 +51,14 @@ static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct lstm_
     size_t element = cddp_type_bytes(plan->model->type);
     size_t step = state->shape.rows * state->shape.units;
     size_t all = step * state->shape.length;
-    cddp_status status = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, always,
-                                           &state->gates);
 
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, all * sizeof(float), always, &state->cells);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, step * element, always, &state->last);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element, always,
-                                   &state->step_gates);
-    }
-    return status == CDDP_OK && plan->training ? plan_training(plan, index, state, element)
-                                               : status;
+    CDDPI_TRY(
+        cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, always, &state->gates));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, all * sizeof(float), always, &state->cells));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, step * element, always, &state->last));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element, always,
+                                &state->step_gates));
+    return plan->training ? plan_training(plan, index, state, element) : CDDP_OK;
 }
 
 static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
@@ -105,24 +98,21 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     void *gates = cddpi_exec_buffer(exec, state->gates);
     void *last = cddpi_exec_buffer(exec, state->last);
     void *recurrent = cddpi_exec_buffer(exec, state->step_gates);
-    cddp_status status = kernels->linear(device, &state->inputs, cddpi_exec_input(exec, 0),
-                                         cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, gates,
-                                         NULL);
 
-    for (size_t t = 0; status == CDDP_OK && t < state->shape.length; t++) {
+    CDDPI_TRY(kernels->linear(device, &state->inputs, cddpi_exec_input(exec, 0),
+                              cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, gates, NULL));
+    for (size_t t = 0; t < state->shape.length; t++) {
         if (t > 0) {
-            status = kernels->linear(device, &state->step, last,
-                                     cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL, recurrent,
-                                     NULL);
+            CDDPI_TRY(kernels->linear(device, &state->step, last,
+                                      cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL, recurrent,
+                                      NULL));
         }
-        if (status == CDDP_OK) {
-            status = kernels->lstm(
-                device, &state->shape, t, cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH),
-                cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH), t > 0 ? recurrent : NULL, gates,
-                cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec), last);
-        }
+        CDDPI_TRY(kernels->lstm(
+            device, &state->shape, t, cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH),
+            cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH), t > 0 ? recurrent : NULL, gates,
+            cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec), last));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The gradients of all gates, in their place: from the last step to the first. */
@@ -133,76 +123,65 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec,
     struct cddpi_device *device = cddpi_exec_device(exec);
     void *carried = cddpi_exec_buffer(exec, state->last);
     void *step_grads = cddpi_exec_buffer(exec, state->step_gates);
-    cddp_status status = CDDP_OK;
 
-    for (size_t t = state->shape.length; status == CDDP_OK && t-- > 0;) {
-        status = kernels->lstm_grad(device, &state->shape, t, cddpi_exec_grad_output(exec, 0),
-                                    t + 1 < state->shape.length ? carried : NULL,
-                                    cddpi_exec_buffer(exec, state->carried_cell),
-                                    cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec),
-                                    cddpi_exec_buffer(exec, state->gates), step_grads,
-                                    cddpi_exec_buffer(exec, state->before));
-        if (status == CDDP_OK && t > 0) {
-            status = kernels->linear_input(device, &state->step, step_grads,
-                                           cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL,
-                                           carried);
+    for (size_t t = state->shape.length; t-- > 0;) {
+        CDDPI_TRY(kernels->lstm_grad(device, &state->shape, t, cddpi_exec_grad_output(exec, 0),
+                                     t + 1 < state->shape.length ? carried : NULL,
+                                     cddpi_exec_buffer(exec, state->carried_cell),
+                                     cddpi_exec_buffer(exec, state->cells), cddpi_exec_output(exec),
+                                     cddpi_exec_buffer(exec, state->gates), step_grads,
+                                     cddpi_exec_buffer(exec, state->before)));
+        if (t > 0) {
+            CDDPI_TRY(kernels->linear_input(device, &state->step, step_grads,
+                                            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_HH), NULL,
+                                            carried));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
                                  int k)
 {
     float *grad = cddpi_exec_grad(exec, k);
-    cddp_status status;
 
     if (grad == NULL) {
         return CDDP_OK;
     }
-    status = cddpi_exec_kernels(exec)->column_sums(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->column_sums(
         cddpi_exec_device(exec), state->shape.type, cddpi_exec_buffer(exec, state->gates),
         state->inputs.rows, state->inputs.outputs, cddpi_exec_adds(exec, k), grad,
-        cddpi_exec_buffer(exec, state->sums));
-    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+        cddpi_exec_buffer(exec, state->sums)));
+    return cddpi_exec_ready(exec, k);
 }
 
 /* Of weight @p k, which @p from was multiplied with. */
 static cddp_status weight_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
                                    const struct cddpi_cuda_linear *shape, const void *from, int k)
 {
-    cddp_status status = cddpi_exec_kernels(exec)->linear_weight(
+    CDDPI_TRY(cddpi_exec_kernels(exec)->linear_weight(
         cddpi_exec_device(exec), shape, cddpi_exec_buffer(exec, state->gates), from,
-        cddpi_exec_adds(exec, k), cddpi_exec_grad(exec, k), NULL);
-
-    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+        cddpi_exec_adds(exec, k), cddpi_exec_grad(exec, k), NULL));
+    return cddpi_exec_ready(exec, k);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     const struct lstm_cuda_state *state = opaque;
     void *dx = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = gate_gradients(exec, state);
 
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, state, CDDPI_LSTM_BIAS_HH);
-    }
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, state, CDDPI_LSTM_BIAS_IH);
-    }
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, state, &state->inputs, cddpi_exec_input(exec, 0),
-                                 CDDPI_LSTM_WEIGHT_IH);
-    }
-    if (status == CDDP_OK && dx != NULL) {
-        status = cddpi_exec_kernels(exec)->linear_input(
+    CDDPI_TRY(gate_gradients(exec, state));
+    CDDPI_TRY(bias_gradient(exec, state, CDDPI_LSTM_BIAS_HH));
+    CDDPI_TRY(bias_gradient(exec, state, CDDPI_LSTM_BIAS_IH));
+    CDDPI_TRY(weight_gradient(exec, state, &state->inputs, cddpi_exec_input(exec, 0),
+                              CDDPI_LSTM_WEIGHT_IH));
+    if (dx != NULL) {
+        CDDPI_TRY(cddpi_exec_kernels(exec)->linear_input(
             cddpi_exec_device(exec), &state->inputs, cddpi_exec_buffer(exec, state->gates),
-            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, dx);
+            cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, dx));
     }
-    return status == CDDP_OK
-               ? weight_gradient(exec, state, &state->outputs,
-                                 cddpi_exec_buffer(exec, state->before), CDDPI_LSTM_WEIGHT_HH)
-               : status;
+    return weight_gradient(exec, state, &state->outputs, cddpi_exec_buffer(exec, state->before),
+                           CDDPI_LSTM_WEIGHT_HH);
 }
 
 static enum cddpi_copy copy(const struct cddpi_op *op, int k)

@@ -78,18 +78,15 @@ static cddp_status add_param(struct cddpi_model *model, struct cddpi_op *op, int
 
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
-    cddp_status status = add_param(model, op, CDDPI_LSTM_WEIGHT_IH, "weight_ih", op->in.channels);
-
-    if (status == CDDP_OK) {
-        status = add_param(model, op, CDDPI_LSTM_WEIGHT_HH, "weight_hh", op->out.channels);
+    CDDPI_TRY(add_param(model, op, CDDPI_LSTM_WEIGHT_IH, "weight_ih", op->in.channels));
+    CDDPI_TRY(add_param(model, op, CDDPI_LSTM_WEIGHT_HH, "weight_hh", op->out.channels));
+    if (!op->layer.no_bias) {
+        CDDPI_TRY(add_param(model, op, CDDPI_LSTM_BIAS_IH, "bias_ih", 0));
     }
-    if (status == CDDP_OK && !op->layer.no_bias) {
-        status = add_param(model, op, CDDPI_LSTM_BIAS_IH, "bias_ih", 0);
+    if (!op->layer.no_bias) {
+        CDDPI_TRY(add_param(model, op, CDDPI_LSTM_BIAS_HH, "bias_hh", 0));
     }
-    if (status == CDDP_OK && !op->layer.no_bias) {
-        status = add_param(model, op, CDDPI_LSTM_BIAS_HH, "bias_hh", 0);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static double work(const struct cddpi_op *op)
@@ -126,22 +123,16 @@ static struct lstm_sizes sizes_of(const struct cddpi_op *op, int count)
 static cddp_status plan_training(struct cddpi_plan *plan, int index, const struct lstm_sizes *sizes,
                                  struct lstm_state *state)
 {
-    cddp_status status = cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
-                                           CDDPI_IN_BACKWARD, &state->weight_ih);
-
-    if (status == CDDP_OK) {
-        status = cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
-                                   CDDPI_IN_BACKWARD, &state->weight_hh);
+    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
+                                CDDPI_IN_BACKWARD, &state->weight_ih));
+    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
+                                CDDPI_IN_BACKWARD, &state->weight_hh));
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
+                                    CDDPI_IN_BACKWARD, &state->input));
     }
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
-                                   CDDPI_IN_BACKWARD, &state->input);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->carried);
-    }
-    return status;
+    return cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
+                             CDDPI_IN_BACKWARD, &state->carried);
 }
 
 static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
@@ -150,7 +141,6 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
     struct lstm_sizes sizes = sizes_of(op, plan->count);
     enum cddpi_lifetime lifetime = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
     struct lstm_state *state = cddpi_zalloc(sizeof *state);
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
@@ -158,17 +148,13 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
     *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    status = cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs, CDDPI_IN_FORWARD,
-                               &state->gates);
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
-                                   &state->activations);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
-                                   &state->cells);
-    }
-    return status == CDDP_OK && plan->training ? plan_training(plan, index, &sizes, state) : status;
+    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs,
+                                CDDPI_IN_FORWARD, &state->gates));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
+                                &state->activations));
+    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
+                                &state->cells));
+    return plan->training ? plan_training(plan, index, &sizes, state) : CDDP_OK;
 }
 
 /* What inputs and biases give to all gates. */
@@ -176,7 +162,8 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
                            const struct lstm_sizes *sizes, float *gates)
 {
     const float *bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH);
-    cddp_status status = cddpi_matmul_run(
+
+    CDDPI_TRY(cddpi_matmul_run(
         exec, &state->gates,
         &(struct cddpi_nn_matmul){.m = sizes->rows,
                                   .n = sizes->gates,
@@ -189,12 +176,11 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
                                   .ldb = sizes->inputs,
                                   .c = gates,
                                   .ldc = sizes->gates,
-                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)});
-
-    if (status == CDDP_OK && bias != NULL) {
+                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)}));
+    if (bias != NULL) {
         cddpi_nn_add_bias(gates, bias, sizes->rows, sizes->gates);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
@@ -204,13 +190,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     float *gates = cddpi_exec_buffer(exec, state->activations);
     float *cells = cddpi_exec_buffer(exec, state->cells);
     float *out = cddpi_exec_output(exec);
-    cddp_status status = project(exec, state, &sizes, gates);
 
-    for (size_t t = 0; status == CDDP_OK && t < sizes.length; t++) {
+    CDDPI_TRY(project(exec, state, &sizes, gates));
+    for (size_t t = 0; t < sizes.length; t++) {
         size_t at = t * sizes.units;
 
         if (t > 0) {
-            status = cddpi_matmul(
+            CDDPI_TRY(cddpi_matmul(
                 &(struct cddpi_nn_matmul){.m = sizes.count,
                                           .n = sizes.gates,
                                           .k = sizes.units,
@@ -223,15 +209,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                           .c = gates + CDDPI_LSTM_GATES * at,
                                           .ldc = sizes.length * sizes.gates,
                                           .adds = true},
-                NULL);
+                NULL));
         }
-        if (status == CDDP_OK) {
-            cddpi_transformer_kernels()->lstm->forward(
-                gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
-                out + at, sizes.count, sizes.length, sizes.units);
-        }
+        cddpi_transformer_kernels()->lstm->forward(
+            gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
+            out + at, sizes.count, sizes.length, sizes.units);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The gradients of all gates, in their place: from the last step to the first. */
@@ -243,17 +227,16 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
     size_t carried = sizes->count * sizes->units;
     float *carried_out = cddpi_exec_buffer(exec, state->carried);
     float *carried_cell = carried_out + carried;
-    cddp_status status = CDDP_OK;
 
     memset(carried_out, 0, 2 * carried * sizeof *carried_out);
-    for (size_t t = sizes->length; status == CDDP_OK && t-- > 0;) {
+    for (size_t t = sizes->length; t-- > 0;) {
         size_t at = t * sizes->units;
 
         cddpi_transformer_kernels()->lstm->backward(
             grad + at, carried_out, carried_cell, t > 0 ? cells + at - sizes->units : NULL,
             cells + at, gates + CDDPI_LSTM_GATES * at, sizes->count, sizes->length, sizes->units);
         if (t > 0) {
-            status = cddpi_matmul(
+            CDDPI_TRY(cddpi_matmul(
                 &(struct cddpi_nn_matmul){.m = sizes->count,
                                           .n = sizes->units,
                                           .k = sizes->gates,
@@ -264,10 +247,10 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
                                           .ldb = sizes->units,
                                           .c = carried_out,
                                           .ldc = sizes->units},
-                NULL);
+                NULL));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_sizes *sizes,
@@ -292,22 +275,21 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_p
                                    size_t inputs, int k)
 {
     size_t outputs = CDDPI_LSTM_GATES * (size_t)exec->op->out.channels;
-    cddp_status status = cddpi_matmul_run(
-        exec, plan,
-        &(struct cddpi_nn_matmul){.m = outputs,
-                                  .n = inputs,
-                                  .k = rows,
-                                  .transpose_a = true,
-                                  .alpha = 1,
-                                  .a = gates,
-                                  .lda = outputs,
-                                  .b = from,
-                                  .ldb = inputs,
-                                  .c = cddpi_exec_grad(exec, k),
-                                  .ldc = inputs,
-                                  .adds = cddpi_exec_adds(exec, k)});
 
-    return status == CDDP_OK ? cddpi_exec_ready(exec, k) : status;
+    CDDPI_TRY(cddpi_matmul_run(exec, plan,
+                               &(struct cddpi_nn_matmul){.m = outputs,
+                                                         .n = inputs,
+                                                         .k = rows,
+                                                         .transpose_a = true,
+                                                         .alpha = 1,
+                                                         .a = gates,
+                                                         .lda = outputs,
+                                                         .b = from,
+                                                         .ldb = inputs,
+                                                         .c = cddpi_exec_grad(exec, k),
+                                                         .ldc = inputs,
+                                                         .adds = cddpi_exec_adds(exec, k)}));
+    return cddpi_exec_ready(exec, k);
 }
 
 static cddp_status input_gradient(struct cddpi_exec *exec, const struct lstm_state *state,
@@ -357,22 +339,14 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     const struct lstm_state *state = opaque;
     struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
     float *gates = cddpi_exec_buffer(exec, state->activations);
-    cddp_status status = gate_gradients(exec, state, &sizes, gates);
 
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_HH);
-    }
-    if (status == CDDP_OK) {
-        status = bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_IH);
-    }
-    if (status == CDDP_OK) {
-        status = weight_gradient(exec, &state->weight_ih, gates, cddpi_exec_input(exec, 0),
-                                 sizes.rows, sizes.inputs, CDDPI_LSTM_WEIGHT_IH);
-    }
-    if (status == CDDP_OK) {
-        status = input_gradient(exec, state, &sizes, gates);
-    }
-    return status == CDDP_OK ? recurrent_gradient(exec, state, &sizes, gates) : status;
+    CDDPI_TRY(gate_gradients(exec, state, &sizes, gates));
+    CDDPI_TRY(bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_HH));
+    CDDPI_TRY(bias_gradient(exec, &sizes, gates, CDDPI_LSTM_BIAS_IH));
+    CDDPI_TRY(weight_gradient(exec, &state->weight_ih, gates, cddpi_exec_input(exec, 0), sizes.rows,
+                              sizes.inputs, CDDPI_LSTM_WEIGHT_IH));
+    CDDPI_TRY(input_gradient(exec, state, &sizes, gates));
+    return recurrent_gradient(exec, state, &sizes, gates);
 }
 
 static const struct cddpi_op_kernels cpu = {

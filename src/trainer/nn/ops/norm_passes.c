@@ -49,12 +49,6 @@ static size_t channels_left(const struct norm_passes_grid *grid, size_t channel)
     return grid->layout.channels > channel ? grid->layout.channels - channel : 0;
 }
 
-/* The first sample of part @p part. */
-static size_t begin_of(const struct norm_passes_grid *grid, size_t part)
-{
-    return part * grid->layout.samples / grid->parts;
-}
-
 static struct norm_passes_place place_of(const struct norm_passes_grid *grid, size_t index,
                                          size_t begin, size_t end)
 {
@@ -92,18 +86,26 @@ static struct norm_passes_place whole_of(const struct norm_passes_grid *grid, si
     return place_of(grid, index, 0, grid->layout.samples);
 }
 
-struct norm_passes_pass;
-
-/* The coefficients of a tile, which are not read where there are none. */
-typedef void (*place_fn)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
-                         const struct cddpi_norm_lanes *lanes, double *partial);
+/* Of the samples of part @p part. */
+static struct norm_passes_place part_of(const struct norm_passes_grid *grid, size_t index,
+                                        size_t part)
+{
+    return place_of(grid, index, part * grid->layout.samples / grid->parts,
+                    (part + 1) * grid->layout.samples / grid->parts);
+}
 
 /* What the threads share; a pass uses what it needs. */
 struct norm_passes_pass {
     struct norm_passes_grid grid;
-    place_fn sum; /* of a part of a tile, into `partial`; NULL: none */
-    void (*sum_up)(const struct norm_passes_pass *pass, size_t tile); /* when its parts are done */
-    place_fn transform; /* then, of a part or of all of the tile; NULL: none */
+    /* The two sums of a place's lanes; NULL: the pass sums nothing. */
+    void (*sum)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                const struct cddpi_norm_lanes *lanes, double *sums);
+    /* Then what is made of lane @p i's sums over all samples. */
+    void (*keep)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                 size_t i, double sum, double other);
+    /* Then what is written of a place; NULL: nothing. */
+    void (*transform)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                      const struct cddpi_norm_lanes *lanes);
     const struct cddpi_norm_affine *affine;
     const float *x;
     double *partial; /* of each part of each tile: 2 x LANES */
@@ -112,99 +114,6 @@ struct norm_passes_pass {
     const struct cddpi_norm_grad *grad;
     float *out;
 };
-
-static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, size_t tile,
-                                        bool slopes);
-
-static double *partial_of(const struct norm_passes_pass *pass, size_t tile, size_t part)
-{
-    return pass->partial + (tile * pass->grid.parts + part) * 2 * LANES;
-}
-
-static void sum_part(const struct norm_passes_pass *pass, size_t tile, size_t part,
-                     const struct cddpi_norm_lanes *lanes)
-{
-    const struct norm_passes_grid *grid = &pass->grid;
-    struct norm_passes_place place = place_of(grid, tile, begin_of(grid, part),
-                                              begin_of(grid, part + 1));
-
-    pass->sum(pass, &place, lanes, partial_of(pass, tile, part));
-}
-
-static struct cddpi_norm_lanes lanes_of_sum(const struct norm_passes_pass *pass, size_t tile)
-{
-    return pass->grad != NULL ? lanes_of(pass, tile, false)
-                              : (struct cddpi_norm_lanes){.relu = false};
-}
-
-static void sum_item(void *context, size_t item)
-{
-    const struct norm_passes_pass *pass = context;
-    size_t tile = item / pass->grid.parts;
-    struct cddpi_norm_lanes lanes = lanes_of_sum(pass, tile);
-
-    sum_part(pass, tile, item % pass->grid.parts, &lanes);
-}
-
-static void transform_item(void *context, size_t item)
-{
-    const struct norm_passes_pass *pass = context;
-    const struct norm_passes_grid *grid = &pass->grid;
-    size_t tile = item / grid->parts;
-    size_t part = item % grid->parts;
-    struct norm_passes_place place = place_of(grid, tile, begin_of(grid, part),
-                                              begin_of(grid, part + 1));
-    struct cddpi_norm_lanes lanes = lanes_of(pass, tile, pass->grad != NULL);
-
-    pass->transform(pass, &place, &lanes, NULL);
-}
-
-/* All of a tile, which is still in the cache when it is read again. */
-static void run_tile(void *context, size_t tile)
-{
-    const struct norm_passes_pass *pass = context;
-    struct cddpi_norm_lanes lanes;
-
-    if (pass->sum != NULL) {
-        lanes = lanes_of_sum(pass, tile);
-        for (size_t part = 0; part < pass->grid.parts; part++) {
-            sum_part(pass, tile, part, &lanes);
-        }
-        pass->sum_up(pass, tile);
-    }
-    if (pass->transform != NULL) {
-        struct norm_passes_place place = whole_of(&pass->grid, tile);
-
-        lanes = lanes_of(pass, tile, pass->grad != NULL);
-        pass->transform(pass, &place, &lanes, NULL);
-    }
-}
-
-static void run(struct norm_passes_pass *pass)
-{
-    size_t items = pass->grid.tiles * pass->grid.parts;
-
-    if (pass->grid.tiles >= cddpi_team_size()) {
-        cddpi_for_each(pass->grid.tiles, run_tile, pass);
-        return;
-    }
-    if (pass->sum != NULL) {
-        cddpi_for_each(items, sum_item, pass);
-        for (size_t t = 0; t < pass->grid.tiles; t++) {
-            pass->sum_up(pass, t);
-        }
-    }
-    if (pass->transform != NULL) {
-        cddpi_for_each(items, transform_item, pass);
-    }
-}
-
-size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout)
-{
-    struct norm_passes_grid grid = grid_of(layout);
-
-    return grid.tiles * grid.parts * 2 * LANES;
-}
 
 static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, size_t tile,
                                         bool slopes)
@@ -243,6 +152,19 @@ static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, siz
     return lanes;
 }
 
+static double *partial_of(const struct norm_passes_pass *pass, size_t tile, size_t part)
+{
+    return pass->partial + (tile * pass->grid.parts + part) * 2 * LANES;
+}
+
+static void sum_part(const struct norm_passes_pass *pass, size_t tile, size_t part,
+                     const struct cddpi_norm_lanes *lanes)
+{
+    struct norm_passes_place place = part_of(&pass->grid, tile, part);
+
+    pass->sum(pass, &place, lanes, partial_of(pass, tile, part));
+}
+
 /* Both sums of lane @p c of a tile's first vector, over all parts and all lanes of the channel. */
 static void bring_together(const struct norm_passes_pass *pass, size_t tile, size_t c, double *sum,
                            double *other)
@@ -261,6 +183,96 @@ static void bring_together(const struct norm_passes_pass *pass, size_t tile, siz
     }
 }
 
+static void sum_up(const struct norm_passes_pass *pass, size_t tile)
+{
+    struct norm_passes_place place = whole_of(&pass->grid, tile);
+
+    for (size_t i = 0; i < place.used; i++) {
+        double sum, other;
+
+        bring_together(pass, tile, i, &sum, &other);
+        pass->keep(pass, &place, i, sum, other);
+    }
+}
+
+static void transform_place(const struct norm_passes_pass *pass, size_t tile,
+                            const struct norm_passes_place *place)
+{
+    struct cddpi_norm_lanes lanes = lanes_of(pass, tile, pass->grad != NULL);
+
+    pass->transform(pass, place, &lanes);
+}
+
+static struct cddpi_norm_lanes lanes_of_sum(const struct norm_passes_pass *pass, size_t tile)
+{
+    return pass->grad != NULL ? lanes_of(pass, tile, false)
+                              : (struct cddpi_norm_lanes){.relu = false};
+}
+
+static void sum_item(void *context, size_t item)
+{
+    const struct norm_passes_pass *pass = context;
+    size_t tile = item / pass->grid.parts;
+    struct cddpi_norm_lanes lanes = lanes_of_sum(pass, tile);
+
+    sum_part(pass, tile, item % pass->grid.parts, &lanes);
+}
+
+static void transform_item(void *context, size_t item)
+{
+    const struct norm_passes_pass *pass = context;
+    size_t tile = item / pass->grid.parts;
+    struct norm_passes_place place = part_of(&pass->grid, tile, item % pass->grid.parts);
+
+    transform_place(pass, tile, &place);
+}
+
+/* All of a tile, which is still in the cache when it is read again. */
+static void run_tile(void *context, size_t tile)
+{
+    const struct norm_passes_pass *pass = context;
+
+    if (pass->sum != NULL) {
+        struct cddpi_norm_lanes lanes = lanes_of_sum(pass, tile);
+
+        for (size_t part = 0; part < pass->grid.parts; part++) {
+            sum_part(pass, tile, part, &lanes);
+        }
+        sum_up(pass, tile);
+    }
+    if (pass->transform != NULL) {
+        struct norm_passes_place place = whole_of(&pass->grid, tile);
+
+        transform_place(pass, tile, &place);
+    }
+}
+
+static void run_pass(struct norm_passes_pass *pass)
+{
+    size_t items = pass->grid.tiles * pass->grid.parts;
+
+    if (pass->grid.tiles >= cddpi_team_size()) {
+        cddpi_for_each(pass->grid.tiles, run_tile, pass);
+        return;
+    }
+    if (pass->sum != NULL) {
+        cddpi_for_each(items, sum_item, pass);
+        for (size_t t = 0; t < pass->grid.tiles; t++) {
+            sum_up(pass, t);
+        }
+    }
+    if (pass->transform != NULL) {
+        cddpi_for_each(items, transform_item, pass);
+    }
+}
+
+size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout)
+{
+    struct norm_passes_grid grid = grid_of(layout);
+
+    return grid.tiles * grid.parts * 2 * LANES;
+}
+
 /* The first value of the channel: it is never further from the mean than the deviations' sum of
  * squares tells, so what the two sums lose when they are subtracted is bounded by their rounding in
  * float64 times the count of values. */
@@ -271,7 +283,7 @@ static float pivot_of(const struct norm_passes_pass *pass, const struct norm_pas
 }
 
 static void sum_moments(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
-                        const struct cddpi_norm_lanes *lanes, double *partial)
+                        const struct cddpi_norm_lanes *lanes, double *sums)
 {
     float pivot[LANES];
 
@@ -279,38 +291,36 @@ static void sum_moments(const struct norm_passes_pass *pass, const struct norm_p
     for (size_t i = 0; i < LANES; i++) {
         pivot[i] = pivot_of(pass, place, i % pass->grid.width);
     }
-    cddpi_norm_kernels()->moments(pass->x, &place->tile, pivot, partial, partial + LANES);
+    cddpi_norm_kernels()->moments(pass->x, &place->tile, pivot, sums, sums + LANES);
 }
 
-static void sum_up_moments(const struct norm_passes_pass *pass, size_t tile)
+static double count_of(const struct norm_passes_pass *pass)
 {
-    const struct cddpi_nn_layout *layout = &pass->grid.layout;
-    struct norm_passes_place place = whole_of(&pass->grid, tile);
-    double count = (double)layout->samples * (double)layout->spatial;
-
-    for (size_t i = 0; i < place.used; i++) {
-        double sum, squares;
-
-        bring_together(pass, tile, i, &sum, &squares);
-        squares -= sum / count * sum;
-        squares = squares < 0 ? 0 : squares;
-        pass->mean[place.channel + i] = (double)pivot_of(pass, &place, i) + sum / count;
-        pass->squares[place.channel + i] = pass->divides ? squares / count : squares;
-    }
+    return (double)pass->grid.layout.samples * (double)pass->grid.layout.spatial;
 }
 
-static void sum_up_values(const struct norm_passes_pass *pass, size_t tile)
+static void keep_moments(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                         size_t i, double sum, double squares)
 {
-    const struct cddpi_nn_layout *layout = &pass->grid.layout;
-    struct norm_passes_place place = whole_of(&pass->grid, tile);
-    double count = (double)layout->samples * (double)layout->spatial;
+    double count = count_of(pass);
 
-    for (size_t i = 0; i < place.used; i++) {
-        double sum, squares;
+    squares -= sum / count * sum;
+    squares = squares < 0 ? 0 : squares;
+    pass->mean[place->channel + i] = (double)pivot_of(pass, place, i) + sum / count;
+    pass->squares[place->channel + i] = pass->divides ? squares / count : squares;
+}
 
-        bring_together(pass, tile, i, &sum, &squares);
-        pass->mean[place.channel + i] = sum + count * (double)pivot_of(pass, &place, i);
-    }
+static void keep_sum(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                     size_t i, double sum, double squares)
+{
+    (void)squares;
+    pass->mean[place->channel + i] = sum + count_of(pass) * (double)pivot_of(pass, place, i);
+}
+
+static void normalize(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
+                      const struct cddpi_norm_lanes *lanes)
+{
+    cddpi_norm_kernels()->normalize(pass->x, &place->tile, lanes, pass->out);
 }
 
 void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, double *partial,
@@ -318,19 +328,12 @@ void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, doubl
 {
     struct norm_passes_pass pass = {.grid = grid_of(layout),
                                     .sum = sum_moments,
-                                    .sum_up = sum_up_values,
+                                    .keep = keep_sum,
                                     .x = x,
                                     .partial = partial,
                                     .mean = sums};
 
-    run(&pass);
-}
-
-static void normalize(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
-                      const struct cddpi_norm_lanes *lanes, double *partial)
-{
-    (void)partial;
-    cddpi_norm_kernels()->normalize(pass->x, &place->tile, lanes, pass->out);
+    run_pass(&pass);
 }
 
 void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, double *partial,
@@ -338,13 +341,13 @@ void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, do
 {
     struct norm_passes_pass pass = {.grid = grid_of(layout),
                                     .sum = sum_moments,
-                                    .sum_up = sum_up_moments,
+                                    .keep = keep_moments,
                                     .x = x,
                                     .partial = partial,
                                     .mean = mean,
                                     .squares = squares};
 
-    run(&pass);
+    run_pass(&pass);
 }
 
 void cddpi_norm_normalize(const float *x, const struct cddpi_nn_layout *layout,
@@ -353,7 +356,7 @@ void cddpi_norm_normalize(const float *x, const struct cddpi_nn_layout *layout,
     struct norm_passes_pass pass = {
         .grid = grid_of(layout), .transform = normalize, .affine = affine, .x = x, .out = out};
 
-    run(&pass);
+    run_pass(&pass);
 }
 
 void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
@@ -362,7 +365,7 @@ void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
 {
     struct norm_passes_pass pass = {.grid = grid_of(layout),
                                     .sum = sum_moments,
-                                    .sum_up = sum_up_moments,
+                                    .keep = keep_moments,
                                     .transform = normalize,
                                     .affine = affine,
                                     .x = x,
@@ -372,35 +375,30 @@ void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
                                     .divides = true,
                                     .out = out};
 
-    run(&pass);
+    run_pass(&pass);
 }
 
 static void sum_products(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
-                         const struct cddpi_norm_lanes *lanes, double *partial)
+                         const struct cddpi_norm_lanes *lanes, double *sums)
 {
-    cddpi_norm_kernels()->products(pass->grad->dy, pass->x, &place->tile, lanes, partial,
-                                   partial + LANES);
+    cddpi_norm_kernels()->products(pass->grad->dy, pass->x, &place->tile, lanes, sums,
+                                   sums + LANES);
 }
 
-static void sum_up_products(const struct norm_passes_pass *pass, size_t tile)
+static void keep_products(const struct norm_passes_pass *pass,
+                          const struct norm_passes_place *place, size_t i, double sum,
+                          double products)
 {
-    struct norm_passes_place place = whole_of(&pass->grid, tile);
+    size_t c = place->channel + i;
+    double mean = pass->affine->mean[c];
 
-    for (size_t i = 0; i < place.used; i++) {
-        size_t c = place.channel + i;
-        double mean = pass->affine->mean[c];
-        double sum, products;
-
-        bring_together(pass, tile, i, &sum, &products);
-        pass->grad->sums[c] = sum;
-        pass->grad->products[c] = products + ((double)(float)mean - mean) * sum;
-    }
+    pass->grad->sums[c] = sum;
+    pass->grad->products[c] = products + ((double)(float)mean - mean) * sum;
 }
 
 static void gradient(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
-                     const struct cddpi_norm_lanes *lanes, double *partial)
+                     const struct cddpi_norm_lanes *lanes)
 {
-    (void)partial;
     cddpi_norm_kernels()->gradient(pass->grad->dy, pass->x, &place->tile, lanes, pass->out);
 }
 
@@ -410,7 +408,7 @@ static void run_gradient(const float *x, const struct cddpi_nn_layout *layout,
 {
     struct norm_passes_pass pass = {.grid = grid_of(layout),
                                     .sum = sums ? sum_products : NULL,
-                                    .sum_up = sums ? sum_up_products : NULL,
+                                    .keep = sums ? keep_products : NULL,
                                     .transform = out != NULL ? gradient : NULL,
                                     .affine = affine,
                                     .x = x,
@@ -418,7 +416,7 @@ static void run_gradient(const float *x, const struct cddpi_nn_layout *layout,
                                     .grad = grad,
                                     .out = out};
 
-    run(&pass);
+    run_pass(&pass);
 }
 
 void cddpi_norm_products(const float *x, const struct cddpi_nn_layout *layout,

@@ -37,7 +37,7 @@ void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
 struct cddpi_norm_grad {
     const float *dy;
     double *partial;
-    /* by channel: of dy behind the relu's mask, and of dy * (x - mean) */
+    /* by channel: of dy after the relu's mask, and of dy * (x - mean) */
     double *sums, *products;
     double count; /* of values of a channel, over which the mean was taken */
 };

@@ -1,38 +1,36 @@
-/* pointwise_op.c - owns tanh, sigmoid and leaky_relu: functions of one number whose derivative is
- * known from their value. */
+/* pointwise_op.c - owns the layers that are a function of one number, where no other op does it in
+ * its own pass. Which there are says kernels/pointwise.h. */
 #include "kernels/cpu/cpu_pointwise.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static enum cddpi_pointwise function_of(const struct cddpi_op *op)
 {
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
+    enum cddpi_pointwise function = (enum cddpi_pointwise)(op->ops - cddpi_op_pointwise);
+
+    return function == CDDPI_POINTWISE_GELU && op->layer.exact ? CDDPI_POINTWISE_GELU_EXACT
+                                                               : function;
 }
 
-static cddp_status plan_op(struct cddpi_plan *plan, int index, void **state)
+/* CDDPI_NEEDS_INPUT or CDDPI_NEEDS_OUTPUT: what the gradient is made of besides dy. */
+static const unsigned needs[CDDPI_POINTWISE_COUNT] = {
+#define ROW(function, name, value) [CDDPI_POINTWISE_##function] = CDDPI_NEEDS_##value,
+    CDDPI_POINTWISE_ROWS(ROW)
+#undef ROW
+};
+
+/* The gradient of a relu is dy or 0, so it can be made where the gradient of a fused one is, along
+ * with the sum of several dy. */
+static cddp_status plan_pointwise(struct cddpi_plan *plan, int index, void **state)
 {
+    enum cddpi_pointwise function = function_of(cddpi_plan_op_of(plan, index));
+
     (void)state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_NEEDS_OUTPUT | CDDPI_GRAD_INPLACE;
-    return CDDP_OK;
-}
-
-static cddp_status forward_tanh(struct cddpi_exec *exec, void *state)
-{
-    (void)state;
-    cddpi_nn_tanh(cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
-                  cddpi_exec_output_elements(exec));
-    return CDDP_OK;
-}
-
-static cddp_status forward_leaky_relu(struct cddpi_exec *exec, void *state)
-{
-    (void)state;
-    cddpi_nn_leaky_relu(cddpi_exec_input(exec, 0), (float)exec->op->layer.slope,
-                        cddpi_exec_output(exec), cddpi_exec_output_elements(exec));
+    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | needs[function];
+    plan->ops[index].flags |= function == CDDPI_POINTWISE_RELU
+                                  ? CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW | CDDPI_SUMS_GRADS
+                                  : CDDPI_GRAD_INPLACE;
     return CDDP_OK;
 }
 
@@ -57,45 +55,47 @@ static void clear_padding(const struct cddpi_exec *exec, float *y)
     }
 }
 
-static cddp_status forward_sigmoid(struct cddpi_exec *exec, void *state)
+static cddp_status forward(struct cddpi_exec *exec, void *state)
 {
+    enum cddpi_pointwise function = function_of(exec->op);
+
     (void)state;
-    cddpi_nn_sigmoid(cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
-                     cddpi_exec_output_elements(exec));
-    clear_padding(exec, cddpi_exec_output(exec));
+    cddpi_nn_pointwise[function].forward(cddpi_exec_input(exec, 0), (float)exec->op->layer.slope,
+                                         cddpi_exec_output(exec), cddpi_exec_output_elements(exec));
+    if (function == CDDPI_POINTWISE_SIGMOID) {
+        clear_padding(exec, cddpi_exec_output(exec));
+    }
     return CDDP_OK;
+}
+
+static const void *saved_of(const struct cddpi_exec *exec, enum cddpi_pointwise function)
+{
+    return needs[function] == CDDPI_NEEDS_INPUT ? cddpi_exec_input(exec, 0)
+                                                : cddpi_exec_output(exec);
 }
 
 static cddp_status backward(struct cddpi_exec *exec, void *state)
 {
+    enum cddpi_pointwise function = function_of(exec->op);
     float *dx = cddpi_exec_grad_input(exec, 0);
-    const float *dy = cddpi_exec_grad_output(exec, 0);
-    const float *y = cddpi_exec_output(exec);
-    size_t count = cddpi_exec_output_elements(exec);
 
     (void)state;
-    if (dx == NULL) {
-        return CDDP_OK;
-    }
-    switch (exec->op->layer.type) {
-    case CDDPI_LAYER_TANH:
-        cddpi_nn_tanh_backward(dy, y, dx, count);
-        break;
-    case CDDPI_LAYER_SIGMOID:
-        cddpi_nn_sigmoid_backward(dy, y, dx, count);
-        break;
-    default:
-        cddpi_nn_leaky_relu_backward(dy, y, (float)exec->op->layer.slope, dx, count);
-        break;
+    if (function == CDDPI_POINTWISE_RELU) {
+        cddpi_exec_mask_relu(exec);
+    } else if (dx != NULL) {
+        cddpi_nn_pointwise[function].backward(
+            cddpi_exec_grad_output(exec, 0), saved_of(exec, function), (float)exec->op->layer.slope,
+            dx, cddpi_exec_output_elements(exec));
     }
     return CDDP_OK;
 }
 
-static enum cddpi_cuda_function function_of(const struct cddpi_op *op)
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **state)
 {
-    return op->layer.type == CDDPI_LAYER_TANH      ? CDDPI_FUNCTION_TANH
-           : op->layer.type == CDDPI_LAYER_SIGMOID ? CDDPI_FUNCTION_SIGMOID
-                                                   : CDDPI_FUNCTION_LEAKY_RELU;
+    cddp_status status = plan_pointwise(plan, index, state);
+
+    plan->ops[index].flags &= ~(unsigned)CDDPI_SUMS_GRADS;
+    return status;
 }
 
 static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
@@ -109,37 +109,33 @@ static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
 
 static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
 {
-    void *dx = cddpi_exec_grad_input(exec, 0);
+    enum cddpi_pointwise function = function_of(exec->op);
+    const void *masked;
+    void *dx;
 
     (void)state;
+    if (function == CDDPI_POINTWISE_RELU) {
+        return cddpi_cuda_mask_relu(exec, &masked);
+    }
+    dx = cddpi_exec_grad_input(exec, 0);
     if (dx == NULL) {
         return CDDP_OK;
     }
     return cddpi_exec_kernels(exec)->pointwise_grad(
-        cddpi_exec_device(exec), cddpi_exec_type(exec), function_of(exec->op),
-        (float)exec->op->layer.slope, cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),
-        cddpi_exec_output_elements(exec), dx);
+        cddpi_exec_device(exec), cddpi_exec_type(exec), function, (float)exec->op->layer.slope,
+        cddpi_exec_grad_output(exec, 0), saved_of(exec, function), cddpi_exec_output_elements(exec),
+        dx);
 }
 
-const struct cddpi_op_kernels cddpi_cuda_pointwise = {
-    .plan = plan_op, .forward = forward_cuda, .backward = backward_cuda};
+static const struct cddpi_op_kernels cpu = {
+    .plan = plan_pointwise, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cuda = {
+    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
 
-static const struct cddpi_op_kernels on_tanh = {
-    .plan = plan_op, .forward = forward_tanh, .backward = backward};
-static const struct cddpi_op_kernels on_sigmoid = {
-    .plan = plan_op, .forward = forward_sigmoid, .backward = backward};
-static const struct cddpi_op_kernels on_leaky_relu = {
-    .plan = plan_op, .forward = forward_leaky_relu, .backward = backward};
-
-const struct cddpi_op_ops cddpi_op_tanh = {
-    .name = "tanh",
-    .shape = shape,
-    .on = {[CDDPI_DEVICE_CPU] = &on_tanh, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pointwise}};
-const struct cddpi_op_ops cddpi_op_sigmoid = {
-    .name = "sigmoid",
-    .shape = shape,
-    .on = {[CDDPI_DEVICE_CPU] = &on_sigmoid, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pointwise}};
-const struct cddpi_op_ops cddpi_op_leaky_relu = {
-    .name = "leaky_relu",
-    .shape = shape,
-    .on = {[CDDPI_DEVICE_CPU] = &on_leaky_relu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pointwise}};
+const struct cddpi_op_ops cddpi_op_pointwise[CDDPI_POINTWISE_COUNT] = {
+#define ROW(function, title, value)                                                                \
+    [CDDPI_POINTWISE_##function] = {                                                               \
+        .name = (title), .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cuda}},
+    CDDPI_POINTWISE_ROWS(ROW)
+#undef ROW
+};

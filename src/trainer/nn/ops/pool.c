@@ -73,23 +73,14 @@ static cddp_status plan_forward(struct pool_state *state, struct cddpi_dnnl *dnn
                                 const struct cddpi_dnnl_request *request)
 {
     dnnl_primitive_desc_t desc;
-    cddp_status status = cddpi_dnnl_describe(dnnl, request, &desc);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_primitive_init(&state->forward, dnnl, desc, plan,
-                                  &(struct cddpi_plan_part){.op = index, .what = request->what},
-                                  CDDPI_IN_FORWARD);
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, request->src);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, request->dst);
-    }
-    return status == CDDP_OK
-               ? cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace)
-               : status;
+    CDDPI_TRY(cddpi_dnnl_describe(dnnl, request, &desc));
+    CDDPI_TRY(cddpi_primitive_init(&state->forward, dnnl, desc, plan,
+                                   &(struct cddpi_plan_part){.op = index, .what = request->what},
+                                   CDDPI_IN_FORWARD));
+    CDDPI_TRY(cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, request->src));
+    CDDPI_TRY(cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, request->dst));
+    return cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace);
 }
 
 static cddp_status plan_backward(struct pool_state *state, struct cddpi_dnnl *dnnl,
@@ -97,30 +88,22 @@ static cddp_status plan_backward(struct pool_state *state, struct cddpi_dnnl *dn
                                  struct cddpi_dnnl_request request)
 {
     dnnl_primitive_desc_t desc;
-    cddp_status status;
 
     request.kind = CDDPI_DNNL_POOL_DATA;
     request.forward = state->forward.desc;
     request.what = "gradient of pooling";
-    status = cddpi_dnnl_describe(dnnl, &request, &desc);
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cddpi_dnnl_describe(dnnl, &request, &desc));
+    CDDPI_TRY(cddpi_primitive_init(&state->backward, dnnl, desc, plan,
+                                   &(struct cddpi_plan_part){.op = index, .what = request.what},
+                                   CDDPI_IN_BACKWARD));
+    CDDPI_TRY(cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, request.dst));
+    CDDPI_TRY(cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, request.src));
+    if (state->workspace >= 0) {
+        CDDPI_TRY(
+            cddpi_primitive_arg(&state->backward, DNNL_ARG_WORKSPACE,
+                                cddpi_dnnl_query(state->forward.desc, dnnl_query_workspace_md)));
     }
-    status = cddpi_primitive_init(&state->backward, dnnl, desc, plan,
-                                  &(struct cddpi_plan_part){.op = index, .what = request.what},
-                                  CDDPI_IN_BACKWARD);
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, request.dst);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, request.src);
-    }
-    if (status == CDDP_OK && state->workspace >= 0) {
-        status = cddpi_primitive_arg(
-            &state->backward, DNNL_ARG_WORKSPACE,
-            cddpi_dnnl_query(state->forward.desc, dnnl_query_workspace_md));
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_dnnl(struct pool_state *state, struct cddpi_plan *plan, int index)

@@ -6,7 +6,7 @@
 
 struct pool_cuda_state {
     struct cddpi_cuda_pool shape;
-    int places; /* buffer: where in its window each maximum was; -1: nobody asks */
+    int places; /* buffer: where in its window each maximum was; -1: it is not wanted */
 };
 
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)

@@ -13,14 +13,6 @@ struct response_norm_state {
     int memory; /* buffer */
 };
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
-{
-    (void)in2;
-    *out = op->in;
-    return CDDP_OK;
-}
-
 static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
 {
     return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
@@ -35,7 +27,6 @@ static cddp_status plan_norm(struct cddpi_plan *plan, int index, void **out)
     const struct cddpi_plan_part backward = {.op = index, .what = "gradient of normalisation"};
     struct response_norm_state *state = cddpi_zalloc(sizeof *state);
     struct cddpi_nn_layout layout;
-    cddp_status status;
 
     if (state == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "local_response_norm: no memory for %zu bytes",
@@ -47,15 +38,12 @@ static cddp_status plan_norm(struct cddpi_plan *plan, int index, void **out)
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE;
     layout = layout_of(plan, op);
-    status = cddpi_plan_part(plan, "own:rows", &forward);
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_part(plan, "own:rows", &backward);
+    CDDPI_TRY(cddpi_plan_part(plan, "own:rows", &forward));
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        CDDPI_TRY(cddpi_plan_part(plan, "own:rows", &backward));
     }
-    return status == CDDP_OK
-               ? cddpi_plan_buffer(plan, index, cddpi_response_norm_floats(&layout) * sizeof(float),
-                                   plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD,
-                                   &state->memory)
-               : status;
+    return cddpi_plan_buffer(plan, index, cddpi_response_norm_floats(&layout) * sizeof(float),
+                             plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD, &state->memory);
 }
 
 static cddp_status forward(struct cddpi_exec *exec, void *opaque)
@@ -147,5 +135,4 @@ static const struct cddpi_op_kernels cpu = {
 const struct cddpi_op_ops cddpi_op_response_norm = {
     .name = "local_response_norm",
     .images_only = true,
-    .shape = shape,
     .on = {[CDDPI_DEVICE_CPU] = &cpu, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_response_norm}};

@@ -29,7 +29,7 @@ static double *idle_rows(const struct cddpi_model *model)
            (size_t)cddp_group_world_size(model->group) * model->cuda->exchange_stride;
 }
 
-static cddp_status check(const struct cddpi_model *model, const struct cddpi_op *op)
+static cddp_status check_op(const struct cddpi_model *model, const struct cddpi_op *op)
 {
     const struct cddpi_device *device = model->device;
 
@@ -55,7 +55,7 @@ cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model)
         const struct cddpi_op *op = &model->graph.ops[i];
 
         if (op->ops == &cddpi_op_batch_norm && cddpi_sync_norm_wanted(model, op)) {
-            status = check(model, op);
+            status = check_op(model, op);
             if (status != CDDP_OK) {
                 return status;
             }
@@ -74,7 +74,7 @@ cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model)
     return status;
 }
 
-/* @p doubles of each rank, from the front of the exchange to behind it. */
+/* @p doubles of each rank, from the front of the exchange to what follows it. */
 static cddp_status gather(const struct cddpi_exec *exec, size_t doubles)
 {
     struct cddpi_model *model = exec->model;
@@ -90,14 +90,11 @@ static cddp_status gather(const struct cddpi_exec *exec, size_t doubles)
 static cddp_status merge(const struct cddpi_exec *exec, const struct cddpi_cuda_norm *shape,
                          float *mean, float *inverse, double *rows)
 {
-    cddp_status status = gather(exec, moment_count((size_t)shape->channels));
-
-    return status == CDDP_OK
-               ? cddpi_exec_kernels(exec)->batch_norm_merge(
-                     cddpi_exec_device(exec), shape, all_moments(exec->model),
-                     cddp_group_world_size(exec->model->group), cddpi_exec_running(exec, 0),
-                     cddpi_exec_running(exec, 1), mean, inverse, rows)
-               : status;
+    CDDPI_TRY(gather(exec, moment_count((size_t)shape->channels)));
+    return cddpi_exec_kernels(exec)->batch_norm_merge(
+        cddpi_exec_device(exec), shape, all_moments(exec->model),
+        cddp_group_world_size(exec->model->group), cddpi_exec_running(exec, 0),
+        cddpi_exec_running(exec, 1), mean, inverse, rows);
 }
 
 cddp_status cddpi_cuda_sync_norm_forward(struct cddpi_exec *exec,
@@ -107,18 +104,14 @@ cddp_status cddpi_cuda_sync_norm_forward(struct cddpi_exec *exec,
     struct cddpi_device *device = cddpi_exec_device(exec);
     float *mean = cddpi_exec_buffer(exec, norm->mean);
     float *inverse = cddpi_exec_buffer(exec, norm->inverse);
-    cddp_status status = kernels->batch_norm_moments(
-        device, &norm->shape, cddpi_exec_input(exec, 0), exec->model->cuda->exchange);
 
-    if (status == CDDP_OK) {
-        status = merge(exec, &norm->shape, mean, inverse, cddpi_exec_buffer(exec, norm->rows));
-    }
-    return status == CDDP_OK ? kernels->batch_norm_apply(
-                                   device, &norm->shape, cddpi_exec_input(exec, 0),
-                                   exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL,
-                                   cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1), mean,
-                                   inverse, cddpi_exec_output(exec))
-                             : status;
+    CDDPI_TRY(kernels->batch_norm_moments(device, &norm->shape, cddpi_exec_input(exec, 0),
+                                          exec->model->cuda->exchange));
+    CDDPI_TRY(merge(exec, &norm->shape, mean, inverse, cddpi_exec_buffer(exec, norm->rows)));
+    return kernels->batch_norm_apply(device, &norm->shape, cddpi_exec_input(exec, 0),
+                                     exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL,
+                                     cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1), mean,
+                                     inverse, cddpi_exec_output(exec));
 }
 
 cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_exec *exec,
@@ -128,23 +121,18 @@ cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_exec *exec,
     struct cddpi_device *device = cddpi_exec_device(exec);
     const float *mean = cddpi_exec_buffer(exec, norm->mean);
     const float *inverse = cddpi_exec_buffer(exec, norm->inverse);
-    cddp_status status = kernels->batch_norm_grad_moments(
+
+    CDDPI_TRY(kernels->batch_norm_grad_moments(
         device, &norm->shape, cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0),
         cddpi_exec_output(exec), mean, inverse, cddpi_exec_adds(exec, 0), exec->scale,
-        cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1), exec->model->cuda->exchange);
-
-    if (status == CDDP_OK) {
-        status = gather(exec, 2 * (size_t)norm->shape.channels);
-    }
-    if (status == CDDP_OK) {
-        status = kernels->batch_norm_grad_apply(
-            device, &norm->shape, cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0),
-            cddpi_exec_output(exec), cddpi_exec_param(exec, 0), mean, inverse,
-            all_moments(exec->model), cddp_group_world_size(exec->model->group),
-            cddpi_exec_buffer(exec, norm->rows), exec->scale, grad_input,
-            exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL);
-    }
-    return status == CDDP_OK ? cddpi_exec_ready_both(exec) : status;
+        cddpi_exec_grad(exec, 0), cddpi_exec_grad(exec, 1), exec->model->cuda->exchange));
+    CDDPI_TRY(gather(exec, 2 * (size_t)norm->shape.channels));
+    CDDPI_TRY(kernels->batch_norm_grad_apply(
+        device, &norm->shape, cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0),
+        cddpi_exec_output(exec), cddpi_exec_param(exec, 0), mean, inverse, all_moments(exec->model),
+        cddp_group_world_size(exec->model->group), cddpi_exec_buffer(exec, norm->rows), exec->scale,
+        grad_input, exec->op->input_count > 1 ? cddpi_exec_grad_input(exec, 1) : NULL));
+    return cddpi_exec_ready_both(exec);
 }
 
 /* The moments of no rows, and sums of none, are zeros. */
@@ -165,15 +153,15 @@ cddp_status cddpi_cuda_sync_norm_idle_forward(struct cddpi_exec *exec)
                                     .momentum = (float)op->layer.momentum};
     double *rows = idle_rows(exec->model);
     float *mean = (float *)(void *)(rows + 1);
-    cddp_status status = send_empty_statistics(exec, moment_count((size_t)shape.channels));
 
-    return status == CDDP_OK ? merge(exec, &shape, mean, mean + shape.channels, rows) : status;
+    CDDPI_TRY(send_empty_statistics(exec, moment_count((size_t)shape.channels)));
+    return merge(exec, &shape, mean, mean + shape.channels, rows);
 }
 
 cddp_status cddpi_cuda_sync_norm_idle_backward(struct cddpi_exec *exec)
 {
     size_t doubles = 2 * (size_t)exec->op->in.channels;
-    cddp_status status = send_empty_statistics(exec, doubles);
 
-    return status == CDDP_OK ? gather(exec, doubles) : status;
+    CDDPI_TRY(send_empty_statistics(exec, doubles));
+    return gather(exec, doubles);
 }

@@ -111,7 +111,7 @@ static int larger_first(const void *left, const void *right)
 }
 
 /* The lowest offset for @p buffer beside those already placed. Whenever one is in the way the
- * search goes on behind it, so it ends after as many rounds as there are buffers. */
+ * search goes on after it, so it ends after as many rounds as there are buffers. */
 static size_t lowest_offset(const struct cddpi_arena *arena, const struct order *placed,
                             size_t placed_count, const struct cddpi_arena_buffer *buffer)
 {

@@ -48,7 +48,7 @@ const struct cddpi_arena_buffer *cddpi_arena_root(const struct cddpi_arena *aren
 void cddpi_arena_extend(struct cddpi_arena *arena, int buffer, int last);
 /** Let @p buffer be a view of @p base, no longer than it. */
 void cddpi_arena_view(struct cddpi_arena *arena, int buffer, int base);
-/** Let @p buffer, written at @p time, take the place of @p base if nobody reads that later and it
+/** Let @p buffer, written at @p time, take the place of @p base if that is not read later and it
  *  is long enough; tells whether. */
 bool cddpi_arena_replace(struct cddpi_arena *arena, int buffer, int base, int time);
 /** Give every buffer its offset; what is an alias is in the region of what it is an alias of. */

@@ -155,7 +155,8 @@ static void add_parts(struct table *table, const struct cddpi_plan *plan,
     }
 }
 
-static void fill(struct table *table, const struct cddpi_plan *plan, const struct speeds *speeds)
+static void fill_table(struct table *table, const struct cddpi_plan *plan,
+                       const struct speeds *speeds)
 {
     for (int i = 0; i < plan->model->graph.op_count; i++) {
         add_parts(table, plan, speeds, i);
@@ -207,7 +208,7 @@ static cddp_status write_plan(FILE *file, const struct cddpi_plan *plan)
     }
     status = measure(&speeds);
     if (status == CDDP_OK) {
-        fill(&table, plan, &speeds);
+        fill_table(&table, plan, &speeds);
         write_rows(&table, plan->count);
         write_warnings(&table);
         if (note != NULL) {
@@ -221,10 +222,8 @@ static cddp_status write_plan(FILE *file, const struct cddpi_plan *plan)
 cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file)
 {
     struct cddpi_plan *plan = NULL;
-    cddp_status status = cddpi_check_count(count, 1);
 
-    if (status == CDDP_OK) {
-        status = cddpi_model_plan(model, count, true, &plan);
-    }
-    return status == CDDP_OK ? write_plan(file, plan) : status;
+    CDDPI_TRY(cddpi_check_count(count, 1));
+    CDDPI_TRY(cddpi_model_plan(model, count, true, &plan));
+    return write_plan(file, plan);
 }

@@ -1,5 +1,6 @@
 /* grads.c - owns the memory of gradients of activations: where each op's backward leaves them,
  * and how those of a value that several ops used come together. */
+#include "base/error.h"
 #include "nn/model_state.h"
 
 static const struct cddpi_graph *graph_of(const struct cddpi_plan *plan)
@@ -51,7 +52,6 @@ static cddp_status plan_sums(struct cddpi_plan *plan, int index)
     for (int i = 0; i < plan->contribution_count; i++) {
         const struct cddpi_contribution *one = &plan->contributions[i];
         struct cddpi_grad_sum *sum = &plan->sums[plan->sum_count];
-        cddp_status status;
 
         if (one->value != op->output) {
             continue;
@@ -65,11 +65,8 @@ static cddp_status plan_sums(struct cddpi_plan *plan, int index)
             continue;
         }
         *sum = (struct cddpi_grad_sum){op->output, output->grads[0], one->buffer, -1};
-        status = add_over(plan, cddpi_plan_value_bytes(plan, op->output), time, time,
-                          (int[]){sum->a, sum->b}, 2, &sum->out);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(add_over(plan, cddpi_plan_value_bytes(plan, op->output), time, time,
+                           (int[]){sum->a, sum->b}, 2, &sum->out));
         output->grads[0] = sum->out;
         plan->sum_count++;
     }
@@ -92,7 +89,7 @@ static bool takes_other(const struct cddpi_plan *plan, int index)
     return other_contribution(plan, index) != NULL;
 }
 
-/* Whether nobody else reads the memory of @p one from op @p index's backward on. */
+/* Whether no other op reads the memory of @p one from op @p index's backward on. */
 static bool is_alone(const struct cddpi_plan *plan, int index, const struct cddpi_contribution *one)
 {
     int producer = graph_of(plan)->values[one->value].producer;

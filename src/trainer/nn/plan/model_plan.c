@@ -261,29 +261,19 @@ static bool has_backward(const struct cddpi_graph *graph, int index)
 static cddp_status plan_memory(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
-    cddp_status status;
 
     cddpi_plan_schedule(plan);
-    status = cddpi_plan_set_lifetimes(plan);
-    if (status == CDDP_OK) {
-        status = plan_data(plan);
-    }
-    if (status == CDDP_OK) {
-        status = plan_activations(plan);
-    }
-    if (status == CDDP_OK) {
-        status = plan_recomputed(plan);
-    }
-    for (int i = graph->op_count - 1; plan->training && status == CDDP_OK && i >= 0; i--) {
+    CDDPI_TRY(cddpi_plan_set_lifetimes(plan));
+    CDDPI_TRY(plan_data(plan));
+    CDDPI_TRY(plan_activations(plan));
+    CDDPI_TRY(plan_recomputed(plan));
+    for (int i = graph->op_count - 1; plan->training && i >= 0; i--) {
         if (has_backward(graph, i)) {
-            status = cddpi_plan_gradients(plan, i);
+            CDDPI_TRY(cddpi_plan_gradients(plan, i));
         }
     }
-    if (status == CDDP_OK) {
-        cddpi_plan_set_regions(plan);
-        status = cddpi_arena_place(&plan->arena);
-    }
-    return status;
+    cddpi_plan_set_regions(plan);
+    return cddpi_arena_place(&plan->arena);
 }
 
 static cddp_status plan_ops(struct cddpi_plan *plan)

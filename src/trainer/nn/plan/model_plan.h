@@ -20,7 +20,7 @@ enum cddpi_plan_flag {
                                 gradient there */
     CDDPI_SUMS_GRADS = 128,  /* takes the output's gradient in two parts, too */
     CDDPI_NEEDS_FIRST = 512, /* backward reads the first input, but no other */
-    CDDPI_FORWARD_DEFERRED = 1024, /* where both run, the op behind it does its forward, too */
+    CDDPI_FORWARD_DEFERRED = 1024, /* where both run, the next op does its forward, too */
     CDDPI_ADDS_OTHER = 2048,       /* backward adds what others contributed to the first input's
                                       gradient: `other` of the op's plan */
     CDDPI_WEIGHTS_INPUT = 4096,    /* the gradients of parameters are made from the inputs ... */
@@ -198,7 +198,7 @@ void *cddpi_exec_output(const struct cddpi_exec *exec);
 /** Part @p k (0 or 1) of the gradient of the output; NULL: there is no such part. */
 void *cddpi_exec_grad_output(const struct cddpi_exec *exec, int k);
 void *cddpi_exec_preact_grad(const struct cddpi_exec *exec);
-/** Where the gradient of input @p k goes; NULL: nobody wants it. */
+/** Where the gradient of input @p k goes; NULL: it is not wanted. */
 void *cddpi_exec_grad_input(const struct cddpi_exec *exec, int k);
 void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer);
 size_t cddpi_exec_output_elements(const struct cddpi_exec *exec);
@@ -215,7 +215,7 @@ bool cddpi_exec_adds(const struct cddpi_exec *exec, int k);
 CDDP_CHECKED cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k);
 /** Whether the op's backward leaves the gradients of parameters to `weights` of its kernels. */
 bool cddpi_exec_defers(const struct cddpi_exec *exec);
-/** The gradient of the output behind the relu's mask, for an op that does a relu and therefore has
+/** The gradient of the output after the relu's mask, for an op that does a relu and therefore has
  *  CDDPI_MAKES_PREACT_GRAD and CDDPI_SUMS_GRADS; of another op, the gradient as it is. */
 const float *cddpi_exec_mask_relu(struct cddpi_exec *exec);
 /** What that has returned. */

@@ -134,7 +134,7 @@ static int first_use(const struct cddpi_plan *plan, const struct cddpi_owned_buf
     }
 }
 
-/* Of what is used behind forward, too: in training. */
+/* Of what is used after forward, too: in training. */
 static int last_use(const struct cddpi_plan *plan, const struct cddpi_owned_buffer *owned)
 {
     bool weights = owned->lifetime == CDDPI_FORWARD_TO_WEIGHTS ||

@@ -191,16 +191,10 @@ cddp_status cddpi_weights_open_llmc(struct cddpi_weights *weights, const char *p
     int32_t header[HEADER_WORDS];
     uint64_t bytes;
     cddp_type type;
-    cddp_status status = map_file(weights, path);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(map_file(weights, path));
     memcpy(header, weights->map, sizeof header);
-    status = check_header(path, header);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_header(path, header));
     weights->format = CDDPI_WEIGHTS_LLMC;
     weights->shape = (struct cddpi_gpt2_shape){.vocab = header[AT_VOCAB],
                                                .context = header[AT_CONTEXT],
@@ -216,11 +210,9 @@ cddp_status cddpi_weights_open_llmc(struct cddpi_weights *weights, const char *p
                           path, weights->map_bytes, bytes,
                           weights->map_bytes < bytes ? "cut short" : "something follows it");
     }
-    status = cddpi_weights_make_views(weights, path);
-    if (status == CDDP_OK) {
-        place_views(weights, type, header[AT_PADDED]);
-    }
-    return status;
+    CDDPI_TRY(cddpi_weights_make_views(weights, path));
+    place_views(weights, type, header[AT_PADDED]);
+    return CDDP_OK;
 }
 
 /* What is written into a file. */
@@ -271,17 +263,17 @@ static cddp_status put_padding(const struct llmc_content *content, struct cddpi_
 static cddp_status put_content(void *context, struct cddpi_writer *writer)
 {
     const struct llmc_content *content = context;
-    cddp_status status = put_header(content, writer);
 
-    for (size_t place = 0; place < content->weights->count && status == CDDP_OK; place++) {
+    CDDPI_TRY(put_header(content, writer));
+    for (size_t place = 0; place < content->weights->count; place++) {
         size_t index = cddpi_gpt2_llmc_index(&content->weights->shape, place);
 
-        status = cddpi_weights_put(content->weights, index, false, content->type, writer);
-        if (status == CDDP_OK && index == 0) {
-            status = put_padding(content, writer);
+        CDDPI_TRY(cddpi_weights_put(content->weights, index, false, content->type, writer));
+        if (index == 0) {
+            CDDPI_TRY(put_padding(content, writer));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_weights_write_llmc(const struct cddpi_weights *weights, const char *path,

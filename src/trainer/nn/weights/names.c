@@ -55,7 +55,7 @@ static int compare_rows(const void *left, const void *right)
     return order != 0 ? order : strcmp(a->tensor->name, b->tensor->name);
 }
 
-static void fill(const struct cddpi_weights_files *files, struct cddpi_weights_names *names)
+static void fill_names(const struct cddpi_weights_files *files, struct cddpi_weights_names *names)
 {
     const cddp_tensor *tensor;
     size_t count = 0;
@@ -105,7 +105,7 @@ cddp_status cddpi_weights_names_init(const struct cddpi_weights_files *files, co
     if (names.rows == NULL || names.text == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu tensors", path, names.count);
     } else {
-        fill(files, &names);
+        fill_names(files, &names);
         status = check_distinct(&names, path);
     }
     if (status != CDDP_OK) {

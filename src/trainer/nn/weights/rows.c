@@ -189,24 +189,23 @@ static cddp_status put_panels(const struct cddpi_weights *weights, size_t index,
 {
     size_t rows;
     size_t columns;
-    cddp_status status = CDDP_OK;
 
     size_of(weights, index, transposed, &rows, &columns);
-    for (size_t first = 0; first < rows && status == CDDP_OK; first += panel_rows) {
+    for (size_t first = 0; first < rows; first += panel_rows) {
         size_t n = rows - first < panel_rows ? rows - first : panel_rows;
 
         cddpi_weights_rows(weights, index, transposed, (int64_t)first, (int64_t)n, panel);
         if (type != CDDP_F32) {
             cddpi_cast(cast, type, panel, CDDP_F32, n * columns);
         }
-        status = cddpi_writer_put(writer, type == CDDP_F32 ? panel : cast,
-                                  n * columns * cddp_type_bytes(type));
+        CDDPI_TRY(cddpi_writer_put(writer, type == CDDP_F32 ? panel : cast,
+                                   n * columns * cddp_type_bytes(type)));
     }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status put(const struct cddpi_weights *weights, size_t index, bool transposed,
-                       cddp_type type, struct cddpi_writer *writer)
+static cddp_status put_tensor(const struct cddpi_weights *weights, size_t index, bool transposed,
+                              cddp_type type, struct cddpi_writer *writer)
 {
     const struct cddpi_weights_view *view = &weights->views[index];
     size_t rows;
@@ -238,5 +237,5 @@ static cddp_status put(const struct cddpi_weights *weights, size_t index, bool t
 cddp_status cddpi_weights_put(const struct cddpi_weights *weights, size_t index, bool transposed,
                               cddp_type type, struct cddpi_writer *writer)
 {
-    return cddpi_weights_checked(weights, put(weights, index, transposed, type, writer));
+    return cddpi_weights_checked(weights, put_tensor(weights, index, transposed, type, writer));
 }

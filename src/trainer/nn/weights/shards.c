@@ -206,17 +206,15 @@ static cddp_status check_shard(const struct index *index, size_t place)
 static cddp_status open_index(const char *path, struct cddpi_weights_files *files)
 {
     struct index index = {.path = path, .files = files};
-    cddp_status status = read_index(&index);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = open_shards(&index);
+    CDDPI_TRY_GOTO(done, status, read_index(&index));
+    CDDPI_TRY_GOTO(done, status, open_shards(&index));
+    CDDPI_TRY_GOTO(done, status, check_map(&index));
+    for (size_t i = 0; i < files->count; i++) {
+        CDDPI_TRY_GOTO(done, status, check_shard(&index, i));
     }
-    if (status == CDDP_OK) {
-        status = check_map(&index);
-    }
-    for (size_t i = 0; i < files->count && status == CDDP_OK; i++) {
-        status = check_shard(&index, i);
-    }
+done:
     if (files->files == NULL) {
         files->count = 0;
     }
@@ -259,12 +257,7 @@ void cddpi_weights_files_close(struct cddpi_weights_files *files)
 cddp_status cddpi_weights_files_look(const struct cddpi_weights_files *files)
 {
     for (size_t i = 0; i < files->count; i++) {
-        cddp_status status = files->files[i] != NULL ? cddpi_safetensors_look(files->files[i])
-                                                     : CDDP_OK;
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(files->files[i] != NULL ? cddpi_safetensors_look(files->files[i]) : CDDP_OK);
     }
     return CDDP_OK;
 }

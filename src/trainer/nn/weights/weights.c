@@ -294,12 +294,7 @@ cddp_status cddpi_weights_match(const struct cddpi_weights *weights, const char 
                           (long long)shape->heads, (long long)heads);
     }
     for (size_t i = 0; i < count; i++) {
-        cddp_status status = match(weights, path, &tensors[i],
-                                   cddpi_gpt2_index(shape, tensors[i].name));
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(match(weights, path, &tensors[i], cddpi_gpt2_index(shape, tensors[i].name)));
     }
     if (count != weights->count) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: a GPT-2 of %lld blocks, more than the model has",

@@ -81,11 +81,8 @@ static cddp_status look_into(const char *folder, struct contents *out)
     struct contents contents = {.kind = KINDS};
     struct dirent *entry;
     DIR *dir;
-    cddp_status status = cddpi_folder_open(folder, &dir);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_folder_open(folder, &dir));
     while (contents.count < LOOKED_AT && (entry = readdir(dir)) != NULL) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             count_name(&contents, entry->d_name);
@@ -120,12 +117,10 @@ static cddp_status fail_without(const char *folder)
         "there is no model.safetensors and no model.safetensors.index.json in "
         "it";
     struct contents contents;
-    cddp_status status = look_into(folder, &contents);
-    bool is_run = status == CDDP_OK && has_checkpoints(folder, "/checkpoints");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(look_into(folder, &contents));
+    bool is_run = has_checkpoints(folder, "/checkpoints");
+
     if (is_run || has_checkpoints(folder, "")) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "%s: it holds checkpoints: name one of them, %s%s/step-...", folder,
@@ -159,7 +154,7 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out)
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", folder);
         }
-        if (lstat(path, &info) == 0) { /* a link that leads nowhere is told when it is opened */
+        if (lstat(path, &info) == 0) { /* a broken link is an error when it is opened */
             *out = path;
             return CDDP_OK;
         }

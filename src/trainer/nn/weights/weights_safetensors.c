@@ -53,7 +53,7 @@ static cddp_status missing(const struct looking *at, const char *name)
     return cddpi_weights_names_missing(&at->names, at->path, name);
 }
 
-static const struct cddpi_named_tensor *find(const struct looking *at, const char *name)
+static const struct cddpi_named_tensor *find_tensor(const struct looking *at, const char *name)
 {
     return cddpi_weights_names_find(&at->names, name);
 }
@@ -62,7 +62,7 @@ static const struct cddpi_named_tensor *find(const struct looking *at, const cha
 static cddp_status find_table(const struct looking *at, const char *name, int64_t *out_rows,
                               int64_t *out_columns)
 {
-    const struct cddpi_named_tensor *found = find(at, name);
+    const struct cddpi_named_tensor *found = find_tensor(at, name);
     const cddp_tensor *tensor;
 
     if (found == NULL) {
@@ -84,32 +84,26 @@ static cddp_status find_shape(struct looking *at)
     struct cddpi_gpt2_shape *shape = &at->weights->shape;
     const struct cddpi_named_tensor *attention;
     int64_t columns = 0;
-    cddp_status status;
 
     /* the head is the same matrix, and some programs keep only one of the two names */
-    at->weights->table_of_head = find(at, table_name) == NULL && find(at, head_name) != NULL;
-    status = find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
-                        &shape->embed);
-
-    if (status == CDDP_OK) {
-        status = find_table(at, "wpe.weight", &shape->context, &columns);
-    }
-    while (status == CDDP_OK && shape->blocks < CDDPI_GPT2_BLOCKS_MAX) {
+    at->weights->table_of_head = find_tensor(at, table_name) == NULL &&
+                                 find_tensor(at, head_name) != NULL;
+    CDDPI_TRY(find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
+                         &shape->embed));
+    CDDPI_TRY(find_table(at, "wpe.weight", &shape->context, &columns));
+    while (shape->blocks < CDDPI_GPT2_BLOCKS_MAX) {
         char name[CDDPI_GPT2_NAME_BYTES];
 
         snprintf(name, sizeof name, "h.%d.ln_1.weight", (int)shape->blocks);
-        if (find(at, name) == NULL) {
+        if (find_tensor(at, name) == NULL) {
             break;
         }
         shape->blocks++;
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
     if (shape->blocks == 0) {
         return missing(at, "h.0.ln_1.weight");
     }
-    attention = find(at, "h.0.attn.c_attn.weight");
+    attention = find_tensor(at, "h.0.attn.c_attn.weight");
     if (attention == NULL) {
         return missing(at, "h.0.attn.c_attn.weight");
     }
@@ -182,8 +176,8 @@ static bool is_float(cddp_type type)
 }
 
 /* Note where the tensor lies that is number @p index of the GPT-2. */
-static cddp_status place(const struct looking *at, const struct cddpi_named_tensor *named,
-                         size_t index)
+static cddp_status place_tensor(const struct looking *at, const struct cddpi_named_tensor *named,
+                                size_t index)
 {
     const cddp_tensor *found = named->tensor;
     struct cddpi_weights *weights = at->weights;
@@ -225,11 +219,7 @@ static cddp_status place_all(struct looking *at)
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
         if (index < weights->count) {
-            cddp_status status = place(at, found, index);
-
-            if (status != CDDP_OK) {
-                return status;
-            }
+            CDDPI_TRY(place_tensor(at, found, index));
         } else if (!is_head && !is_mask(&weights->shape, found->name)) {
             return cddpi_fail(CDDP_ERR_FORMAT,
                               "%s: tensor \"%s\" is not part of a GPT-2 of %lld blocks",
@@ -253,7 +243,7 @@ static cddp_status place_all(struct looking *at)
 static cddp_status check_head(const struct looking *at)
 {
     const struct cddpi_weights *weights = at->weights;
-    const struct cddpi_named_tensor *found = find(at, head_name);
+    const struct cddpi_named_tensor *found = find_tensor(at, head_name);
     int64_t rows = weights->shape.vocab;
     const cddp_tensor *head;
     char wanted[96];
@@ -302,23 +292,15 @@ static cddp_status find_heads(const struct looking *at)
 cddp_status cddpi_weights_place_safetensors(struct cddpi_weights *weights, const char *path)
 {
     struct looking at = {.weights = weights, .path = path};
-    cddp_status status = cddpi_weights_names_init(&weights->files, path, &at.names);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = find_shape(&at);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_weights_make_views(weights, path);
-    }
-    if (status == CDDP_OK) {
-        status = place_all(&at);
-    }
-    if (status == CDDP_OK) {
-        status = check_head(&at);
-    }
-    if (status == CDDP_OK) {
-        status = find_heads(&at);
-    }
+    CDDPI_TRY_GOTO(done, status, cddpi_weights_names_init(&weights->files, path, &at.names));
+    CDDPI_TRY_GOTO(done, status, find_shape(&at));
+    CDDPI_TRY_GOTO(done, status, cddpi_weights_make_views(weights, path));
+    CDDPI_TRY_GOTO(done, status, place_all(&at));
+    CDDPI_TRY_GOTO(done, status, check_head(&at));
+    CDDPI_TRY_GOTO(done, status, find_heads(&at));
+done:
     cddpi_weights_names_fini(&at.names);
     return status;
 }

@@ -109,14 +109,9 @@ cddp_status cddpi_weights_write(const struct cddpi_weights *weights, const char 
                                 enum cddpi_weights_format format, cddp_type type, int64_t heads)
 {
     struct weights_write_plan plan = {weights, format, type};
-    cddp_status status = check_type(path, format, type);
 
-    if (status == CDDP_OK) {
-        status = check_heads(weights, path, heads);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_type(path, format, type));
+    CDDPI_TRY(check_heads(weights, path, heads));
     return format == CDDPI_WEIGHTS_LLMC ? cddpi_weights_write_llmc(weights, path, type, heads)
                                         : write_safetensors(&plan, path, heads);
 }

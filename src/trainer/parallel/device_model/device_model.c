@@ -158,12 +158,11 @@ cddp_status cddpi_device_model_share_param(struct cddpi_device_model *part, size
 cddp_status cddpi_device_model_use_slots(struct cddpi_device_model *part,
                                          const struct cddpi_model_slots *slots)
 {
-    cddp_status status = cddpi_model_use_slots(part->model, slots);
-
-    if (status == CDDP_OK && part->gpu != NULL) {
+    CDDPI_TRY(cddpi_model_use_slots(part->model, slots));
+    if (part->gpu != NULL) {
         part->gpu->slot = slots->batch;
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_device_model_forward(struct cddpi_device_model *part,

@@ -13,7 +13,7 @@ struct cddpi_mirror {
 
 enum { CDDPI_MIRROR_ALIGNMENT = 256 };
 
-/** What the next place in a mirror lies behind. */
+/** Where the next place in a mirror begins: after that many bytes. */
 static inline size_t cddpi_mirror_align(size_t bytes)
 {
     return cddpi_align_to(bytes, CDDPI_MIRROR_ALIGNMENT);

@@ -1,18 +1,19 @@
 /* gpu_passes.c - owns forward and backward of a part on a GPU: what is copied when, and what waits
  * for it. */
+#include "base/error.h"
 #include "base/shape.h"
 #include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
 
-/* Let @p stream go on behind what @p before holds now. */
-static cddp_status follow(const struct cddpi_device_model *part, enum cddpi_stream stream,
-                          enum cddpi_stream before)
+/* Let @p stream wait for the work that @p before holds now. */
+static cddp_status follow_stream(const struct cddpi_device_model *part, enum cddpi_stream stream,
+                                 enum cddpi_stream before)
 {
     const struct cddpi_device_ops *ops = part->device->ops;
-    cddp_status status = ops->record(part->device, part->gpu->from, before);
 
-    return status == CDDP_OK ? ops->order(part->device, stream, part->gpu->from) : status;
+    CDDPI_TRY(ops->record(part->device, part->gpu->from, before));
+    return ops->order(part->device, stream, part->gpu->from);
 }
 
 cddp_status cddpi_gpu_side_copy(const struct cddpi_device_model *part, void *to, const void *from,
@@ -45,7 +46,8 @@ cddp_status cddpi_gpu_side_put_param(void *context, size_t index)
     status = cddpi_gpu_side_copy(part, cddpi_model_params(part->model, &count)[index].data, pinned,
                                  bytes_of(param));
     gpu->stale[index] = status != CDDP_OK;
-    return status == CDDP_OK ? follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY) : status;
+    return status == CDDP_OK ? follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY)
+                             : status;
 }
 
 /* The work that makes this gradient is in the compute stream: the copy follows it. */
@@ -53,7 +55,7 @@ static cddp_status fetch_grad(void *context, size_t index)
 {
     struct cddpi_device_model *part = context;
     struct cddpi_gpu_side *gpu = part->gpu;
-    cddp_status status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+    cddp_status status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
 
     if (status == CDDP_OK) {
         status = cddpi_gpu_side_copy(part, gpu->params_way.pinned + gpu->offsets[index],
@@ -70,19 +72,16 @@ static cddp_status hand_out_grads(const struct cddpi_device_model *part, cddpi_g
                                   void *context)
 {
     const struct cddpi_gpu_side *gpu = part->gpu;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < gpu->arrival_count; i++) {
+    for (size_t i = 0; i < gpu->arrival_count; i++) {
         size_t index = gpu->arrivals[i];
 
-        status = part->device->ops->wait(part->device, gpu->arrived[index], gpu->timeout_ms);
-        if (status == CDDP_OK) {
-            memcpy(gpu->grads[index], gpu->params_way.pinned + gpu->offsets[index],
-                   bytes_of(&gpu->params[index]));
-            status = ready(context, index);
-        }
+        CDDPI_TRY(part->device->ops->wait(part->device, gpu->arrived[index], gpu->timeout_ms));
+        memcpy(gpu->grads[index], gpu->params_way.pinned + gpu->offsets[index],
+               bytes_of(&gpu->params[index]));
+        CDDPI_TRY(ready(context, index));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- passes --- */
@@ -128,20 +127,19 @@ static cddp_status put_batch(const struct cddpi_device_model *part, const struct
     return status;
 }
 
-/* Running statistics: there before a forward, and back behind one of training. */
+/* Running statistics: to the device before a forward, and back after one of training. */
 static cddp_status copy_buffers(const struct cddpi_device_model *part, bool back)
 {
     size_t count;
     const cddp_param *theirs = cddpi_model_buffers(part->model, &count);
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         void *own = part->gpu->buffers[i].data;
 
-        status = cddpi_gpu_side_copy(part, back ? own : theirs[i].data, back ? theirs[i].data : own,
-                                     bytes_of(&theirs[i]));
+        CDDPI_TRY(cddpi_gpu_side_copy(part, back ? own : theirs[i].data,
+                                      back ? theirs[i].data : own, bytes_of(&theirs[i])));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void mark_params(struct cddpi_device_model *part, bool changed)
@@ -161,10 +159,9 @@ static void mark_params(struct cddpi_device_model *part, bool changed)
 static cddp_status await_copies(const struct cddpi_device_model *part)
 {
     const struct cddpi_device_ops *ops = part->device->ops;
-    cddp_status status = ops->record(part->device, part->gpu->to, CDDPI_STREAM_COPY);
 
-    return status == CDDP_OK ? ops->wait(part->device, part->gpu->to, part->gpu->timeout_ms)
-                             : status;
+    CDDPI_TRY(ops->record(part->device, part->gpu->to, CDDPI_STREAM_COPY));
+    return ops->wait(part->device, part->gpu->to, part->gpu->timeout_ms);
 }
 
 static cddp_status begin_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
@@ -176,7 +173,7 @@ static cddp_status begin_forward(struct cddpi_device_model *part, const struct c
         status = cddpi_gpu_slot_make_room(part, batch->count);
     }
     if (status == CDDP_OK) { /* copies do not change what is still read */
-        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+        status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
     }
     if (status == CDDP_OK) {
         status = put_batch(part, batch, training, out);
@@ -187,7 +184,8 @@ static cddp_status begin_forward(struct cddpi_device_model *part, const struct c
     if (status == CDDP_OK) {
         status = copy_buffers(part, false);
     }
-    return status == CDDP_OK ? follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY) : status;
+    return status == CDDP_OK ? follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY)
+                             : status;
 }
 
 cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
@@ -195,28 +193,19 @@ cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct
 {
     struct cddpi_gpu_side *gpu = part->gpu;
     struct cddpi_batch there;
-    cddp_status status = begin_forward(part, batch, training, &there);
 
-    if (status == CDDP_OK) {
-        mark_params(part, false);
-        cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
-        cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
-        status = cddpi_model_forward(part->model, &there, training, out);
+    CDDPI_TRY(begin_forward(part, batch, training, &there));
+    mark_params(part, false);
+    cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
+    cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
+    CDDPI_TRY(cddpi_model_forward(part->model, &there, training, out));
+    CDDPI_TRY(follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, false));
+    if (training) {
+        CDDPI_TRY(copy_buffers(part, true));
     }
-    if (status == CDDP_OK) {
-        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, false);
-    }
-    if (status == CDDP_OK && training) {
-        status = copy_buffers(part, true);
-    }
-    if (status == CDDP_OK) {
-        status = await_copies(part);
-    }
-    return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, true)
-                             : status;
+    CDDPI_TRY(await_copies(part));
+    return cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, true);
 }
 
 /* Put the whole pass into the streams. */
@@ -228,7 +217,7 @@ static cddp_status begin_backward(struct cddpi_device_model *part, int samples, 
 
     gpu->arrival_count = 0;
     if (status == CDDP_OK) {
-        status = follow(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
+        status = follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
     }
     if (status == CDDP_OK) {
         cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
@@ -237,7 +226,7 @@ static cddp_status begin_backward(struct cddpi_device_model *part, int samples, 
                                       wants_grads ? fetch_grad : NULL, part);
     }
     if (status == CDDP_OK) {
-        status = follow(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
+        status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
     }
     return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, false)
                              : status;

@@ -21,7 +21,7 @@ void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memo
     *memory = (struct cddpi_mirror){NULL, NULL, 0};
 }
 
-static cddp_status pin(struct cddpi_device *device, size_t bytes, char **out)
+static cddp_status pin_memory(struct cddpi_device *device, size_t bytes, char **out)
 {
     void *memory = NULL;
     cddp_status status = device->ops->pin(device, bytes, &memory);
@@ -43,7 +43,7 @@ cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *
     status = device->ops->alloc(device, bytes, what, &there);
     memory->there = there;
     if (status == CDDP_OK) {
-        status = pin(device, bytes, &memory->pinned);
+        status = pin_memory(device, bytes, &memory->pinned);
     }
     memory->bytes = status == CDDP_OK ? bytes : 0;
     return status;
@@ -56,8 +56,8 @@ static size_t bytes_of(const cddp_param *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * sizeof(float);
 }
 
-/* The tensors of the model, with places for their values one behind the other from @p at on. */
-static size_t place(cddp_param *out, const cddp_param *from, size_t count, char *at)
+/* The tensors of the model, with places for their values one after the other from @p at on. */
+static size_t place_tensors(cddp_param *out, const cddp_param *from, size_t count, char *at)
 {
     size_t bytes = 0;
 
@@ -70,17 +70,16 @@ static size_t place(cddp_param *out, const cddp_param *from, size_t count, char 
 }
 
 /* Values as the model has made them. */
-static cddp_status fetch(struct cddpi_device_model *part, const cddp_param *to,
-                         const cddp_param *from, size_t count)
+static cddp_status fetch_tensors(struct cddpi_device_model *part, const cddp_param *to,
+                                 const cddp_param *from, size_t count)
 {
     struct cddpi_device *device = part->device;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, to[i].data, from[i].data,
-                                   bytes_of(&from[i]));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(device->ops->copy(device, CDDPI_STREAM_COMPUTE, to[i].data, from[i].data,
+                                    bytes_of(&from[i])));
     }
-    return status == CDDP_OK ? device->ops->finish(device, part->gpu->timeout_ms) : status;
+    return device->ops->finish(device, part->gpu->timeout_ms);
 }
 
 static cddp_status make_params(struct cddpi_device_model *part)
@@ -104,13 +103,13 @@ static cddp_status make_params(struct cddpi_device_model *part)
     for (size_t i = 0; i < count; i++) {
         gpu->stale[i] = true; /* a checkpoint or another rank may give it a value before forward */
     }
-    bytes = place(gpu->params, params, count, NULL);
+    bytes = place_tensors(gpu->params, params, count, NULL);
     gpu->own = cddpi_alloc_aligned(bytes + CDDPI_MIRROR_ALIGNMENT);
     if (gpu->own == NULL) {
         return no_memory(bytes);
     }
-    (void)place(gpu->params, params, count, gpu->own);
-    return fetch(part, gpu->params, params, count);
+    (void)place_tensors(gpu->params, params, count, gpu->own);
+    return fetch_tensors(part, gpu->params, params, count);
 }
 
 /* The memory of gradients, which begins as zeros: padding is never written. */
@@ -119,26 +118,21 @@ static cddp_status make_grads(struct cddpi_device_model *part)
     struct cddpi_gpu_side *gpu = part->gpu;
     struct cddpi_device *device = part->device;
     size_t bytes = 0;
-    cddp_status status;
 
     for (size_t i = 0; i < gpu->param_count; i++) {
         gpu->offsets[i] = bytes;
         bytes += cddpi_mirror_align(bytes_of(&gpu->params[i]));
     }
-    status = cddpi_mirror_grow(device, &gpu->params_way, bytes + CDDPI_MIRROR_ALIGNMENT,
-                               "gradients");
-    if (status == CDDP_OK) {
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, gpu->params_way.there,
-                                    gpu->params_way.bytes);
-    }
-    for (size_t i = 0; status == CDDP_OK && i < gpu->param_count; i++) {
+    CDDPI_TRY(
+        cddpi_mirror_grow(device, &gpu->params_way, bytes + CDDPI_MIRROR_ALIGNMENT, "gradients"));
+    CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, gpu->params_way.there,
+                                 gpu->params_way.bytes));
+    for (size_t i = 0; i < gpu->param_count; i++) {
         gpu->theirs[i] = gpu->params_way.there + gpu->offsets[i];
-        status = device->ops->event_create(device, false, &gpu->arrived[i]);
+        CDDPI_TRY(device->ops->event_create(device, false, &gpu->arrived[i]));
     }
-    if (status == CDDP_OK) {
-        cddpi_model_bind_grads(part->model, gpu->theirs);
-    }
-    return status;
+    cddpi_model_bind_grads(part->model, gpu->theirs);
+    return CDDP_OK;
 }
 
 static cddp_status make_buffers(struct cddpi_device_model *part)
@@ -146,19 +140,15 @@ static cddp_status make_buffers(struct cddpi_device_model *part)
     struct cddpi_gpu_side *gpu = part->gpu;
     const cddp_param *buffers = cddpi_model_buffers(part->model, &gpu->buffer_count);
     size_t bytes;
-    cddp_status status;
 
     gpu->buffers = cddpi_zalloc_array(gpu->buffer_count + 1, sizeof *gpu->buffers);
     if (gpu->buffers == NULL) {
         return no_memory(gpu->buffer_count * sizeof *gpu->buffers);
     }
-    bytes = place(gpu->buffers, buffers, gpu->buffer_count, NULL);
-    status = pin(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    (void)place(gpu->buffers, buffers, gpu->buffer_count, gpu->buffers_way.pinned);
-    return fetch(part, gpu->buffers, buffers, gpu->buffer_count);
+    bytes = place_tensors(gpu->buffers, buffers, gpu->buffer_count, NULL);
+    CDDPI_TRY(pin_memory(part->device, bytes + CDDPI_MIRROR_ALIGNMENT, &gpu->buffers_way.pinned));
+    (void)place_tensors(gpu->buffers, buffers, gpu->buffer_count, gpu->buffers_way.pinned);
+    return fetch_tensors(part, gpu->buffers, buffers, gpu->buffer_count);
 }
 
 /* --- life --- */
@@ -205,26 +195,16 @@ cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
                                            "rank has one device: bf16 needs none");
     }
     gpu->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *gpu->slots);
-    status = gpu->slots != NULL ? make_params(part)
-                                : no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots);
-    if (status == CDDP_OK) {
-        status = make_grads(part);
-    }
-    if (status == CDDP_OK) {
-        status = make_buffers(part);
-    }
-    if (status == CDDP_OK) {
-        status = make_edges(part, CDDPI_EDGE_IN, &gpu->in);
-    }
-    if (status == CDDP_OK) {
-        status = make_edges(part, CDDPI_EDGE_OUT, &gpu->out);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->event_create(device, false, &gpu->from);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->event_create(device, false, &gpu->to);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   gpu->slots != NULL ? make_params(part)
+                                      : no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots));
+    CDDPI_TRY_GOTO(done, status, make_grads(part));
+    CDDPI_TRY_GOTO(done, status, make_buffers(part));
+    CDDPI_TRY_GOTO(done, status, make_edges(part, CDDPI_EDGE_IN, &gpu->in));
+    CDDPI_TRY_GOTO(done, status, make_edges(part, CDDPI_EDGE_OUT, &gpu->out));
+    CDDPI_TRY_GOTO(done, status, device->ops->event_create(device, false, &gpu->from));
+    CDDPI_TRY_GOTO(done, status, device->ops->event_create(device, false, &gpu->to));
+done:
     count_items(part, spec, gpu->item_bytes);
     cddpi_model_on_param(part->model, cddpi_gpu_side_put_param, part);
     return status;

@@ -1,5 +1,6 @@
 /* gpu_slot.c - owns where a batch lies on a GPU from forward to backward, and in the pinned memory
  * that mirrors it: the batch's items, then the edges, each a value and its gradient. */
+#include "base/error.h"
 #include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
@@ -100,19 +101,17 @@ cddp_status cddpi_gpu_slot_put_edges(const struct cddpi_device_model *part,
                                      const struct cddpi_device_edges *edges, bool grads,
                                      int samples)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t k = 0; status == CDDP_OK && k < edges->count; k++) {
+    for (size_t k = 0; k < edges->count; k++) {
         size_t grad;
         size_t data = edge_place(part->gpu, edges, k, &grad);
         const float *from = grads ? edges->bound[k].grad : edges->bound[k].data;
 
         if (from != NULL) {
-            status = cddpi_gpu_slot_put(part, grads ? grad : data, from,
-                                        edge_bytes(&edges->items[k], samples));
+            CDDPI_TRY(cddpi_gpu_slot_put(part, grads ? grad : data, from,
+                                         edge_bytes(&edges->items[k], samples)));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* And on their way from it: @p arrived, when they are in pinned memory, else begin that. */
@@ -121,9 +120,8 @@ cddp_status cddpi_gpu_slot_take_edges(const struct cddpi_device_model *part,
                                       int samples, bool arrived)
 {
     const struct cddpi_mirror *memory = &part->gpu->slots[part->gpu->slot].memory;
-    cddp_status status = CDDP_OK;
 
-    for (size_t k = 0; status == CDDP_OK && k < edges->count; k++) {
+    for (size_t k = 0; k < edges->count; k++) {
         size_t grad;
         size_t data = edge_place(part->gpu, edges, k, &grad);
         size_t place = grads ? grad : data;
@@ -133,9 +131,9 @@ cddp_status cddpi_gpu_slot_take_edges(const struct cddpi_device_model *part,
         if (to != NULL && bytes > 0 && arrived) {
             memcpy(to, memory->pinned + place, bytes);
         } else if (to != NULL && !arrived) {
-            status = cddpi_gpu_side_copy(part, memory->pinned + place, memory->there + place,
-                                         bytes);
+            CDDPI_TRY(
+                cddpi_gpu_side_copy(part, memory->pinned + place, memory->there + place, bytes));
         }
     }
-    return status;
+    return CDDP_OK;
 }

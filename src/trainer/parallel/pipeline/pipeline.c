@@ -123,23 +123,22 @@ static cddp_status start_input(const struct pipeline_run *run,
     struct pipeline_slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
-    cddp_status status = CDDP_OK;
 
     if (samples == 0 || !wants_input(pipeline, action)) {
         return CDDP_OK;
     }
-    for (size_t k = 0; !backward && status == CDDP_OK && k < chunk->in_count; k++) {
-        status = cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
-                           CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work);
+    for (size_t k = 0; !backward && k < chunk->in_count; k++) {
+        CDDPI_TRY(cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
+                            CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work));
     }
-    for (size_t k = 0; backward && status == CDDP_OK && k < chunk->out_count; k++) {
+    for (size_t k = 0; backward && k < chunk->out_count; k++) {
         if (chunk->out[k].has_grad) {
-            status = cddp_recv(pipeline->gradients, slot->out[k].grad,
-                               samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
-                               &slot->out[k].grad_work);
+            CDDPI_TRY(cddp_recv(pipeline->gradients, slot->out[k].grad,
+                                samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
+                                &slot->out[k].grad_work));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Wait until an action's input is there and the memory for its output is free. Gradients of
@@ -150,18 +149,18 @@ static cddp_status finish_messages(const struct pipeline_run *run,
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     struct pipeline_slot *slot = &chunk->slots[action->slot];
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
-    cddp_status status = CDDP_OK;
 
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return CDDP_OK;
     }
-    for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
-        status = cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work);
+    for (size_t k = 0; k < chunk->in_count; k++) {
+        CDDPI_TRY(cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work));
     }
-    for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
-        status = cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work);
+    for (size_t k = 0; k < chunk->out_count; k++) {
+        CDDPI_TRY(
+            cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status start_output(const struct pipeline_run *run,
@@ -172,26 +171,25 @@ static cddp_status start_output(const struct pipeline_run *run,
     struct pipeline_slot *slot = &chunk->slots[action->slot];
     size_t samples = (size_t)run->batches[action->micro_batch].count;
     bool forward = action->pass == CDDPI_PASS_FORWARD;
-    cddp_status status = CDDP_OK;
 
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return CDDP_OK;
     }
-    for (size_t k = 0; forward && status == CDDP_OK && k < chunk->out_count; k++) {
-        status = cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
-                           CDDP_F32, next_rank(pipeline), &slot->out[k].data_work);
+    for (size_t k = 0; forward && k < chunk->out_count; k++) {
+        CDDPI_TRY(cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
+                            CDDP_F32, next_rank(pipeline), &slot->out[k].data_work));
     }
-    for (size_t k = 0; !forward && status == CDDP_OK && k < chunk->in_count; k++) {
+    for (size_t k = 0; !forward && k < chunk->in_count; k++) {
         if (chunk->in[k].has_grad) {
-            status = cddp_send(pipeline->gradients, slot->in[k].grad,
-                               samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
-                               &slot->in[k].grad_work);
+            CDDPI_TRY(cddp_send(pipeline->gradients, slot->in[k].grad,
+                                samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
+                                &slot->in[k].grad_work));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
-/* End all messages. Where a rank has no core to spare, they move on only while somebody waits in
+/* End all messages. Where a rank has no core to spare, they move on only while this thread waits in
  * their group, and the caller may go on to wait in another. */
 static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 {
@@ -293,7 +291,8 @@ static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
     }
 }
 
-static cddp_status compute(struct pipeline_run *run, const struct cddpi_pipeline_action *action)
+static cddp_status compute_action(struct pipeline_run *run,
+                                  const struct cddpi_pipeline_action *action)
 {
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     const struct cddpi_batch *batch = &run->batches[action->micro_batch];
@@ -336,7 +335,7 @@ static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_act
     }
     if (status == CDDP_OK) {
         begun = cddpi_now_ns();
-        status = compute(run, action);
+        status = compute_action(run, action);
         note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
     }
     if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {
@@ -403,17 +402,15 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
                                     const struct cddpi_batch *batch, struct cddpi_loss_result *out)
 {
     struct pipeline_run run = {.pipeline = pipeline, .batches = batch, .training = false};
-    cddp_status status = make_room(pipeline, batch, 1);
 
-    for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
+    CDDPI_TRY(make_room(pipeline, batch, 1));
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
         struct cddpi_pipeline_action action = {.chunk = c};
 
-        status = act_all(&run, &action, 1);
+        CDDPI_TRY(act_all(&run, &action, 1));
     }
-    if (status == CDDP_OK) {
-        *out = run.result;
-    }
-    return status;
+    *out = run.result;
+    return CDDP_OK;
 }
 
 /* --- life --- */
@@ -440,17 +437,13 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
 {
     struct chunk *chunk = &pipeline->chunks[index];
     struct cddpi_model_spec spec = *whole;
-    cddp_status status;
 
     spec.part = options->stages[stage_of(pipeline, index)];
     spec.split = pipeline->shape.schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     if (options->recompute != NULL) {
         spec.recompute = spec.recompute || options->recompute[stage_of(pipeline, index)];
     }
-    status = cddpi_model_create(&spec, seed, options->replicas, &chunk->model);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&spec, seed, options->replicas, &chunk->model));
     chunk->in = cddpi_model_edges(chunk->model, CDDPI_EDGE_IN, &chunk->in_count);
     chunk->out = cddpi_model_edges(chunk->model, CDDPI_EDGE_OUT, &chunk->out_count);
     return create_slots(pipeline, chunk);

@@ -41,7 +41,7 @@ static int warmup(const struct cddpi_pipeline_shape *shape, int rank)
     return smaller(all, 2 * behind + (shape->chunks - 1) * shape->ranks + 1);
 }
 
-static cddp_status check(const struct cddpi_pipeline_shape *shape)
+static cddp_status check_shape(const struct cddpi_pipeline_shape *shape)
 {
     if (shape->ranks < 1 || shape->chunks < 1 || shape->micro_batches < 1) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -106,8 +106,8 @@ static void place_chunk(struct cddpi_pipeline_action *actions, size_t count, int
     }
 }
 
-static cddp_status place(struct cddpi_pipeline_action *actions, size_t count,
-                         const struct cddpi_pipeline_shape *shape)
+static cddp_status place_action(struct cddpi_pipeline_action *actions, size_t count,
+                                const struct cddpi_pipeline_shape *shape)
 {
     static const struct hold holding[] = {
         {CDDPI_PASS_FORWARD, CDDPI_PASS_BACKWARD, slot_of},
@@ -122,7 +122,7 @@ static cddp_status place(struct cddpi_pipeline_action *actions, size_t count,
                           shape->micro_batches);
     }
     for (int chunk = 0; chunk < shape->chunks; chunk++) {
-        for (int k = 0; k < (split ? 3 : 1); k++) { /* holds is empty behind each */
+        for (int k = 0; k < (split ? 3 : 1); k++) { /* holds is empty after each */
             place_chunk(actions, count, chunk, &holding[k], holds);
         }
     }
@@ -165,7 +165,7 @@ static size_t order(const struct cddpi_pipeline_shape *shape, int rank,
 cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int rank,
                                 struct cddpi_pipeline_action **out, size_t *out_count)
 {
-    cddp_status status = check(shape);
+    cddp_status status = check_shape(shape);
     struct cddpi_pipeline_action *actions;
     size_t most;
     size_t count;
@@ -180,7 +180,7 @@ cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int ra
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu actions", most);
     }
     count = order(shape, rank, actions);
-    status = place(actions, count, shape);
+    status = place_action(actions, count, shape);
     if (status != CDDP_OK) {
         cddpi_free(actions);
         return status;

@@ -8,7 +8,7 @@
  *               shorter (Megatron-LM; Narayanan et al. 2021). Micro-batches in multiples of P.
  *  zero_bubble  1f1b whose backward makes the gradients of inputs only, so that the rank before can
  *               go on sooner; those of parameters come later, where a rank would wait, rank s being
- *               s micro-batches behind (ZB-H1; Qi et al. 2023). Rank s holds P - s micro-batches,
+ *               s micro-batches later (ZB-H1; Qi et al. 2023). Rank s holds P - s micro-batches,
  *               and of P what gradients of parameters are made of.
  *
  * In all of them the backwards of a chunk come in the order of the micro-batches, and so do the

@@ -18,7 +18,7 @@ static const cddp_param *list_of(const struct cddpi_device_model *model, bool bu
                    : cddpi_device_model_params(model, out_count);
 }
 
-static size_t find(const cddp_param *list, size_t count, const char *name)
+static size_t find_param(const cddp_param *list, size_t count, const char *name)
 {
     size_t i = 0;
 
@@ -36,7 +36,7 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
         size_t count;
         const cddp_param *params = list_of(placed->parts[before].model, false, &count);
 
-        *out_index = find(params, count, name);
+        *out_index = find_param(params, count, name);
         if (*out_index < count) {
             return before;
         }
@@ -60,35 +60,31 @@ static cddp_status make_share(const struct cddpi_placed *placed, struct cddpi_pl
                             param->name);
 }
 
-static cddp_status share(struct cddpi_placed *placed, int s, size_t index, int owner,
-                         size_t owner_index)
+static cddp_status share_param(struct cddpi_placed *placed, int s, size_t index, int owner,
+                               size_t owner_index)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
     struct cddpi_placed_part *from = &placed->parts[owner];
     bool apart = placed->pipelined || placed->has_gpu;
-    cddp_status status = CDDP_OK;
 
     part->numbers[index] = from->numbers[owner_index];
     part->is_later[index] = true;
     from->is_owner[owner_index] = true;
     if (apart) {
-        status = make_share(placed, part, index);
+        CDDPI_TRY(make_share(placed, part, index));
     }
-    if (status == CDDP_OK && apart && !placed->pipelined) {
-        status = make_share(placed, from, owner_index);
+    if (apart && !placed->pipelined) {
+        CDDPI_TRY(make_share(placed, from, owner_index));
     }
-    return status == CDDP_OK ? cddpi_device_model_share_param(part->model, index, from->model,
-                                                              owner_index, !apart)
-                             : status;
+    return cddpi_device_model_share_param(part->model, index, from->model, owner_index, !apart);
 }
 
-/* Segment @p s's parameters behind those of the segments before it. */
+/* Append segment @p s's parameters to those of the segments before it. */
 static cddp_status take_params(struct cddpi_placed *placed, int s)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
     const cddp_param *params = list_of(part->model, false, &part->param_count);
     size_t count = part->param_count;
-    cddp_status status = CDDP_OK;
 
     part->numbers = cddpi_zalloc_array(count + 1, sizeof *part->numbers);
     part->is_later = cddpi_zalloc_array(count + 1, sizeof *part->is_later);
@@ -98,18 +94,18 @@ static cddp_status take_params(struct cddpi_placed *placed, int s)
         part->shares == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu parameters", count);
     }
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t owner_index = 0;
         int owner = owner_before(placed, s, params[i].name, &owner_index);
 
         if (owner >= 0) {
-            status = share(placed, s, i, owner, owner_index);
+            CDDPI_TRY(share_param(placed, s, i, owner, owner_index));
         } else {
             part->numbers[i] = (uint32_t)placed->param_count;
             placed->params[placed->param_count++] = params[i];
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void take_buffers(struct cddpi_placed *placed, int s)
@@ -338,19 +334,14 @@ static cddp_status make_part(int device, void *arg)
 static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_model_spec *spec,
                               uint64_t seed, cddp_group *group)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
+    for (int s = 0; s < placed->part_count; s++) {
         struct cddpi_placed_part *part = &placed->parts[s];
         struct placed_making making = {placed, spec, seed, group, s};
         const struct cddpi_model *inside;
 
         part->placed = placed;
         part->segment = placed->segments[s];
-        status = cddpi_workers_run(placed->workers, make_part, &making);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_workers_run(placed->workers, make_part, &making));
         inside = cddpi_device_model_inside(part->model);
         (void)cddpi_model_edges(inside, CDDPI_EDGE_IN, &part->in_count);
         part->out = cddpi_model_edges(inside, CDDPI_EDGE_OUT, &part->out_count);
@@ -359,10 +350,10 @@ static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_mo
         part->buffers = cddpi_zalloc_array((size_t)placed->slots * part->out_count + 1,
                                            sizeof *part->buffers);
         if (part->places == NULL || part->buffers == NULL) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a segment");
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a segment");
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status make_plans(struct cddpi_placed *placed,

@@ -38,18 +38,18 @@ static cddp_status plan_1f1b(const struct cddpi_placed_shape *shape, struct cddp
 {
     struct cddpi_pipeline_shape ranks = {shape->schedule, shape->segment_count, 1,
                                          shape->micro_batches};
-    cddp_status status = check_schedule(shape);
 
-    for (int s = 0; status == CDDP_OK && s < shape->segment_count; s++) {
-        status = cddpi_pipeline_plan(&ranks, s, &plan->actions[s], &plan->counts[s]);
-        for (size_t i = 0; status == CDDP_OK && i < plan->counts[s]; i++) {
+    CDDPI_TRY(check_schedule(shape));
+    for (int s = 0; s < shape->segment_count; s++) {
+        CDDPI_TRY(cddpi_pipeline_plan(&ranks, s, &plan->actions[s], &plan->counts[s]));
+        for (size_t i = 0; i < plan->counts[s]; i++) {
             int slot = plan->actions[s][i].slot;
 
             plan->actions[s][i].chunk = s;
             plan->slots = slot >= plan->slots ? slot + 1 : plan->slots;
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void add(const struct cddpi_placed_shape *shape, struct cddpi_placed_plan *plan, int segment,

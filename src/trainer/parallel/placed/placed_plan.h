@@ -28,7 +28,7 @@ struct cddpi_placed_plan {
 };
 
 /** Actions that never wait in a circle, each for the one of the segment before it (forward) or
- *  behind it (backward), or for none (gradients of parameters). The backwards of a segment come in
+ *  after it (backward), or for none (gradients of parameters). The backwards of a segment come in
  * the order of the micro-batches.
  *  @param out  cddpi_placed_plan_fini() releases it.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: the schedule wants segment n to be device n's; or is

@@ -1,5 +1,5 @@
 /* placed_run.c - owns the passes of a placed model: each device's thread goes through its actions,
- * and waits before each for what the segment before it, or behind it, hands over. */
+ * and waits before each for what the segment before or after it hands over. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -132,7 +132,8 @@ static cddp_status on_ready(void *context, size_t index)
     return status;
 }
 
-static cddp_status compute(struct placed_run *run, const struct cddpi_pipeline_action *action)
+static cddp_status compute_action(struct placed_run *run,
+                                  const struct cddpi_pipeline_action *action)
 {
     struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
     bool completes = run->ready != NULL && action->micro_batch == run->plan->micro_batches - 1;
@@ -140,30 +141,27 @@ static cddp_status compute(struct placed_run *run, const struct cddpi_pipeline_a
     struct cddpi_loss_result result = {0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
     bool accumulate = run->accumulate || action->micro_batch > 0;
-    cddp_status status = cddpi_device_model_use_slots(part->model, &slots);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_device_model_use_slots(part->model, &slots));
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return cddpi_device_model_weights(part->model, accumulate, completes ? on_ready : NULL,
                                           &report);
     }
     bind_edges(run, action);
     if (action->pass == CDDPI_PASS_BACKWARD) {
-        status = cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
-                                             accumulate, completes ? on_ready : NULL, &report,
-                                             &result);
+        CDDPI_TRY(cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
+                                              accumulate, completes ? on_ready : NULL, &report,
+                                              &result));
     } else {
-        status = cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
-                                            run->training, &result);
+        CDDPI_TRY(cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
+                                             run->training, &result));
     }
-    if (status == CDDP_OK && action->chunk == run->placed->part_count - 1) {
+    if (action->chunk == run->placed->part_count - 1) {
         run->result.loss_sum += result.loss_sum;
         run->result.correct += result.correct;
         run->result.count += result.count;
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status run_device(int device, void *arg)
@@ -178,7 +176,7 @@ static cddp_status run_device(int device, void *arg)
         if (status == CDDP_OK && !ends) {
             int64_t begun = cddpi_now_ns();
 
-            status = compute(run, &actions[i]);
+            status = compute_action(run, &actions[i]);
             cddpi_device_trace_add(run->trace, device, cddpi_span_of_pass(actions[i].pass), begun,
                                    run->plan->micro_batches > 1 ? actions[i].micro_batch : -1);
         }
@@ -209,7 +207,7 @@ static cddp_status make_room(struct cddpi_placed_part *part, int samples)
     return status;
 }
 
-static cddp_status start(struct placed_run *run)
+static cddp_status start_run(struct placed_run *run)
 {
     size_t all = (size_t)run->placed->part_count * (size_t)run->plan->micro_batches;
     pthread_condattr_t monotonic;
@@ -244,18 +242,15 @@ cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi
 {
     struct placed_run run = {
         .placed = placed, .plan = &placed->forward, .batches = batch, .training = training};
-    cddp_status status = CDDP_OK;
 
-    for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
-        status = make_room(&placed->parts[s], batch->count);
+    for (int s = 0; s < placed->part_count; s++) {
+        CDDPI_TRY(make_room(&placed->parts[s], batch->count));
     }
-    if (status == CDDP_OK) {
-        status = start(&run);
-    }
-    if (status == CDDP_OK && out != NULL) {
+    CDDPI_TRY(start_run(&run));
+    if (out != NULL) {
         *out = run.result;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The shares of weights that several segments have: to the owner's gradient, in the order of the
@@ -300,7 +295,7 @@ cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, boo
                              .accumulate = accumulate,
                              .ready = ready,
                              .context = context};
-    cddp_status status = start(&run);
+    cddp_status status = start_run(&run);
 
     placed->late = run.result;
     return status == CDDP_OK && ready != NULL && placed->has_gpu ? add_shares(&run) : status;
@@ -347,7 +342,7 @@ cddp_status cddpi_placed_step(struct cddpi_placed *placed, const struct cddpi_ba
         }
     }
     if (status == CDDP_OK) {
-        status = start(&run);
+        status = start_run(&run);
     }
     if (status == CDDP_OK) {
         status = add_shares(&run);

@@ -9,13 +9,9 @@
 cddp_status cddpi_placement_init(const struct cddpi_model_spec *spec, struct cddpi_placement *out)
 {
     bool has_params = false;
-    cddp_status status;
 
     *out = (struct cddpi_placement){.spec = spec};
-    status = cddpi_model_layer_has_params(spec, 0, &has_params, &out->layers);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_layer_has_params(spec, 0, &has_params, &out->layers));
     out->devices = cddpi_zalloc_array((size_t)out->layers + 1, sizeof *out->devices);
     if (out->devices == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to place %d layers",
@@ -35,9 +31,9 @@ void cddpi_placement_fini(struct cddpi_placement *placement)
 static cddp_status fail_layer(const struct cddpi_placement *placement, int layer, const char *what)
 {
     char name[200] = "";
-    cddp_status status = cddpi_model_layer_name(placement->spec, layer, name, sizeof name);
 
-    return status == CDDP_OK ? cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what) : status;
+    CDDPI_TRY(cddpi_model_layer_name(placement->spec, layer, name, sizeof name));
+    return cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what);
 }
 
 cddp_status cddpi_placement_put(struct cddpi_placement *placement, const char *first,
@@ -45,38 +41,32 @@ cddp_status cddpi_placement_put(struct cddpi_placement *placement, const char *f
 {
     struct cddpi_layer_range from = {0, 0};
     struct cddpi_layer_range to = {0, 0};
-    cddp_status status = cddpi_model_find_layers(placement->spec, first, &from);
 
-    if (status == CDDP_OK) {
-        status = cddpi_model_find_layers(placement->spec, last, &to);
-    }
-    if (status == CDDP_OK && to.end <= from.first) {
+    CDDPI_TRY(cddpi_model_find_layers(placement->spec, first, &from));
+    CDDPI_TRY(cddpi_model_find_layers(placement->spec, last, &to));
+    if (to.end <= from.first) {
         return cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" comes before \"%s\"", last, first);
     }
-    for (int i = from.first; status == CDDP_OK && i < to.end; i++) {
+    for (int i = from.first; i < to.end; i++) {
         if (placement->devices[i] >= 0) {
             return fail_layer(placement, i, "is placed twice");
         }
         placement->devices[i] = device;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Give a place to layers without one. */
-static cddp_status fill(struct cddpi_placement *placement)
+static cddp_status place_rest(struct cddpi_placement *placement)
 {
     int *devices = placement->devices;
     int count;
 
     for (int i = 0; i < placement->layers; i++) {
         bool has_params = false;
-        cddp_status status = CDDP_OK;
 
         if (devices[i] < 0) {
-            status = cddpi_model_layer_has_params(placement->spec, i, &has_params, &count);
-        }
-        if (status != CDDP_OK) {
-            return status;
+            CDDPI_TRY(cddpi_model_layer_has_params(placement->spec, i, &has_params, &count));
         }
         if (has_params) {
             return fail_layer(placement, i, "is placed nowhere");
@@ -94,13 +84,10 @@ static cddp_status fill(struct cddpi_placement *placement)
 cddp_status cddpi_placement_segments(struct cddpi_placement *placement, struct cddpi_segment **out,
                                      int *out_count)
 {
-    cddp_status status = fill(placement);
     struct cddpi_segment *segments;
     int count = 0;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(place_rest(placement));
     segments = cddpi_zalloc_array((size_t)placement->layers + 1, sizeof *segments);
     if (segments == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d layers",

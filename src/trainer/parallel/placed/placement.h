@@ -1,5 +1,5 @@
 /* placement.h - which layers of a model are on which of a process's devices: from what a user wrote
- * to segments, which are layers one behind the other on one device. Pure functions. */
+ * to segments, which are layers one after the other on one device. Pure functions. */
 #ifndef CDDPI_PARALLEL_PLACED_PLACEMENT_H
 #define CDDPI_PARALLEL_PLACED_PLACEMENT_H
 
@@ -31,7 +31,7 @@ CDDP_CHECKED cddp_status cddpi_placement_put(struct cddpi_placement *placement, 
                                              const char *last, int device);
 
 /** The segments: layers without parameters that were not placed go with the layer before them, at
- *  the beginning with the one behind.
+ *  the beginning with the one after.
  *  @param out        In the order of the layers; release with cddpi_free().
  *  @return CDDP_OK; CDDP_ERR_CONFIG: a layer with parameters was not placed, by name;
  *          CDDP_ERR_NO_MEMORY. */

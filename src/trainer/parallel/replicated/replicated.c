@@ -123,7 +123,7 @@ static cddp_status make_one(struct cddpi_replicated *replicated, struct replicat
     return cddpi_workers_run(replicated->workers, make_on, making);
 }
 
-/* The layers before @p copied and those behind; behind the last one there is the loss alone. */
+/* The layers before @p copied and those after; after the last one comes the loss alone. */
 static cddp_status make_rest(struct cddpi_replicated *replicated, struct replicated_making *making,
                              struct cddpi_layer_range copied, int layers)
 {

@@ -14,8 +14,8 @@
 
 struct cddpi_replicated;
 
-/** The layers that @p names name, one behind the other; those without parameters between them and
- *  directly behind them need no name.
+/** The layers that @p names name, one after the other; those without parameters between them and
+ *  directly after them need no name.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: a name is no layer's, one is named twice, or one between them
  *          is not; CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *spec,
@@ -23,7 +23,7 @@ CDDP_CHECKED cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *
                                                  struct cddpi_layer_range *out);
 
 /** Make @p layers of the model on each of @p devices (borrowed, they outlive it), those before them
- *  on the first, and those behind and the loss on device @p output_device.
+ *  on the first, and those after and the loss on device @p output_device.
  *  @param spec    Of the model, whose device is not read; batch_norm with sync is not possible.
  *  @param layers  Both 0: all of them.
  *  @return as cddpi_model_create(), the device's name before the text; CDDP_ERR_CONFIG: a weight is

@@ -6,18 +6,18 @@
 static cddp_status fail_layer(const struct cddpi_model_spec *spec, int layer, const char *what)
 {
     char name[200] = "";
-    cddp_status status = cddpi_model_layer_name(spec, layer, name, sizeof name);
 
-    return status == CDDP_OK ? cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what) : status;
+    CDDPI_TRY(cddpi_model_layer_name(spec, layer, name, sizeof name));
+    return cddpi_fail(CDDP_ERR_CONFIG, "layer \"%s\" %s", name, what);
 }
 
-static cddp_status mark(const struct cddpi_model_spec *spec, const char *name, bool *marked,
-                        struct cddpi_layer_range *all)
+static cddp_status mark_layers(const struct cddpi_model_spec *spec, const char *name, bool *marked,
+                               struct cddpi_layer_range *all)
 {
     struct cddpi_layer_range found;
-    cddp_status status = cddpi_model_find_layers(spec, name, &found);
 
-    for (int i = found.first; status == CDDP_OK && i < found.end; i++) {
+    CDDPI_TRY(cddpi_model_find_layers(spec, name, &found));
+    for (int i = found.first; i < found.end; i++) {
         if (marked[i]) {
             return fail_layer(spec, i, "is named twice");
         }
@@ -25,24 +25,21 @@ static cddp_status mark(const struct cddpi_model_spec *spec, const char *name, b
         all->first = i < all->first ? i : all->first;
         all->end = i >= all->end ? i + 1 : all->end;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* What lies between must be named, unless it has no parameters; and what has none goes with the
  * layer before it, as it may be done along with that. */
-static cddp_status complete(const struct cddpi_model_spec *spec, const bool *marked, int layers,
-                            struct cddpi_layer_range *all)
+static cddp_status complete_range(const struct cddpi_model_spec *spec, const bool *marked,
+                                  int layers, struct cddpi_layer_range *all)
 {
     bool has_params = false;
     int named_end = all->end;
 
     for (int i = all->first; i < layers && (i < named_end || !has_params); i++) {
         int count;
-        cddp_status status = cddpi_model_layer_has_params(spec, i, &has_params, &count);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_model_layer_has_params(spec, i, &has_params, &count));
         if (i < named_end && has_params && !marked[i]) {
             return fail_layer(spec, i, "lies between layers that are named, but is not");
         }
@@ -70,10 +67,10 @@ cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *spec, char *c
     }
     all.first = count;
     for (int n = 0; status == CDDP_OK && n < name_count; n++) {
-        status = mark(spec, names[n], marked, &all);
+        status = mark_layers(spec, names[n], marked, &all);
     }
     if (status == CDDP_OK) {
-        status = complete(spec, marked, count, &all);
+        status = complete_range(spec, marked, count, &all);
     }
     cddpi_free(marked);
     if (status == CDDP_OK) {

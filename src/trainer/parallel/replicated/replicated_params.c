@@ -79,7 +79,7 @@ void cddpi_replicated_bind_params(struct cddpi_replicated *replicated, void *con
 
 /* --- the list --- */
 
-static size_t find(const cddp_param *params, size_t count, const char *name)
+static size_t find_param(const cddp_param *params, size_t count, const char *name)
 {
     size_t i = 0;
 
@@ -139,26 +139,25 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
     size_t others = replicated->param_count;
     size_t count;
     const cddp_param *params = cddpi_device_model_params(replicated->tail, &count);
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        size_t owner = find(replicated->params, others, params[i].name);
+    for (size_t i = 0; i < count; i++) {
+        size_t owner = find_param(replicated->params, others, params[i].name);
 
         if (owner == others) {
             replicated->tail_numbers[i] = (uint32_t)replicated->param_count;
             replicated->params[replicated->param_count++] = params[i];
         } else if (cddpi_device_model_is_on_gpu(replicated->tail) ||
                    (replicated->head != NULL && cddpi_device_model_is_on_gpu(replicated->head))) {
-            status = fail_on_gpu(&params[i]);
+            CDDPI_TRY(fail_on_gpu(&params[i]));
         } else if (owner < replicated->first_param) {
             replicated->tail_numbers[i] = (uint32_t)owner;
-            status = cddpi_device_model_share_param(replicated->tail, i, replicated->head, owner,
-                                                    true);
+            CDDPI_TRY(
+                cddpi_device_model_share_param(replicated->tail, i, replicated->head, owner, true));
         } else {
-            status = fail_shared(&params[i]);
+            CDDPI_TRY(fail_shared(&params[i]));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* As backward goes; what head and tail have comes with the head. */
@@ -211,14 +210,10 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     const struct cddpi_device_model *copy = replicated->replicas[0].model;
     const cddp_param *params;
     size_t all, buffers, tail;
-    cddp_status status;
 
     count_tensors(replicated, &all, &buffers);
     (void)cddpi_device_model_params(replicated->tail, &tail);
-    status = allocate(replicated, all, buffers, tail);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(allocate(replicated, all, buffers, tail));
     if (replicated->head != NULL) {
         params = cddpi_device_model_params(replicated->head, &replicated->first_param);
         for (size_t i = 0; i < replicated->first_param; i++) {
@@ -228,7 +223,7 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     }
     params = cddpi_device_model_params(copy, &replicated->copied_params);
     for (size_t i = 0; i < replicated->copied_params; i++) {
-        if (find(replicated->params, replicated->first_param, params[i].name) <
+        if (find_param(replicated->params, replicated->first_param, params[i].name) <
             replicated->first_param) {
             return fail_shared(&params[i]);
         }
@@ -236,12 +231,10 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     }
     replicated->param_count = replicated->first_param + replicated->copied_params;
     add_buffers(replicated, copy);
-    status = add_tail(replicated);
-    if (status == CDDP_OK) {
-        add_buffers(replicated, replicated->tail);
-        order_params(replicated);
-    }
-    return status;
+    CDDPI_TRY(add_tail(replicated));
+    add_buffers(replicated, replicated->tail);
+    order_params(replicated);
+    return CDDP_OK;
 }
 
 void cddpi_replicated_release_params(struct cddpi_replicated *replicated)

@@ -1,6 +1,7 @@
 /* replicated_run.c - owns the passes of a replicated model: the steps of DataParallel, each on the
  * devices that take part in it. */
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/shape.h"
 #include "device/device.h"
 #include "parallel/device_trace.h"
@@ -254,15 +255,14 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
     size_t predictions = (size_t)cddpi_model_predictions(
         cddpi_device_model_inside(replicated->tail));
     size_t first = 0;
-    cddp_status status = CDDP_OK;
 
     replicated->used = 1; /* without samples the first device takes part alone */
     if (batch->count > 0) {
-        status = cddp_parallel_scatter(replicated->devices, (void *)(uintptr_t)batch->sample_ids,
-                                       (size_t)batch->count, sizeof *batch->sample_ids, chunks,
-                                       &replicated->used);
+        CDDPI_TRY(cddp_parallel_scatter(replicated->devices, (void *)(uintptr_t)batch->sample_ids,
+                                        (size_t)batch->count, sizeof *batch->sample_ids, chunks,
+                                        &replicated->used));
     }
-    for (int d = 0; status == CDDP_OK && d < replicated->used; d++) {
+    for (int d = 0; d < replicated->used; d++) {
         struct cddpi_replica *replica = &replicated->replicas[d];
 
         replica->first = first;
@@ -274,7 +274,7 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
         replica->batch.tokens = batch->tokens != NULL ? batch->tokens + first * predictions : NULL;
         first += chunks[d].rows;
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_replicated_release_edges(struct cddpi_replicated *replicated)
@@ -312,13 +312,10 @@ static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
 /* Parameters whose updates are on their way. */
 static cddp_status await_params(const struct cddpi_replicated *replicated)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; replicated->wait != NULL && status == CDDP_OK && i < replicated->param_count;
-         i++) {
-        status = replicated->wait(replicated->wait_context, i);
+    for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {
+        CDDPI_TRY(replicated->wait(replicated->wait_context, i));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
@@ -356,10 +353,10 @@ cddp_status cddpi_replicated_backward(struct cddpi_replicated *replicated, doubl
 {
     struct replicated_run run = {
         .replicated = replicated, .scale = scale, .accumulate = accumulate};
-    cddp_status status = run_steps(&run, backward_steps);
 
-    for (size_t i = 0; ready != NULL && status == CDDP_OK && i < replicated->param_count; i++) {
-        status = ready(context, replicated->ready_order[i]);
+    CDDPI_TRY(run_steps(&run, backward_steps));
+    for (size_t i = 0; ready != NULL && i < replicated->param_count; i++) {
+        CDDPI_TRY(ready(context, replicated->ready_order[i]));
     }
-    return status;
+    return CDDP_OK;
 }

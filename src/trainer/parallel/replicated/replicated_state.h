@@ -22,7 +22,7 @@ struct cddpi_replicated {
     struct cddpi_replica *replicas;  /* one a device */
     int used;                        /* of them, by the last forward: the first ones */
     struct cddpi_device_model *head; /* the layers before those with copies; NULL: none */
-    struct cddpi_device_model *tail; /* the layers behind them, and the loss */
+    struct cddpi_device_model *tail; /* the layers after them, and the loss */
     size_t input_elements;           /* of a sample, if the data are images */
     struct cddpi_edge_buffer *in;    /* what is scattered, if it is no data: one an edge */
     struct cddpi_edge_buffer *out;   /* what is gathered */

@@ -22,7 +22,7 @@ struct prefetcher_slot {
 };
 
 struct cddpi_prefetcher {
-    struct cddpi_loader *loader;
+    struct cddpi_data_loader *loader;
     struct cddpi_model *model;
     struct cddpi_device *device;
     uint32_t timeout_ms;
@@ -96,7 +96,7 @@ static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
     return status;
 }
 
-cddp_status cddpi_prefetcher_create(struct cddpi_loader *loader, struct cddpi_model *model,
+cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader, struct cddpi_model *model,
                                     struct cddpi_device *device, const struct cddpi_dataset *data,
                                     int max_count, struct cddpi_prefetcher **out)
 {
@@ -214,7 +214,7 @@ static cddp_status send(struct cddpi_prefetcher *prefetcher, struct prefetcher_s
 /* Take the loader's next batch; its label is NULL: there is none. */
 static cddp_status load(struct cddpi_prefetcher *prefetcher, struct cddpi_micro_batch *out)
 {
-    cddp_status status = cddpi_loader_next(prefetcher->loader, out);
+    cddp_status status = cddpi_data_loader_next(prefetcher->loader, out);
 
     if (status == CDDP_OK) {
         out->step = prefetcher->step;

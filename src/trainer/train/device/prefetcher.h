@@ -17,7 +17,7 @@ struct cddpi_prefetcher;
  *  @param device         Where the model is; NULL: the processor, where the model is not asked.
  *  @param max_count      Samples of the loader's largest batch.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_DEVICE. */
-CDDP_CHECKED cddp_status cddpi_prefetcher_create(struct cddpi_loader *loader,
+CDDP_CHECKED cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader,
                                                  struct cddpi_model *model,
                                                  struct cddpi_device *device,
                                                  const struct cddpi_dataset *data, int max_count,
@@ -29,8 +29,8 @@ void cddpi_prefetcher_destroy(struct cddpi_prefetcher *prefetcher); /* accepts N
 void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step);
 /** The next batch where the model reads it, valid until the next call; @p out->label NULL: the
  *  loader has no more. What is put into the compute stream from now on may read it. @return as
- * cddpi_loader_next(); CDDP_ERR_ARGUMENT: labels that the model does not have; CDDP_ERR_DEVICE,
- * CDDP_ERR_TIMEOUT. */
+ * cddpi_data_loader_next(); CDDP_ERR_ARGUMENT: labels that the model does not have;
+ * CDDP_ERR_DEVICE, CDDP_ERR_TIMEOUT. */
 CDDP_CHECKED cddp_status cddpi_prefetcher_next(struct cddpi_prefetcher *prefetcher,
                                                struct cddpi_micro_batch *out);
 /** All work with the batch is in the compute stream: fetch the next one, if the loader has it, and
