@@ -14,7 +14,7 @@
 #define CDDPI_GROUP_DEVICE_TRANSPORT_H
 
 #include "device/device.h"
-#include "group/group.h"
+#include "group/operation.h"
 
 struct cddpi_device_transport;
 
@@ -94,6 +94,11 @@ struct cddpi_device_transport_ops {
     /* After a capture failed on some rank, and all captured graphs are destroyed: make operations
      * work again. Collective. NULL: they do already. */
     cddp_status (*recover)(struct cddpi_device_transport *transport);
+};
+
+/* What all device transports begin with: an implementation embeds it as its first member. */
+struct cddpi_device_transport {
+    const struct cddpi_device_transport_ops *ops;
 };
 
 #endif

@@ -22,7 +22,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     cddp_status status;
 
     if (group == NULL) {
-        transport->cpu.ops->close(backend);
+        backend->ops->close(backend);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "group: no memory for %zu bytes", sizeof *group);
     }
     cddpi_handle_init(&group->handle, CDDPI_HANDLE_GROUP);
@@ -32,7 +32,6 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     group->timeout_ms = params->timeout_ms;
     group->transport = transport;
     group->recorder.bucket = -1;
-    group->ops = transport->cpu.ops;
     group->backend = backend;
     if (transport->cpu.cores != NULL) {
         transport->cpu.cores(backend, &cores);
@@ -58,7 +57,7 @@ static void leave(cddp_group *group)
     }
     cddpi_queue_fini(group);
     cddpi_dump_withdraw(group); /* after its threads: a failure of theirs is written, too */
-    group->ops->close(group->backend);
+    group->backend->ops->close(group->backend);
     cddp_store_close(group->place);
     for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
         work->group = NULL; /* its owner will destroy it */
@@ -86,7 +85,7 @@ void cddpi_group_unref(cddp_group *group)
 static void forget(cddp_group *group)
 {
     if (!cddpi_group_has_device(group)) {
-        group->ops->close(group->backend);
+        group->backend->ops->close(group->backend);
     }
     cddpi_handle_end(&group->handle);
 }
@@ -211,7 +210,8 @@ bool cddpi_group_has_thread(const cddp_group *group)
 
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out)
 {
-    return group->ops->peers != NULL && group->ops->peers(group->backend, memory, bytes, out);
+    return group->backend->ops->peers != NULL &&
+           group->backend->ops->peers(group->backend, memory, bytes, out);
 }
 
 void cddp_group_free(cddp_group *group, void *memory)
@@ -221,7 +221,7 @@ void cddp_group_free(cddp_group *group, void *memory)
         return;
     }
     if (!(cddpi_group_has_device(group) && cddpi_group_device_free(group, memory))) {
-        group->ops->free_memory(group->backend, memory);
+        group->backend->ops->free_memory(group->backend, memory);
     }
     (void)cddpi_group_leave(group, CDDP_OK);
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/handle.h"
+#include "group/backend.h"
 #include "group/join/user_store.h"
 #include "group/watch/recorder.h"
 
@@ -14,52 +15,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum cddpi_kind {
-    CDDPI_BARRIER,
-    CDDPI_ALL_REDUCE,
-    CDDPI_REDUCE,
-    CDDPI_BROADCAST,
-    CDDPI_ALL_GATHER,
-    CDDPI_REDUCE_SCATTER,
-    CDDPI_GATHER,
-    CDDPI_SCATTER,
-    CDDPI_ALL_TO_ALL,
-    CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes, *(void **)out gets the memory */
-    CDDPI_SEND,
-    CDDPI_RECV,
-    CDDPI_REPLAY, /* of a captured graph: see group/device/group_device.h */
-    CDDPI_KINDS
-};
-
-enum { CDDPI_OP_STATE_BYTES = 96 };
-
-/* One operation: what was asked for, and how far it has come. */
-struct cddpi_group_op {
-    enum cddpi_kind kind;
-    cddp_type type;
-    cddp_op op;
-    int root; /* of broadcast, reduce, gather, scatter; the peer of send and recv; else 0 */
-    bool weighted;
-    double weight;
-    size_t count;
-    const void *in;
-    void *out;
-    uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
-    uint64_t call;   /* counts the program's own calls of collectives, as errors name them; 0: it is
-                        one of those with which cddp does something else, such as a step */
-    const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
-                                           name; NULL: none */
-    uint64_t serial;                    /* in the recorder; 0: it is not there */
-    bool started;                       /* as the recorder knows it */
-    bool unattended; /* it may be advanced but rarely: in calls of a thread that computes between
-                        them */
-    int64_t start_ns;
-    int64_t deadline_ns;
-
-    /* the backend's own; all zero before the first advance */
-    _Alignas(8) unsigned char state[CDDPI_OP_STATE_BYTES];
-};
-
 /** The rank in the job of rank @p rank of @p group. */
 int cddpi_group_rank_of_job(const cddp_group *group, int rank);
 /** A call fails with @p status for what broke @p group. */
@@ -67,64 +22,6 @@ cddp_status cddpi_group_fail_broken(cddp_group *group, cddp_status status);
 /** End the group on all ranks: @p failure, from now on of this @p status and with a culprit, says
  *  why. Any thread. */
 void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure *failure);
-
-/** "all_reduce", "send" ... */
-const char *cddpi_kind_name(enum cddpi_kind kind);
-
-struct cddpi_backend;
-struct cddpi_late;      /* group/watch/peer.h */
-struct cddpi_transport; /* group/transports.h */
-
-/* What a transport gives a group. advance, check and sleep are called by one thread at a time: the
- * one that runs the group's queue. */
-struct cddpi_backend_ops {
-    void (*close)(struct cddpi_backend *backend);
-    /* Do what can be done now without waiting. @p out_done only on CDDP_OK. */
-    cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_group_op *op,
-                           bool *out_done);
-    /* Before sleeping: whether @p op can still be completed. @p thorough asks the system whether
-     * the peers live. Words what it finds. */
-    cddp_status (*check)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
-                         bool thorough);
-    /* @p op failed elsewhere and will not be advanced again: release what it holds. */
-    void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
-    /* Add those for whom @p op waits, unless another rank knows better who is late. NULL: nobody is
-     * ever known. */
-    void (*late)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
-                 struct cddpi_late *late);
-    /* Word the timeout of @p op. */
-    cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-    /* Sleeping: prepare_sleep (@p op is all that is waited for, or NULL), advance once more, sleep
-     * at most @p ns, and end_sleep. sleep returns whether it was woken. */
-    uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-    bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
-    void (*end_sleep)(struct cddpi_backend *backend);
-    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
-     */
-    void (*exits)(struct cddpi_backend *backend);
-    void (*wake)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
-    /* Let every peer fail as @p failure says, which is copied. Any thread. */
-    void (*abort)(struct cddpi_backend *backend, const struct cddpi_failure *failure);
-    /* CDDP_OK, or what another thread's or rank's abort says, with the name of the rank that ended
-     * the group before it: CDDP_ERR_CLOSED for one's own. Cheap. */
-    cddp_status (*broken)(struct cddpi_backend *backend);
-    /* Where this rank sees every rank's counterpart of [memory, memory + bytes), which lies in
-     * cddp_group_alloc()'s; false: nowhere. NULL: never. */
-    bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
-                  const void **out);
-    void (*free_memory)(struct cddpi_backend *backend, void *memory);
-    /* Whether CDDPI_ALLOC with `in`, whole pages of private memory, lets all ranks share those
-     * where they are; free_memory() makes them private again. */
-    bool shares_pages;
-    /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
-     * that see each other's by peers(); 0: nowhere. NULL: never. */
-    uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
-    /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
-     * its end; false: it is not known on this rank. NULL: never. */
-    bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
-    /* Whether other machines' data come while this rank computes, and end a sleep. NULL: no. */
-    bool (*has_wire)(const struct cddpi_backend *backend);
-};
 
 struct cddp_work {
     struct cddpi_handle handle;
@@ -195,7 +92,6 @@ struct cddp_group {
     uint32_t timeout_ms;
     cddp_store *place; /* where its ranks met, kept so that no other job meets there; NULL: not */
     const struct cddpi_transport *transport;
-    const struct cddpi_backend_ops *ops; /* the transport's */
     struct cddpi_backend *backend;
     struct cddpi_group_device *device; /* see cddpi_group_has_device() */
     struct cddpi_queue queue;
@@ -224,15 +120,6 @@ static inline bool cddpi_group_has_device(const cddp_group *group)
 {
     return group->device != NULL;
 }
-
-/* What a backend learns when it is opened. */
-struct cddpi_open_params {
-    int rank;
-    int world_size;
-    uint32_t timeout_ms;
-    const int *names; /* by rank: what errors call it, where the ranks are some of a larger group's;
-                         NULL: the same */
-};
 
 /** Let pending operations progress, where no thread does. Never waits; does nothing otherwise. */
 void cddpi_group_poll(cddp_group *group);
@@ -307,13 +194,6 @@ cddp_status cddpi_group_fail_all(cddp_group *group, cddp_status status);
 struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start);
 /** The caller has given the handle back, and nobody waits for it: it may be used again. */
 void cddpi_work_put(struct cddp_work *work);
-
-/* The cores of a rank's host. */
-struct cddpi_cores {
-    int ranks; /* of the group, on this host */
-    int all;   /* that any of them may use */
-    int own;   /* that this rank may use */
-};
 
 /* queue.c */
 cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores);

@@ -1,5 +1,10 @@
 /* transports.h - the list of transports: what carries a group's operations, one row each.
  *
+ * A transport is a row of this list: its name, whether it can serve some ranks, how it is opened.
+ * A backend is what an open transport of the processor's memory is for one group (backend.h).
+ * A device transport is what an open one of a device's memory is, beside it (device_transport.h).
+ * A carrier is how the backend "net" sends bytes to another host: tcp or mpi (net/carrier.h).
+ *
  * A transport is one folder (or file) and one row. Control always goes through one that carries the
  * processor's memory; a device's memory goes through one of its own, which is opened beside it.
  * Rows that need CUDA lie in the device's module (group/cuda/) and come with the device. */
@@ -20,7 +25,6 @@ struct cddpi_transport {
     enum cddpi_memory carries; /* says which of the two that follow is set */
     union {
         struct {
-            const struct cddpi_backend_ops *ops;
             /* Whether it can serve these ranks, about which all of them know the same. Words why
              * not. */
             cddp_status (*probe)(const struct cddpi_members *members);
@@ -39,7 +43,6 @@ struct cddpi_transport {
                          struct cddpi_group_link *out);
         } cpu;
         struct {
-            const struct cddpi_device_transport_ops *ops;
             /* Whether it could serve these ranks, as far as one of them knows: the library is
              * there, the device can do what it takes. Calls no peer.
              * @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why not; else an error that every other

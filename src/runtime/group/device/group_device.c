@@ -80,7 +80,7 @@ static cddp_status enqueue(struct cddpi_group_device *dev, struct cddpi_pending 
         status = device->ops->order(device, CDDPI_STREAM_COMM, dev->ready);
     }
     if (status == CDDP_OK) {
-        status = dev->ops->enqueue(dev->transport, &pending->op);
+        status = dev->transport->ops->enqueue(dev->transport, &pending->op);
     }
     if (status == CDDP_OK) {
         status = device->ops->record(device, pending->done, CDDPI_STREAM_COMM);

@@ -183,8 +183,8 @@ static cddp_status find_hosts(struct cddpi_group_device *dev)
     void *places = NULL;
     cddp_status status;
 
-    if (group->ops->interface != NULL) {
-        (void)group->ops->interface(group->backend, own.interface, sizeof own.interface);
+    if (group->backend->ops->interface != NULL) {
+        (void)group->backend->ops->interface(group->backend, own.interface, sizeof own.interface);
     }
     dev->host_of = cddpi_zalloc_array((size_t)group->world_size, sizeof *dev->host_of);
     status = cddpi_agree(
@@ -287,11 +287,10 @@ static cddp_status try_transport(struct cddpi_group_device *dev, const struct cd
     }
     status = cddpi_agree(group, row->device.open(&params, &transport));
     if (status != CDDP_OK && transport != NULL) {
-        row->device.ops->close(transport);
+        transport->ops->close(transport);
         transport = NULL;
     }
     dev->row = row;
-    dev->ops = row->device.ops;
     dev->transport = transport;
     return status;
 }
@@ -368,7 +367,7 @@ static void destroy(struct cddpi_group_device *dev)
     }
     if (dev->transport != NULL) {
         cddpi_group_device_free_all(dev);
-        dev->ops->close(dev->transport);
+        dev->transport->ops->close(dev->transport);
     }
     free_pending(dev, dev->first);
     free_pending(dev, dev->messages);

@@ -127,7 +127,7 @@ static cddp_status start_message(struct cddpi_group_device *dev, struct cddpi_pe
     if (status != CDDP_OK) {
         return status;
     }
-    status = dev->ops->message(dev->transport, &message);
+    status = dev->transport->ops->message(dev->transport, &message);
     if (status == CDDP_OK) {
         announce_message(dev, pending);
     } else if (status != CDDP_ERR_UNAVAILABLE) {
@@ -150,7 +150,7 @@ static void release(struct cddpi_group_device *dev, struct cddpi_pending *pendin
 
 static cddp_status check(const struct cddpi_group_device *dev, const struct cddpi_group_op *op)
 {
-    if (dev->ops->message == NULL) {
+    if (dev->transport->ops->message == NULL) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
                                "%s of memory of device %s %d (copy it to the processor's)",
                                cddpi_kind_name(op->kind), dev->device->ops->name,

@@ -120,5 +120,5 @@ void cddpi_comm_submit(cddp_group *group, struct cddp_work *work)
         pthread_cond_signal(&queue->wake);
     }
     pthread_mutex_unlock(&queue->mutex);
-    group->ops->wake(group->backend);
+    group->backend->ops->wake(group->backend);
 }

@@ -46,7 +46,7 @@ static void enter(cddp_group *group)
     pthread_mutex_lock(&queue->mutex);
     queue->caller_drives = true;
     if (!queue->idle) {
-        group->ops->wake(group->backend);
+        group->backend->ops->wake(group->backend);
     }
     while (!queue->idle) {
         pthread_cond_wait(&queue->parked, &queue->mutex);
@@ -83,7 +83,8 @@ void cddpi_wire_submit(cddp_group *group, struct cddp_work *work)
     if (queue->running > 0 && queue->idle) {
         pthread_cond_signal(&queue->wake);
     } else if (queue->running > 0) {
-        group->ops->wake(group->backend); /* it may sleep on what is not waited for any more */
+        group->backend->ops->wake(
+            group->backend); /* it may sleep on what is not waited for any more */
     }
     pthread_mutex_unlock(&queue->mutex);
 }

@@ -113,8 +113,8 @@ static void fail_all(cddp_group *group)
 
     for (unsigned i = 0; i < queue->channel_count; i++) {
         while (queue->channels[i].first != NULL) {
-            if (group->ops->drop != NULL) {
-                group->ops->drop(group->backend, &queue->channels[i].first->op);
+            if (group->backend->ops->drop != NULL) {
+                group->backend->ops->drop(group->backend, &queue->channels[i].first->op);
             }
             complete(group, &queue->channels[i], CDDP_ERR_CLOSED);
         }
@@ -140,8 +140,8 @@ static void fail(cddp_group *group, struct cddpi_channel *channel, cddp_status s
     cddpi_recorder_end(&group->recorder, channel->first->op.serial, status);
     status = cddpi_group_device_reason(group, cddpi_group_fail_all(group, status));
     set_broken(group);
-    if (group->ops->drop != NULL) {
-        group->ops->drop(group->backend, &channel->first->op);
+    if (group->backend->ops->drop != NULL) {
+        group->backend->ops->drop(group->backend, &channel->first->op);
     }
     complete(group, channel, status);
     fail_all(group);
@@ -161,7 +161,7 @@ static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
             op->started = true;
             cddpi_recorder_start(&group->recorder, op->serial);
         }
-        status = group->ops->advance(group->backend, op, &done);
+        status = group->backend->ops->advance(group->backend, op, &done);
         if (status != CDDP_OK) {
             fail(group, channel, status);
             return true;
@@ -201,9 +201,9 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
         if (channel->first == NULL) {
             continue;
         }
-        status = group->ops->check(group->backend, &channel->first->op, thorough);
+        status = group->backend->ops->check(group->backend, &channel->first->op, thorough);
         if (status == CDDP_OK && now >= channel->first->op.deadline_ns) {
-            status = group->ops->expired(group->backend, &channel->first->op);
+            status = group->backend->ops->expired(group->backend, &channel->first->op);
         }
         if (status != CDDP_OK) {
             fail(group, channel, status);
@@ -222,7 +222,7 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
 bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthread_mutex_t *mutex)
 {
     struct cddpi_queue *queue = &group->queue;
-    const struct cddpi_backend_ops *ops = group->ops;
+    const struct cddpi_backend_ops *ops = group->backend->ops;
     const struct cddpi_group_op *only = NULL;
     int64_t until;
     uint32_t ticket;
@@ -330,7 +330,7 @@ cddp_status cddpi_group_usable(cddp_group *group)
         return cddpi_group_fail_broken(
             group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
     }
-    status = group->ops->broken(group->backend);
+    status = group->backend->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
         status = cddpi_group_device_reason(group, status);
         set_broken(group);
@@ -459,7 +459,7 @@ cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores)
     queue->spin_ns *= 1000;
     queue->yields = crowded ? YIELDS : 0;
     if (group->world_size > 1 && cddpi_env(CDDPI_ENV_COMM_THREAD) == NULL && !spare &&
-        group->ops->has_wire != NULL && group->ops->has_wire(group->backend)) {
+        group->backend->ops->has_wire != NULL && group->backend->ops->has_wire(group->backend)) {
         queue->shared = true;
         queue->idle = true;
         return start_thread(group, cddpi_wire_main);
@@ -481,7 +481,7 @@ void cddpi_queue_fini(cddp_group *group)
         atomic_store_explicit(&queue->arrived, true, memory_order_release);
         pthread_cond_signal(&queue->wake);
         pthread_mutex_unlock(&queue->mutex);
-        group->ops->wake(group->backend);
+        group->backend->ops->wake(group->backend);
         pthread_join(queue->thread, NULL);
         pthread_mutex_destroy(&queue->mutex);
         pthread_cond_destroy(&queue->wake);

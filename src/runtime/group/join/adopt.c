@@ -54,7 +54,8 @@ static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, si
     uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
     struct adopt_place place = {0, first - (uintptr_t)memory, 0};
 
-    if (group->ops->place != NULL && group->ops->place(group->backend, memory, bytes) != 0) {
+    if (group->backend->ops->place != NULL &&
+        group->backend->ops->place(group->backend, memory, bytes) != 0) {
         place.shared = 1;
     } else if (end > first && place.head % element == 0 &&
                cddpi_env_integer(CDDPI_ENV_SHARE_GRADS, 0, 1, 1) != 0 && is_private(first, end)) {
@@ -96,7 +97,7 @@ cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, siz
     cddp_status status;
 
     *out = made;
-    if (!group->ops->shares_pages || bytes < LEAST_BYTES) {
+    if (!group->backend->ops->shares_pages || bytes < LEAST_BYTES) {
         return CDDP_OK;
     }
     status = cddpi_all_gather_bytes(group, &own, sizeof own, &places);

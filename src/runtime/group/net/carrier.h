@@ -125,6 +125,11 @@ struct cddpi_carrier_ops {
     bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);
 };
 
+/* What all carriers begin with: an implementation embeds it as its first member. */
+struct cddpi_carrier {
+    const struct cddpi_carrier_ops *ops;
+};
+
 /* in tcp/ */
 extern const struct cddpi_carrier_ops cddpi_tcp_carrier;
 

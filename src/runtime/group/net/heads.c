@@ -13,7 +13,7 @@ enum { ALL_HOSTS = 8 };
 
 enum { INDEX_HEAD, INDEX_WEIGHTS };
 
-static bool is_partner(const struct cddpi_backend *net, const struct net_collective *collective,
+static bool is_partner(const struct net_backend *net, const struct net_collective *collective,
                        int host)
 {
     int distance = host - net->host;
@@ -33,7 +33,7 @@ static bool is_partner(const struct cddpi_backend *net, const struct net_collect
     return (distance & (distance - 1)) == 0;
 }
 
-static struct cddpi_transfer transfer_of(const struct cddpi_backend *net,
+static struct cddpi_transfer transfer_of(const struct net_backend *net,
                                          const struct net_collective *collective, int host,
                                          bool is_send, unsigned index, void *data, size_t bytes)
 {
@@ -46,7 +46,7 @@ static struct cddpi_transfer transfer_of(const struct cddpi_backend *net,
         .bytes = bytes};
 }
 
-static cddp_status start_weights(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status start_weights(struct net_backend *net, struct net_collective *collective,
                                  int host)
 {
     struct cddpi_transfer *send = &collective->head_sends[2 * host + 1];
@@ -64,7 +64,7 @@ static cddp_status start_weights(struct cddpi_backend *net, struct net_collectiv
     return status == CDDP_OK ? cddpi_net_start(net, recv) : status;
 }
 
-cddp_status cddpi_net_heads_begin(struct cddpi_backend *net, struct net_collective *collective)
+cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = CDDP_OK;
 
@@ -108,7 +108,7 @@ static const struct cddpi_call *call_of_head(const void *context, int rank)
     return &heads[rank].call;
 }
 
-cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collective *collective)
+cddp_status cddpi_net_heads_compare(struct net_backend *net, struct net_collective *collective)
 {
     const int *names = net->by_host + net->first[net->host];
     char text[900];
@@ -124,7 +124,7 @@ cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collec
 }
 
 /* Whether @p host's leader called the same as this one. */
-static cddp_status compare_host(const struct cddpi_backend *net,
+static cddp_status compare_host(const struct net_backend *net,
                                 const struct net_collective *collective, int host)
 {
     struct net_head pair[2] = {collective->mine, collective->peer_heads[host]};
@@ -144,7 +144,7 @@ static cddp_status compare_host(const struct cddpi_backend *net,
     return mismatch(collective, text);
 }
 
-cddp_status cddpi_net_heads_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_heads_advance(struct net_backend *net, struct net_collective *collective,
                                     bool *out_done)
 {
     bool all = cddpi_net_are_done(collective->head_sends, 2 * (size_t)net->host_count);

@@ -20,7 +20,7 @@ struct moved {
 };
 
 /* The most leaders that every host has ranks for. */
-static int most_leaders(const struct cddpi_backend *net)
+static int most_leaders(const struct net_backend *net)
 {
     int most = NET_MAX_LEADERS;
 
@@ -31,7 +31,7 @@ static int most_leaders(const struct cddpi_backend *net)
 }
 
 /* CDDP_LEADERS, or 0: to be measured. */
-static cddp_status agree_on_wish(struct cddpi_backend *net, const struct cddpi_exchange *exchange,
+static cddp_status agree_on_wish(struct net_backend *net, const struct cddpi_exchange *exchange,
                                  int *out)
 {
     int mine = (int)cddpi_env_integer(CDDPI_ENV_LEADERS, 1, NET_MAX_LEADERS, 0);
@@ -53,7 +53,7 @@ static cddp_status agree_on_wish(struct cddpi_backend *net, const struct cddpi_e
 }
 
 /* Exchange @p bytes some times with the neighbour's leader of the same number. */
-static cddp_status move(struct cddpi_backend *net, int leaders, unsigned char *buffer, size_t bytes,
+static cddp_status move(struct net_backend *net, int leaders, unsigned char *buffer, size_t bytes,
                         struct moved *out)
 {
     int neighbour = net->host ^ 1;
@@ -74,7 +74,7 @@ static cddp_status move(struct cddpi_backend *net, int leaders, unsigned char *b
 }
 
 /* Bytes a second of the slowest host, from when its first leader began until its last one ended. */
-static double slowest_host(const struct cddpi_backend *net, const struct moved *all)
+static double slowest_host(const struct net_backend *net, const struct moved *all)
 {
     double slowest = 0;
 
@@ -100,7 +100,7 @@ static double slowest_host(const struct cddpi_backend *net, const struct moved *
 }
 
 /* What @p leaders of each host move together. */
-static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange,
+static cddp_status measure(struct net_backend *net, const struct cddpi_exchange *exchange,
                            int leaders, double *out)
 {
     struct moved *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
@@ -130,8 +130,7 @@ static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchang
 }
 
 /* How many leaders there are is settled: what they are planned by is what all of them move. */
-static cddp_status measure_together(struct cddpi_backend *net,
-                                    const struct cddpi_exchange *exchange)
+static cddp_status measure_together(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     double rate;
     cddp_status status = measure(net, exchange, net->leader_count, &rate);
@@ -142,8 +141,7 @@ static cddp_status measure_together(struct cddpi_backend *net,
     return status;
 }
 
-cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
-                                     const struct cddpi_exchange *exchange)
+cddp_status cddpi_net_choose_leaders(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     int most = most_leaders(net);
     int wish;

@@ -45,7 +45,8 @@ struct net_plan {
     bool is_made;
 };
 
-struct cddpi_backend {
+struct net_backend {
+    struct cddpi_backend base; /* first: see net_of() */
     int rank;
     int size;
     uint32_t timeout_ms;
@@ -63,11 +64,9 @@ struct cddpi_backend {
     int leader_count; /* of each host, which then has at least so many ranks */
 
     const struct cddpi_transport *inner_transport;
-    const struct cddpi_backend_ops *inner_ops;
     struct cddpi_backend *inner;
     uint64_t inner_collectives; /* so far */
 
-    const struct cddpi_carrier_ops *carrier_ops;
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is one host, or it is not open yet */
     struct cddpi_carrier *_Atomic watch;   /* see watch.c; NULL: the carrier sees by itself */
     char token[256];                       /* carriers borrow both */
@@ -92,6 +91,16 @@ struct cddpi_backend {
     _Atomic bool is_from_afar; /* it is theirs */
 };
 
+static inline struct net_backend *net_of(struct cddpi_backend *base)
+{
+    return (struct net_backend *)(void *)base;
+}
+
+static inline const struct net_backend *net_of_const(const struct cddpi_backend *base)
+{
+    return (const struct net_backend *)(const void *)base;
+}
+
 /* The contents of an operation's `state`. */
 struct __attribute__((may_alias)) net_state {
     struct net_collective *collective;
@@ -109,18 +118,18 @@ static inline const struct net_state *net_state_of(const struct cddpi_group_op *
     return (const struct net_state *)(const void *)op->state;
 }
 
-static inline bool net_is_leader(const struct cddpi_backend *net)
+static inline bool net_is_leader(const struct net_backend *net)
 {
     return net->local_rank == 0;
 }
 
 /* The @p number-th leader of @p host. */
-static inline int net_leader(const struct cddpi_backend *net, int host, int number)
+static inline int net_leader(const struct net_backend *net, int host, int number)
 {
     return net->by_host[net->first[host] + number];
 }
 
-static inline int net_host_size(const struct cddpi_backend *net, int host)
+static inline int net_host_size(const struct net_backend *net, int host)
 {
     return net->first[host + 1] - net->first[host];
 }
@@ -215,7 +224,7 @@ extern const struct cddpi_backend_ops cddpi_net_ops;
 
 /* wake.c */
 /** End this rank's sleep. Any thread. */
-void cddpi_net_wake(struct cddpi_backend *net);
+void cddpi_net_wake(struct cddpi_backend *backend);
 /** The same, with @p context for the rank's struct: the carrier has news. */
 void cddpi_net_wake_by_carrier(void *context);
 /** Whether the ranks of this host have failed and other hosts have not been told: from now on they
@@ -226,13 +235,13 @@ bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 /** Whether one rank of a collective of @p kind is the root. */
 bool cddpi_net_has_root(enum cddpi_kind kind);
 /** The rank that speaks for @p host about the @p piece-th piece. */
-int cddpi_net_acting(const struct cddpi_backend *net, const struct net_collective *collective,
+int cddpi_net_acting(const struct net_backend *net, const struct net_collective *collective,
                      int host, size_t piece);
 /** Begin @p transfer, which stays where it is until it is done. */
-cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer);
-cddp_status cddpi_net_progress(struct cddpi_backend *net);
+cddp_status cddpi_net_start(struct net_backend *net, struct cddpi_transfer *transfer);
+cddp_status cddpi_net_progress(struct net_backend *net);
 /** Let what was begun leave. @p out_any: whether a transfer was done. */
-cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any);
+cddp_status cddpi_net_flush(struct net_backend *net, bool *out_any);
 bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count);
 /** @p bytes of the arena, aligned to 64; NULL with a text: no memory. */
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);
@@ -240,10 +249,10 @@ void cddpi_net_arena_reset(struct net_arena *arena);
 void cddpi_net_arena_fini(struct net_arena *arena);
 /** Add a transfer of a piece's present round and begin it.
  *  @param index  Tells those between two hosts in one round and direction apart. */
-cddp_status cddpi_net_piece_send(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index,
                                  const void *data, size_t bytes);
-cddp_status cddpi_net_piece_recv(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_piece_recv(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index, void *data,
                                  size_t bytes);
 /** The tag of a transfer of a collective. */
@@ -255,39 +264,40 @@ int cddpi_net_tag_round(uint32_t tag);
 cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_backend **out);
 cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *params, int first,
                             bool joins, struct cddpi_backend **out);
-void cddpi_net_release(struct cddpi_backend *net);
+void cddpi_net_release(struct net_backend *net);
 
 /* watch.c: other hosts, by what carries data and what watches beside it */
 /** Open what watches where the carrier does not. Collective among all ranks. */
-cddp_status cddpi_net_watch_open(struct cddpi_backend *net,
+cddp_status cddpi_net_watch_open(struct net_backend *net,
                                  const struct cddpi_carrier_params *params);
-void cddpi_net_watch_close(struct cddpi_backend *net);
+void cddpi_net_watch_close(struct net_backend *net);
 /** As check(), aborted(), describe() and interface() of struct cddpi_carrier_ops. */
-cddp_status cddpi_net_check_hosts(struct cddpi_backend *net);
-bool cddpi_net_hosts_aborted(struct cddpi_backend *net, struct cddpi_failure *out);
-void cddpi_net_describe_peer(struct cddpi_backend *net, int rank, char *out, size_t bytes);
-bool cddpi_net_interface(struct cddpi_backend *net, char *out, size_t bytes);
+cddp_status cddpi_net_check_hosts(struct net_backend *net);
+bool cddpi_net_hosts_aborted(struct net_backend *net, struct cddpi_failure *out);
+void cddpi_net_describe_peer(struct net_backend *net, int rank, char *out, size_t bytes);
+bool cddpi_net_interface(struct cddpi_backend *backend, char *out, size_t bytes);
 /** Let other hosts fail as @p failure says, unless they have been told. Any thread. */
-void cddpi_net_abort_hosts(struct cddpi_backend *net, const struct cddpi_failure *failure);
+void cddpi_net_abort_hosts(struct net_backend *net, const struct cddpi_failure *failure);
 
 /* net_measure.c */
 /** Measure the link between hosts. Collective among all ranks, which get the same numbers. */
-cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange);
+cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchange *exchange);
 
 /* net_describe.c */
-bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out);
+bool cddpi_net_link(const struct cddpi_backend *backend, cddp_type type,
+                    struct cddpi_group_link *out);
 
 /* leaders.c */
 /** Set how many leaders each host has: CDDP_LEADERS, or as many as together move
  *  distinctly more than fewer do; and what they move together. Collective among all ranks, which
  *  get the same numbers. */
-cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
+cddp_status cddpi_net_choose_leaders(struct net_backend *net,
                                      const struct cddpi_exchange *exchange);
 
 /* net_exchange.c: small structs among all ranks, before there is a carrier */
 struct net_exchange {
     struct cddpi_exchange base; /* context: this struct */
-    struct cddpi_backend *net;
+    struct net_backend *net;
     struct cddpi_rendezvous *rendezvous; /* leaders meet in its store; NULL: by the group below */
     cddp_group *parent;                  /* and by its messages */
     const int *ranks_of_parent;          /* by rank: the one there */
@@ -296,89 +306,89 @@ struct net_exchange {
     size_t part_bytes;                   /* the most of a value; tests set less */
     size_t bytes_given[2];               /* to the store, by this and the last exchange */
 };
-void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net);
+void cddpi_net_exchange_init(struct net_exchange *exchange, struct net_backend *net);
 /** All exchanges by the store are through, well. */
 void cddpi_net_exchange_end(struct net_exchange *exchange);
 /** Run one operation of the inner transport to its end. */
-cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op);
+cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op);
 /** Tell leaders that wait in the rendezvous why this rank fails. Keeps the thread's failure. */
 void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status);
 
 /* heads.c: how the ranks compare their calls */
-cddp_status cddpi_net_heads_begin(struct cddpi_backend *net, struct net_collective *collective);
+cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective *collective);
 /** Whether the calls of all hosts have been compared; CDDP_ERR_MISMATCH. */
-cddp_status cddpi_net_heads_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_heads_advance(struct net_backend *net, struct net_collective *collective,
                                     bool *out_done);
 /** The calls of this host's ranks, which are known. */
-cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collective *collective);
+cddp_status cddpi_net_heads_compare(struct net_backend *net, struct net_collective *collective);
 
 /* inner.c */
 /** Begin an operation of this host's ranks, as a part of @p collective.
  *  @param root  A rank of the group; where @p kind has none, the first leader. */
-void cddpi_net_inner_begin(struct cddpi_backend *net, struct net_collective *collective,
+void cddpi_net_inner_begin(struct net_backend *net, struct net_collective *collective,
                            enum cddpi_kind kind, int root, const void *in, void *out, size_t bytes);
 /** Advance it. @p out_done: it has ended, or there was none. */
-cddp_status cddpi_net_inner_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_inner_advance(struct net_backend *net, struct net_collective *collective,
                                     bool *out_done);
 
 /* pieces.c */
 /** Decide into how many pieces the data are cut, and how many leaders have them. */
-void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *collective);
+void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collective);
 /** Move the pieces on. @p out_done: all are through on this rank. */
-cddp_status cddpi_net_pieces_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collective *collective,
                                      bool *out_done);
 
 /* net_collective.c */
-cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done);
-void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op);
+cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                              bool *out_done);
+void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op);
 /** The inner operation that @p op waits for, or NULL. */
 const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op);
 /** Call @p visit for the rank of each other host from which @p op still waits for data. */
-void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_group_op *op,
+void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group_op *op,
                          void (*visit)(void *context, int rank), void *context);
 
 /* net_reduce.c: all_reduce and reduce between hosts */
-cddp_status cddpi_net_reduce_choose(struct cddpi_backend *net, struct net_collective *collective);
-cddp_status cddpi_net_reduce_begin(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_reduce_choose(struct net_backend *net, struct net_collective *collective);
+cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collective *collective,
                                    struct net_piece *piece);
-cddp_status cddpi_net_reduce_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_collective *collective,
                                      struct net_piece *piece, bool *out_done);
 /** Let @p slots begin with this host's parts of block @p block of the piece. */
-cddp_status cddpi_net_own_parts(struct cddpi_backend *net, const struct net_collective *collective,
+cddp_status cddpi_net_own_parts(struct net_backend *net, const struct net_collective *collective,
                                 struct net_piece *piece, size_t block, struct net_slot *slots);
 /** Make factors of the weights, once all are known. */
-void cddpi_net_use_weights(struct cddpi_backend *net, struct net_collective *collective);
+void cddpi_net_use_weights(struct net_backend *net, struct net_collective *collective);
 
 /* net_merge.c */
 /** The merges of the piece's present round of @p schedule, whose operands are the slots. Where the
  *  round ends with the result, the caller says where that goes. */
-cddp_status cddpi_net_merging(const struct cddpi_backend *net,
+cddp_status cddpi_net_merging(const struct net_backend *net,
                               const struct net_collective *collective, struct net_piece *piece,
                               const struct cddpi_net_schedule *schedule, struct net_merging *out);
 
 /* net_plan.c */
 /** Make @p plan by @p algorithm, or, where @p root is a host's number, to that host, unless it is
  *  made already. False: no memory. */
-bool cddpi_net_plan_make(struct cddpi_backend *net, enum cddpi_algorithm algorithm, int root,
+bool cddpi_net_plan_make(struct net_backend *net, enum cddpi_algorithm algorithm, int root,
                          struct net_plan *plan);
 void cddpi_net_plan_fini(struct net_plan *plan);
 /** The plan that @p collective, an all_reduce or a reduce, follows. */
-const struct net_plan *cddpi_net_plan_of(const struct cddpi_backend *net,
+const struct net_plan *cddpi_net_plan_of(const struct net_backend *net,
                                          const struct net_collective *collective);
 /** Whether the weights of all ranks of the step's node are 0: then nothing is sent. */
-bool cddpi_net_adds_nothing(const struct cddpi_backend *net,
-                            const struct net_collective *collective,
+bool cddpi_net_adds_nothing(const struct net_backend *net, const struct net_collective *collective,
                             const struct cddpi_net_step *step);
 
 /* net_move.c: the other collectives between hosts */
-cddp_status cddpi_net_move_begin(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_move_begin(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece);
-cddp_status cddpi_net_move_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_move_advance(struct net_backend *net, struct net_collective *collective,
                                    struct net_piece *piece, bool *out_done);
 
 /* net_message.c */
-cddp_status cddpi_net_message(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done);
-void cddpi_net_message_drop(struct cddpi_backend *net, struct cddpi_group_op *op);
+cddp_status cddpi_net_message(struct net_backend *net, struct cddpi_group_op *op, bool *out_done);
+void cddpi_net_message_drop(struct net_backend *net, struct cddpi_group_op *op);
 /** The inner operation that carries the message, or NULL: it is between hosts. */
 const struct cddpi_group_op *cddpi_net_message_inside(const struct cddpi_group_op *op);
 

@@ -28,7 +28,7 @@ static void free_collective(struct net_collective *collective)
     cddpi_free(collective);
 }
 
-static struct net_collective *new_collective(const struct cddpi_backend *net)
+static struct net_collective *new_collective(const struct net_backend *net)
 {
     struct net_collective *collective = cddpi_zalloc(sizeof *collective);
     size_t hosts = (size_t)net->host_count;
@@ -55,14 +55,14 @@ static struct net_collective *new_collective(const struct cddpi_backend *net)
     return collective;
 }
 
-static uint64_t place(const struct cddpi_backend *net, const void *memory, size_t bytes)
+static uint64_t place(const struct net_backend *net, const void *memory, size_t bytes)
 {
-    return net->inner_ops->place != NULL && bytes > 0
-               ? net->inner_ops->place(net->inner, memory, bytes)
+    return net->inner->ops->place != NULL && bytes > 0
+               ? net->inner->ops->place(net->inner, memory, bytes)
                : 0;
 }
 
-static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
+static cddp_status begin(struct net_backend *net, struct cddpi_group_op *op)
 {
     struct net_collective *collective = new_collective(net);
     size_t bytes = op->count * cddp_type_bytes(op->type);
@@ -93,7 +93,7 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
 
 /* Where all ranks of the host keep their data where the leader sees them, it works on them there.
  */
-static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective *collective)
+static void look_for_zero_copy(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
     size_t bytes = op->count * collective->element;
@@ -109,12 +109,12 @@ static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective 
         }
     }
     collective->zero_copy =
-        net->inner_ops->peers(net->inner, op->in, bytes, collective->peers_in) &&
-        net->inner_ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
+        net->inner->ops->peers(net->inner, op->in, bytes, collective->peers_in) &&
+        net->inner->ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
 }
 
 /* All calls of this host's ranks are known. */
-static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status begin_pieces(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = cddpi_net_heads_compare(net, collective);
 
@@ -144,13 +144,13 @@ static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective
 }
 
 /* Whether ranks of the host have to wait for their leader at the end. */
-static bool has_barrier(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool has_barrier(const struct net_backend *net, const struct net_collective *collective)
 {
     return net->local_size > 1 && (collective->zero_copy || collective->op->kind == CDDPI_BARRIER ||
                                    collective->op->kind == CDDPI_ALLOC);
 }
 
-static cddp_status advance(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status advance(struct net_backend *net, struct net_collective *collective,
                            bool *out_done)
 {
     bool done = true;
@@ -185,7 +185,7 @@ static cddp_status advance(struct cddpi_backend *net, struct net_collective *col
 }
 
 /* Come as far with @p op as goes without waiting. */
-static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
     cddp_status status = CDDP_OK;
 
@@ -214,8 +214,10 @@ static bool is_new(const struct cddpi_group_op *op)
 }
 
 /* What the operation has begun to send leaves before anybody computes or sleeps. */
-cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                              bool *out_done)
 {
+    struct net_backend *net = net_of(backend);
     cddp_status status = is_new(op) ? CDDP_OK : cddpi_net_progress(net);
     bool any = true;
 
@@ -229,11 +231,12 @@ cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *
     return status;
 }
 
-void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
+void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
 {
+    struct net_backend *net = net_of(backend);
     struct net_collective *collective = net_state(op)->collective;
 
-    if (net->carrier != NULL && !net->carrier_ops->forget(net->carrier)) {
+    if (net->carrier != NULL && !net->carrier->ops->forget(net->carrier)) {
         net->is_memory_lent = true;
     }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
@@ -243,8 +246,8 @@ void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
     if (collective == NULL) {
         return;
     }
-    if (collective->inner_runs && net->inner_ops->drop != NULL) {
-        net->inner_ops->drop(net->inner, &collective->inner);
+    if (collective->inner_runs && net->inner->ops->drop != NULL) {
+        net->inner->ops->drop(net->inner, &collective->inner);
     }
     if (!net->is_memory_lent) {
         free_collective(collective);
@@ -263,7 +266,7 @@ const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op)
     return collective != NULL && collective->inner_runs ? &collective->inner : NULL;
 }
 
-void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_group_op *op,
+void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group_op *op,
                          void (*visit)(void *context, int rank), void *context)
 {
     const struct net_collective *collective = net_state_of(op)->collective;

@@ -24,35 +24,35 @@ enum {
 
 /* Sleep until a rank of this host has gone on, or it is time to look at whether all live. Ranks
  * that outnumber cores would starve their leader if they looked again and again. */
-static cddp_status sleep_inner(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+static cddp_status sleep_inner(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
-    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner, op);
-    cddp_status status = net->inner_ops->advance(net->inner, op, out_done);
+    uint32_t ticket = net->inner->ops->prepare_sleep(net->inner, op);
+    cddp_status status = net->inner->ops->advance(net->inner, op, out_done);
 
     if (status == CDDP_OK && !*out_done) {
-        (void)net->inner_ops->sleep(net->inner, ticket, CHECK_NS);
+        (void)net->inner->ops->sleep(net->inner, ticket, CHECK_NS);
     }
-    net->inner_ops->end_sleep(net->inner);
+    net->inner->ops->end_sleep(net->inner);
     return status;
 }
 
-static cddp_status look_after_inner(struct cddpi_backend *net, struct cddpi_group_op *op,
+static cddp_status look_after_inner(struct net_backend *net, struct cddpi_group_op *op,
                                     int64_t *check_at)
 {
     int64_t now_ns = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
     if (now_ns > *check_at) {
-        status = net->inner_ops->check(net->inner, op, true);
+        status = net->inner->ops->check(net->inner, op, true);
         *check_at = cddpi_now_ns() + CHECK_NS;
     }
     if (status == CDDP_OK && now_ns > op->deadline_ns) {
-        status = net->inner_ops->expired(net->inner, op);
+        status = net->inner->ops->expired(net->inner, op);
     }
     return status;
 }
 
-cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op)
+cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op)
 {
     int64_t more_ns = net_is_leader(net) ? 0 : LEADER_MS * INT64_C(1000000);
     int64_t check_at = 0;
@@ -63,14 +63,14 @@ cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op
     op->start_ns = cddpi_now_ns();
     op->deadline_ns = cddpi_deadline_ns(net->timeout_ms) + more_ns;
     for (int round = 0; status == CDDP_OK && !done; round++) {
-        status = round < SPINS ? net->inner_ops->advance(net->inner, op, &done)
+        status = round < SPINS ? net->inner->ops->advance(net->inner, op, &done)
                                : sleep_inner(net, op, &done);
         if (status == CDDP_OK && !done) {
             status = look_after_inner(net, op, &check_at);
         }
     }
-    if (status != CDDP_OK && net->inner_ops->drop != NULL) {
-        net->inner_ops->drop(net->inner, op);
+    if (status != CDDP_OK && net->inner->ops->drop != NULL) {
+        net->inner->ops->drop(net->inner, op);
     }
     return status;
 }
@@ -120,7 +120,7 @@ static void write_key(const struct net_exchange *exchange, int number, int host,
  * parts of hosts h to h+b-1, which lie side by side, under its own key. So what is under host 0's
  * key is everything, which all others read there. Each leader sends O(log H) requests in an
  * exchange, and all together O(H). */
-static int end_of_subtree(const struct cddpi_backend *net, int host)
+static int end_of_subtree(const struct net_backend *net, int host)
 {
     int end = host == 0 ? net->host_count : host + (host & -host);
 
@@ -131,7 +131,7 @@ static int end_of_subtree(const struct cddpi_backend *net, int host)
  * between them have only not gone on. */
 static int find_missing(const struct net_exchange *exchange, int host)
 {
-    const struct cddpi_backend *net = exchange->net;
+    const struct net_backend *net = exchange->net;
 
     for (int step = 1; host + step < end_of_subtree(net, host); step *= 2) {
         char key[KEY_BYTES];
@@ -193,8 +193,8 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
 }
 
 /* Where the ranks of hosts @p host to @p end - 1 are in @p all. */
-static unsigned char *range_of(const struct cddpi_backend *net, int host, int end,
-                               unsigned char *all, size_t bytes, size_t *out_bytes)
+static unsigned char *range_of(const struct net_backend *net, int host, int end, unsigned char *all,
+                               size_t bytes, size_t *out_bytes)
 {
     *out_bytes = (size_t)(net->first[end] - net->first[host]) * bytes;
     return all + (size_t)net->first[host] * bytes;
@@ -261,7 +261,7 @@ static void delete_given(struct net_exchange *exchange)
 static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned char *all,
                                      size_t bytes)
 {
-    const struct cddpi_backend *net = exchange->net;
+    const struct net_backend *net = exchange->net;
     int end = end_of_subtree(net, net->host);
     cddp_status status = CDDP_OK;
 
@@ -283,7 +283,7 @@ static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned cha
 static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned char *all,
                                         size_t bytes)
 {
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
     cddp_status status = works != NULL ? CDDP_OK
                                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
@@ -318,7 +318,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
 static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned char *all,
                                        size_t bytes)
 {
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     cddp_status status = CDDP_OK;
 
     if (net->host_count > 1) {
@@ -329,7 +329,7 @@ static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned c
         if (exchange->rendezvous != NULL) {
             cddpi_net_refuse(exchange->rendezvous, net->rank, status);
         }
-        net->inner_ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
+        net->inner->ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
     }
     return status;
 }
@@ -337,7 +337,7 @@ static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned c
 static cddp_status all_gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     struct net_exchange *exchange = context;
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     size_t total = bytes * (size_t)net->size;
     unsigned char *all = cddpi_zalloc(total);
     struct cddpi_group_op gather = {.kind = CDDPI_GATHER, .type = CDDP_U8, .count = bytes};
@@ -346,7 +346,7 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
 
     if (all == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %zu bytes", total);
-        net->inner_ops->abort(net->inner, cddpi_last_failure());
+        net->inner->ops->abort(net->inner, cddpi_last_failure());
         return status;
     }
     exchange->number++;
@@ -373,11 +373,12 @@ static cddp_status check(void *context)
 {
     const struct net_exchange *exchange = context;
 
-    return exchange->rendezvous != NULL ? look_for_refusal(exchange->rendezvous)
-                                        : exchange->parent->ops->broken(exchange->parent->backend);
+    return exchange->rendezvous != NULL
+               ? look_for_refusal(exchange->rendezvous)
+               : exchange->parent->backend->ops->broken(exchange->parent->backend);
 }
 
-void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net)
+void cddpi_net_exchange_init(struct net_exchange *exchange, struct net_backend *net)
 {
     *exchange = (struct net_exchange){.net = net, .part_bytes = CDDP_STORE_VALUE_BYTES};
     exchange->base = (struct cddpi_exchange){
@@ -389,7 +390,7 @@ void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend
  * out. */
 void cddpi_net_exchange_end(struct net_exchange *exchange)
 {
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
     char count[KEY_BYTES];
     char all[KEY_BYTES];

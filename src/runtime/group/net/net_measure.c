@@ -31,7 +31,7 @@ struct measured {
     bool is_measured;
 };
 
-static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transfer *transfers,
+static cddp_status wait_for(struct net_backend *net, const struct cddpi_transfer *transfers,
                             size_t count)
 {
     int64_t deadline = cddpi_deadline_ns(net->timeout_ms);
@@ -60,8 +60,8 @@ static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transf
     return status;
 }
 
-cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
-                           unsigned char *buffer, size_t bytes)
+cddp_status cddpi_net_swap(struct net_backend *net, int peer, unsigned index, unsigned char *buffer,
+                           size_t bytes)
 {
     struct cddpi_transfer both[2];
     cddp_status status = CDDP_OK;
@@ -82,7 +82,7 @@ cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
     return status == CDDP_OK ? wait_for(net, both, 2) : status;
 }
 
-cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
+cddp_status cddpi_net_agree_on_messages(struct net_backend *net,
                                         const struct cddpi_exchange *exchange, cddp_status mine,
                                         const void *own, size_t bytes, void *out_all)
 {
@@ -100,7 +100,7 @@ cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
 }
 
 /* So many large messages each way, one behind the other, as bytes a second. */
-static cddp_status swap_large(struct cddpi_backend *net, int peer, unsigned *index, int count,
+static cddp_status swap_large(struct net_backend *net, int peer, unsigned *index, int count,
                               unsigned char *buffer, double *out_bytes_per_s)
 {
     int64_t begin = cddpi_now_ns();
@@ -116,7 +116,7 @@ static cddp_status swap_large(struct cddpi_backend *net, int peer, unsigned *ind
 /* Whether a transfer is cut depends on how fast a link is, and a fast one is easily taken for a
  * slow one: one disturbance outweighs the message. It takes little to look again, for which both
  * sides have to have found it fast. */
-static cddp_status look_again(struct cddpi_backend *net, int peer, unsigned *index,
+static cddp_status look_again(struct net_backend *net, int peer, unsigned *index,
                               unsigned char *buffer, double *bytes_per_s)
 {
     const double fast = 2e8;
@@ -144,7 +144,7 @@ static cddp_status look_again(struct cddpi_backend *net, int peer, unsigned *ind
 /* With the leader of @p host, which does the same. One of both may be ahead, so that the other's
  * message is there before it is waited for; what one swap lacks, the next takes more, so two that
  * follow each other count. */
-static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned char *buffer,
+static cddp_status measure_pair(struct net_backend *net, int host, unsigned char *buffer,
                                 struct measured *out)
 {
     int peer = net->leaders[host];
@@ -163,7 +163,7 @@ static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned ch
     for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens the windows */
         status = swap_large(net, peer, &index, 1, buffer, &out->bytes_per_s);
     }
-    if (status == CDDP_OK && net->carrier_ops->cuts) {
+    if (status == CDDP_OK && net->carrier->ops->cuts) {
         status = look_again(net, peer, &index, buffer, &out->bytes_per_s);
     }
     out->latency_s = (double)least * 1e-9;
@@ -186,7 +186,7 @@ static double measure_reduce(unsigned char *buffer)
 }
 
 /* Leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each is asked once. */
-static cddp_status measure(struct cddpi_backend *net, struct measured *out)
+static cddp_status measure(struct net_backend *net, struct measured *out)
 {
     unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)LARGE_BYTES);
     int neighbour = net->host ^ 1;
@@ -204,7 +204,7 @@ static cddp_status measure(struct cddpi_backend *net, struct measured *out)
     return status;
 }
 
-cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange)
+cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     struct measured *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
     struct measured mine = {0};

@@ -12,12 +12,12 @@ enum {
 /** Send @p bytes to @p peer, which does the same, and receive as many; waits.
  *  @param index   Tells apart swaps with the same peer.
  *  @param buffer  What is sent, and behind it room for what comes. */
-cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
-                           unsigned char *buffer, size_t bytes);
+cddp_status cddpi_net_swap(struct net_backend *net, int peer, unsigned index, unsigned char *buffer,
+                           size_t bytes);
 
 /** As cddpi_agree_and_gather_by(), after messages between leaders. If this rank failed, those that
  *  may wait for its messages are told first, and it gets its own failure: theirs follow from it. */
-cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
+cddp_status cddpi_net_agree_on_messages(struct net_backend *net,
                                         const struct cddpi_exchange *exchange, cddp_status mine,
                                         const void *own, size_t bytes, void *out_all);
 

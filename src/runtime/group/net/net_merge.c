@@ -26,7 +26,7 @@ static void collect(const struct cddpi_net_schedule *schedule, const struct net_
     }
 }
 
-cddp_status cddpi_net_merging(const struct cddpi_backend *net,
+cddp_status cddpi_net_merging(const struct net_backend *net,
                               const struct net_collective *collective, struct net_piece *piece,
                               const struct cddpi_net_schedule *schedule, struct net_merging *out)
 {

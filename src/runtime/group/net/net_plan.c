@@ -19,7 +19,7 @@ static void note_range(struct net_plan *plan, const struct cddpi_net_step *step)
     }
 }
 
-bool cddpi_net_plan_make(struct cddpi_backend *net, enum cddpi_algorithm algorithm, int root,
+bool cddpi_net_plan_make(struct net_backend *net, enum cddpi_algorithm algorithm, int root,
                          struct net_plan *plan)
 {
     size_t parts = (size_t)net->tree.part_count;
@@ -53,15 +53,14 @@ void cddpi_net_plan_fini(struct net_plan *plan)
     *plan = (struct net_plan){0};
 }
 
-const struct net_plan *cddpi_net_plan_of(const struct cddpi_backend *net,
+const struct net_plan *cddpi_net_plan_of(const struct net_backend *net,
                                          const struct net_collective *collective)
 {
     return collective->op->kind == CDDPI_REDUCE ? &net->root_plan
                                                 : &net->plans[collective->algorithm];
 }
 
-bool cddpi_net_adds_nothing(const struct cddpi_backend *net,
-                            const struct net_collective *collective,
+bool cddpi_net_adds_nothing(const struct net_backend *net, const struct net_collective *collective,
                             const struct cddpi_net_step *step)
 {
     int first = net->tree.parts[step->slot].first;

@@ -16,13 +16,13 @@ enum {
     LEADER_BYTES = 64 << 10 /* less is not worth another leader */
 };
 
-static bool acts(const struct cddpi_backend *net, const struct net_piece *piece)
+static bool acts(const struct net_backend *net, const struct net_piece *piece)
 {
     return piece->acting == net->rank;
 }
 
 /* Whether this rank acts for any piece. */
-static bool leads(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool leads(const struct net_backend *net, const struct net_collective *collective)
 {
     return cddpi_net_acting(net, collective, net->host, (size_t)net->local_rank) == net->rank;
 }
@@ -49,7 +49,7 @@ static bool reduces(enum cddpi_kind kind)
 }
 
 /* Whether pieces are brought to the leader by the inner transport. */
-static bool goes_up(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool goes_up(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
 
@@ -58,7 +58,7 @@ static bool goes_up(const struct cddpi_backend *net, const struct net_collective
             kind == CDDPI_ALL_TO_ALL);
 }
 
-static bool goes_down(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool goes_down(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
 
@@ -67,7 +67,7 @@ static bool goes_down(const struct cddpi_backend *net, const struct net_collecti
 }
 
 /* @p piece, or less, so that each leader has one: elements of which one has @p unit bytes. */
-static size_t share_of_leaders(const struct cddpi_backend *net,
+static size_t share_of_leaders(const struct net_backend *net,
                                const struct net_collective *collective, size_t piece, size_t unit)
 {
     size_t leaders = (size_t)net->leader_count;
@@ -82,7 +82,7 @@ static size_t share_of_leaders(const struct cddpi_backend *net,
 }
 
 /* Let the leaders have the pieces in turn, except where a root speaks for its host. */
-static void choose_leaders(const struct cddpi_backend *net, struct net_collective *collective)
+static void choose_leaders(const struct net_backend *net, struct net_collective *collective)
 {
     size_t most = cddpi_net_has_root(collective->op->kind) ? 1 : (size_t)net->leader_count;
 
@@ -94,7 +94,7 @@ static void choose_leaders(const struct cddpi_backend *net, struct net_collectiv
 }
 
 /* A function of what all ranks know alike. */
-void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *collective)
+void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
     bool blocks = has_blocks_in(op->kind) || has_blocks_out(op->kind);
@@ -117,8 +117,7 @@ void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *coll
 }
 
 /* How many transfers a piece has at most. */
-static size_t transfer_room(const struct cddpi_backend *net,
-                            const struct net_collective *collective)
+static size_t transfer_room(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
 
@@ -127,7 +126,7 @@ static size_t transfer_room(const struct cddpi_backend *net,
                : 2 * (size_t)net->host_count;
 }
 
-static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status prepare_piece(struct net_backend *net, struct net_collective *collective,
                                  size_t index)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -170,7 +169,7 @@ static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collectiv
 }
 
 /* Bytes of this rank's data that go up. */
-static size_t bytes_up(const struct cddpi_backend *net, const struct net_collective *collective,
+static size_t bytes_up(const struct net_backend *net, const struct net_collective *collective,
                        const struct net_piece *piece)
 {
     size_t block = piece->count * collective->element;
@@ -179,7 +178,7 @@ static size_t bytes_up(const struct cddpi_backend *net, const struct net_collect
 }
 
 /* Begin to bring the next piece to the leader. */
-static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status begin_up(struct net_backend *net, struct net_collective *collective)
 {
     size_t index = collective->ups;
     struct net_piece *piece = piece_at(collective, index);
@@ -204,7 +203,7 @@ static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *co
 }
 
 /* Bytes that go down to each rank: all of the result where all ranks get it. */
-static size_t bytes_down(const struct cddpi_backend *net, const struct net_collective *collective,
+static size_t bytes_down(const struct net_backend *net, const struct net_collective *collective,
                          const struct net_piece *piece)
 {
     size_t block = piece->count * collective->element;
@@ -212,7 +211,7 @@ static size_t bytes_down(const struct cddpi_backend *net, const struct net_colle
     return has_blocks_out(collective->op->kind) ? block * (size_t)net->size : block;
 }
 
-static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_down(struct net_backend *net, struct net_collective *collective,
                               struct net_piece *piece)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -243,7 +242,7 @@ static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *
 }
 
 /* The blocks of all ranks are there, one behind the other: put them where they belong. */
-static void unpack(const struct cddpi_backend *net, const struct net_collective *collective,
+static void unpack(const struct net_backend *net, const struct net_collective *collective,
                    const struct net_piece *piece, const unsigned char *from)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -255,7 +254,7 @@ static void unpack(const struct cddpi_backend *net, const struct net_collective 
     }
 }
 
-static void end_down(struct cddpi_backend *net, struct net_collective *collective,
+static void end_down(struct net_backend *net, struct net_collective *collective,
                      struct net_piece *piece)
 {
     enum cddpi_kind kind = collective->op->kind;
@@ -267,7 +266,7 @@ static void end_down(struct cddpi_backend *net, struct net_collective *collectiv
     collective->downs++;
 }
 
-static cddp_status begin_across(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_across(struct net_backend *net, struct net_collective *collective,
                                 struct net_piece *piece)
 {
     piece->state = NET_PIECE_ACROSS;
@@ -277,7 +276,7 @@ static cddp_status begin_across(struct cddpi_backend *net, struct net_collective
     return cddpi_net_move_begin(net, collective, piece);
 }
 
-static cddp_status advance_across(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status advance_across(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = CDDP_OK;
 
@@ -319,7 +318,7 @@ static enum turn turn_of(const struct net_collective *collective)
 }
 
 /* Begin the next step of the sequence. *out_begun: false if it has to wait for other hosts. */
-static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status next_turn(struct net_backend *net, struct net_collective *collective,
                              bool *out_begun)
 {
     struct net_piece *piece = piece_at(collective, collective->downs);
@@ -336,7 +335,7 @@ static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *c
 }
 
 /* The step's inner operation, if it had one, has ended. */
-static cddp_status end_turn(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status end_turn(struct net_backend *net, struct net_collective *collective)
 {
     struct net_piece *piece;
 
@@ -349,7 +348,7 @@ static cddp_status end_turn(struct cddpi_backend *net, struct net_collective *co
     return CDDP_OK;
 }
 
-cddp_status cddpi_net_pieces_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collective *collective,
                                      bool *out_done)
 {
     cddp_status status = CDDP_OK;

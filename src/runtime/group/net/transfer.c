@@ -29,7 +29,7 @@ bool cddpi_net_has_root(enum cddpi_kind kind)
            kind == CDDPI_SCATTER;
 }
 
-int cddpi_net_acting(const struct cddpi_backend *net, const struct net_collective *collective,
+int cddpi_net_acting(const struct net_backend *net, const struct net_collective *collective,
                      int host, size_t piece)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -54,18 +54,18 @@ int cddpi_net_tag_round(uint32_t tag)
     return (int)(tag >> INDEX_BITS & ((1U << ROUND_BITS) - 1));
 }
 
-cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer)
+cddp_status cddpi_net_start(struct net_backend *net, struct cddpi_transfer *transfer)
 {
     transfer->is_done = false;
     net->uses_carrier = true;
     net->moved_ns = cddpi_now_ns();
-    return net->carrier_ops->start(net->carrier, transfer);
+    return net->carrier->ops->start(net->carrier, transfer);
 }
 
-cddp_status cddpi_net_progress(struct cddpi_backend *net)
+cddp_status cddpi_net_progress(struct net_backend *net)
 {
     bool any = false;
-    cddp_status status = net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any)
+    cddp_status status = net->carrier != NULL ? net->carrier->ops->progress(net->carrier, &any)
                                               : CDDP_OK;
 
     if (any) {
@@ -74,11 +74,11 @@ cddp_status cddpi_net_progress(struct cddpi_backend *net)
     return status;
 }
 
-cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any)
+cddp_status cddpi_net_flush(struct net_backend *net, bool *out_any)
 {
     *out_any = false;
-    return net->carrier != NULL && net->carrier_ops->flush != NULL
-               ? net->carrier_ops->flush(net->carrier, out_any)
+    return net->carrier != NULL && net->carrier->ops->flush != NULL
+               ? net->carrier->ops->flush(net->carrier, out_any)
                : CDDP_OK;
 }
 
@@ -160,7 +160,7 @@ static uint32_t hash_of_call(const struct cddpi_group_op *op)
     return (uint32_t)(hash >> (64 - CALL_BITS)) << CDDPI_NET_TAG_LOW_BITS;
 }
 
-static cddp_status add(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status add(struct net_backend *net, struct net_collective *collective,
                        struct net_piece *piece, int host, unsigned index, bool is_send, void *data,
                        size_t bytes)
 {
@@ -189,14 +189,14 @@ static cddp_status add(struct cddpi_backend *net, struct net_collective *collect
     return cddpi_net_start(net, transfer);
 }
 
-cddp_status cddpi_net_piece_send(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index,
                                  const void *data, size_t bytes)
 {
     return add(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
 }
 
-cddp_status cddpi_net_piece_recv(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_piece_recv(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index, void *data,
                                  size_t bytes)
 {

@@ -110,7 +110,7 @@ cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out
     return CDDP_OK;
 }
 
-static void take_place(struct cddpi_backend *shm)
+static void take_place(struct shm_backend *shm)
 {
     shm->me->pid = cddpi_process_id();
     shm->me->start_time = cddpi_process_start_time();
@@ -120,7 +120,7 @@ static void take_place(struct cddpi_backend *shm)
     atomic_store_explicit(&shm->me->state, SHM_RUNNING, memory_order_release);
 }
 
-static void release(struct cddpi_backend *shm)
+static void release(struct shm_backend *shm)
 {
     if (shm == NULL) {
         return;
@@ -141,10 +141,10 @@ static void release(struct cddpi_backend *shm)
 }
 
 cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
-                             struct cddpi_backend **out)
+                             struct shm_backend **out)
 {
     size_t size = (size_t)params->world_size;
-    struct cddpi_backend *shm = cddpi_zalloc(sizeof *shm);
+    struct shm_backend *shm = cddpi_zalloc(sizeof *shm);
     struct stat stat;
     size_t bytes;
     void *memory;
@@ -153,6 +153,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for a group");
     }
     pthread_mutex_init(&shm->segments_mutex, NULL);
+    shm->base.ops = &cddpi_shm_ops;
     shm->rank = params->rank;
     shm->size = params->world_size;
     shm->send_states = cddpi_zalloc_array(SHM_SEND_BUFFERS, sizeof *shm->send_states);
@@ -202,17 +203,17 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
 }
 
 /* Let the others fail as this rank does. */
-static void end(struct cddpi_backend *shm)
+static void end(struct shm_backend *shm)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
 
     if (failure.culprit < 0) {
         failure.culprit = shm_name(shm, shm->rank);
     }
-    cddpi_shm_abort(shm, &failure);
+    cddpi_shm_abort(&shm->base, &failure);
 }
 
-cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline_ns,
+cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_ns,
                                      cddp_status (*give_up)(void *), void *argument)
 {
     char missing[256];
@@ -220,7 +221,7 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
 
     for (unsigned round = 0; status == CDDP_OK; round++) {
         /* before the count: a failure right after all have joined is reported by the next call */
-        cddp_status broken = cddpi_shm_broken(shm);
+        cddp_status broken = cddpi_shm_broken(&shm->base);
         size_t used = 0;
 
         missing[0] = '\0';
@@ -255,8 +256,9 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
     return status;
 }
 
-void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
+void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
+    const struct shm_backend *shm = shm_of_const(backend);
     struct cddpi_processors processors;
     cpu_set_t all;
 
@@ -273,14 +275,18 @@ void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
     out->own = out->own < out->all ? out->own : out->all;
 }
 
-static void exits(struct cddpi_backend *shm)
+static void exits(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     atomic_store_explicit(&shm->me->state, SHM_EXITED, memory_order_release);
     cddpi_shm_wake_all(shm);
 }
 
-static void leave(struct cddpi_backend *shm)
+static void leave(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     if (shm->me->pid == cddpi_process_id()) { /* else a fork, whose parent is still here */
         atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
         cddpi_shm_wake_all(shm);
@@ -319,11 +325,12 @@ static cddp_status probe(const struct cddpi_members *members)
 
 /* Nothing is measured: what is sent costs the ranks' own cores, and not a wire that works beside
  * them. A wake-up or two, and about what one core adds. */
-static bool link_of(const struct cddpi_backend *shm, cddp_type type, struct cddpi_group_link *out)
+static bool link_of(const struct cddpi_backend *backend, cddp_type type,
+                    struct cddpi_group_link *out)
 {
     static const double wake_s = 5e-6, bytes_per_s = 4e9;
 
-    (void)shm;
+    (void)backend;
     (void)type;
     out->carrier = "shared memory";
     out->hosts = 1;
@@ -338,8 +345,7 @@ static bool link_of(const struct cddpi_backend *shm, cddp_type type, struct cddp
 
 const struct cddpi_transport cddpi_shm_transport = {.name = "host",
                                                     .carries = CDDPI_MEMORY_CPU,
-                                                    .cpu = {.ops = &cddpi_shm_ops,
-                                                            .probe = probe,
+                                                    .cpu = {.probe = probe,
                                                             .open = cddpi_shm_open,
                                                             .split = cddpi_shm_split,
                                                             .cores = cddpi_shm_cores,

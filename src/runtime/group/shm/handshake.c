@@ -31,7 +31,7 @@ struct handshake {
 };
 
 /* The host's first rank: make the block and tell the others, or tell them why it could not. */
-static cddp_status give_reply(struct handshake *handshake, struct cddpi_backend **out)
+static cddp_status give_reply(struct handshake *handshake, struct shm_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
     const struct cddpi_open_params *params = &handshake->params;
@@ -59,7 +59,7 @@ static cddp_status give_reply(struct handshake *handshake, struct cddpi_backend 
 }
 
 static cddp_status accept_offer(struct handshake *handshake, const char *text,
-                                struct cddpi_backend **out)
+                                struct shm_backend **out)
 {
     const struct cddpi_open_params *params = &handshake->params;
     uint64_t start;
@@ -103,7 +103,7 @@ static cddp_status refuse(const struct handshake *handshake, cddp_status status)
 /* Wait for the answer and follow it. One that cannot be followed may be old, left by an earlier
  * group of the same name: then the host's first rank is about to replace
  * it. */
-static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend **out)
+static cddp_status await_reply(struct handshake *handshake, struct shm_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
     int64_t deadline = rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
@@ -172,10 +172,10 @@ static cddp_status refused(void *argument)
     return CDDP_ERR_PEER;
 }
 
-static cddp_status join_ranks(struct handshake *handshake, struct cddpi_backend **out)
+static cddp_status join_ranks(struct handshake *handshake, struct shm_backend **out)
 {
     int64_t deadline = handshake->rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
-    struct cddpi_backend *shm = NULL;
+    struct shm_backend *shm = NULL;
     cddp_status status = handshake->params.rank == 0 ? give_reply(handshake, &shm)
                                                      : await_reply(handshake, &shm);
 
@@ -183,7 +183,7 @@ static cddp_status join_ranks(struct handshake *handshake, struct cddpi_backend 
         status = cddpi_shm_await_attached(shm, deadline, refused, handshake);
     }
     if (status != CDDP_OK && shm != NULL) {
-        cddpi_shm_ops.close(shm);
+        cddpi_shm_ops.close(&shm->base);
         return status;
     }
     if (status == CDDP_OK) {
@@ -192,7 +192,7 @@ static cddp_status join_ranks(struct handshake *handshake, struct cddpi_backend 
     return status;
 }
 
-static cddp_status alone(const struct cddpi_open_params *params, struct cddpi_backend **out)
+static cddp_status alone(const struct cddpi_open_params *params, struct shm_backend **out)
 {
     uint64_t nonce;
     int fd;
@@ -215,19 +215,25 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
         "",
         "",
         -1};
+    struct shm_backend *shm = NULL;
     cddp_status status;
 
     if (members->local_size == 1) {
-        return alone(&handshake.params, out);
+        CDDPI_TRY(alone(&handshake.params, &shm));
+        *out = &shm->base;
+        return CDDP_OK;
     }
     snprintf(handshake.reply, sizeof handshake.reply, "host/%d/reply", members->host);
     snprintf(handshake.refused, sizeof handshake.refused, "host/%d/refused", members->host);
-    status = join_ranks(&handshake, out);
+    status = join_ranks(&handshake, &shm);
     if (status == CDDP_OK && members->local_rank == 0 && !env->hosts_store && !env->removes_file) {
         cddpi_rendezvous_delete(handshake.rendezvous, handshake.reply);
     }
     if (handshake.fd >= 0) {
         close(handshake.fd);
+    }
+    if (status == CDDP_OK) {
+        *out = &shm->base;
     }
     return status;
 }
@@ -243,7 +249,7 @@ struct handshake_offer {
 /* Does not wait for the others: one of them may fail. That all have come is known once all agree.
  */
 static cddp_status attach(const struct cddpi_open_params *params,
-                          const struct handshake_offer *offer, struct cddpi_backend **out)
+                          const struct handshake_offer *offer, struct shm_backend **out)
 {
     cddp_status status;
     int fd;
@@ -266,7 +272,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
 {
     void *offers = NULL;
     struct handshake_offer mine = {0, 0, getpid(), -1};
-    struct cddpi_backend *backend = NULL;
+    struct shm_backend *backend = NULL;
     cddp_status own = CDDP_OK;
     cddp_status status;
 
@@ -286,9 +292,9 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     }
     cddpi_free(offers);
     if (status == CDDP_OK) {
-        *out = backend;
+        *out = backend != NULL ? &backend->base : NULL;
     } else if (backend != NULL) {
-        cddpi_shm_ops.close(backend);
+        cddpi_shm_ops.close(&backend->base);
     }
     return status;
 }

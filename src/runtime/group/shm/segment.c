@@ -50,7 +50,7 @@ static void segment_destroy(struct shm_segment *segment, int size)
     cddpi_free(segment);
 }
 
-struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, size_t bytes)
+struct shm_segment *cddpi_shm_find(struct shm_backend *shm, const void *data, size_t bytes)
 {
     struct shm_segment *found = NULL;
 
@@ -66,7 +66,7 @@ struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, 
     return found;
 }
 
-struct shm_segment *cddpi_shm_segment(struct cddpi_backend *shm, uint32_t id)
+struct shm_segment *cddpi_shm_segment(struct shm_backend *shm, uint32_t id)
 {
     struct shm_segment *found;
 
@@ -103,7 +103,7 @@ static cddp_status lend(struct shm_segment *segment, void **mapped, void *memory
     return CDDP_OK;
 }
 
-cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op *op, int *out_fd)
+cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *op, int *out_fd)
 {
     struct shm_progress *progress = shm_progress(op);
     struct allocation *allocation = cddpi_zalloc(sizeof *allocation);
@@ -140,7 +140,7 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
                : lend(segment, &segment->at[shm->rank], (void *)(uintptr_t)op->in, bytes);
 }
 
-cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op *op)
+cddp_status cddpi_shm_alloc_map(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     struct allocation *allocation = progress->scratch;
@@ -178,8 +178,9 @@ cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op
     return CDDP_OK;
 }
 
-void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op)
+void cddpi_shm_alloc_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_progress *progress = shm_progress(op);
     struct allocation *allocation = progress->scratch;
 
@@ -194,8 +195,10 @@ void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op)
     progress->scratch = NULL;
 }
 
-bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes, const void **out)
+bool cddpi_shm_peers(struct cddpi_backend *backend, const void *memory, size_t bytes,
+                     const void **out)
 {
+    struct shm_backend *shm = shm_of(backend);
     const struct shm_segment *segment = cddpi_shm_find(shm, memory, bytes);
 
     for (int r = 0; segment != NULL && r < shm->size; r++) {
@@ -205,8 +208,9 @@ bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes
     return segment != NULL;
 }
 
-uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t bytes)
+uint64_t cddpi_shm_place(struct cddpi_backend *backend, const void *memory, size_t bytes)
 {
+    struct shm_backend *shm = shm_of(backend);
     enum { OFFSET_BITS = 44 };
     const struct shm_segment *segment = cddpi_shm_find(shm, memory, bytes);
 
@@ -216,8 +220,9 @@ uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t b
                      (uint64_t)((const char *)memory - (const char *)segment->at[shm->rank]);
 }
 
-void cddpi_shm_free(struct cddpi_backend *shm, void *memory)
+void cddpi_shm_free(struct cddpi_backend *backend, void *memory)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_segment **link;
     struct shm_segment *segment;
 
@@ -233,7 +238,7 @@ void cddpi_shm_free(struct cddpi_backend *shm, void *memory)
     segment_destroy(segment, shm->size);
 }
 
-void cddpi_shm_segments_fini(struct cddpi_backend *shm)
+void cddpi_shm_segments_fini(struct shm_backend *shm)
 {
     while (shm->segments != NULL) {
         struct shm_segment *next = shm->segments->next;

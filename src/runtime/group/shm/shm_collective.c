@@ -13,7 +13,7 @@ enum {
 };
 
 struct shm_collective_call_row {
-    const struct cddpi_backend *shm;
+    const struct shm_backend *shm;
     uint64_t number;
 };
 
@@ -24,7 +24,7 @@ static const struct cddpi_call *call_in_row(const void *context, int rank)
     return &shm_fingerprint(row->shm, rank, row->number)->call;
 }
 
-static cddp_status mismatch(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static cddp_status mismatch(struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     struct shm_collective_call_row row = {shm, op->number};
     char text[SHM_TEXT_BYTES - 64];
@@ -33,7 +33,7 @@ static cddp_status mismatch(struct cddpi_backend *shm, const struct cddpi_group_
     return cddpi_call_mismatch(op, text);
 }
 
-static size_t blocks_of(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static size_t blocks_of(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     switch (op->kind) {
     case CDDPI_SCATTER:
@@ -51,7 +51,7 @@ static bool reduces(const struct cddpi_group_op *op)
 }
 
 /* Elements of a piece: whole cache lines, so that pieces of different ranks share none. */
-static void cut(const struct cddpi_backend *shm, struct cddpi_group_op *op)
+static void cut(const struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     size_t element = cddp_type_bytes(op->type);
@@ -66,7 +66,7 @@ static void cut(const struct cddpi_backend *shm, struct cddpi_group_op *op)
 }
 
 /* How many bytes of `in` and `out` this rank's part of @p op uses. */
-static void extent(const struct cddpi_backend *shm, const struct cddpi_group_op *op, size_t *in,
+static void extent(const struct shm_backend *shm, const struct cddpi_group_op *op, size_t *in,
                    size_t *out)
 {
     size_t one = op->count * cddp_type_bytes(op->type);
@@ -81,7 +81,7 @@ static void extent(const struct cddpi_backend *shm, const struct cddpi_group_op 
 }
 
 /* Describe memory that the peers map, too, by block and offset. */
-static void describe_memory(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op *op,
                             struct shm_fingerprint *what)
 {
     struct shm_segment *in;
@@ -116,7 +116,7 @@ static bool candidate(const struct cddpi_group_op *op, const struct shm_fingerpr
            (op->kind != CDDPI_REDUCE || rank != op->root || what->out_segment != 0);
 }
 
-static cddp_status begin(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status begin(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     struct shm_fingerprint *what = shm_fingerprint(shm, shm->rank, op->number);
@@ -162,7 +162,7 @@ static cddp_status begin(struct cddpi_backend *shm, struct cddpi_group_op *op)
 
 /* Choose the algorithm and its number of stages. All ranks' fingerprints are there, so all choose
  * the same. */
-static cddp_status decide(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status decide(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     const struct shm_fingerprint *mine = shm_fingerprint(shm, shm->rank, op->number);
@@ -201,7 +201,7 @@ static cddp_status decide(struct cddpi_backend *shm, struct cddpi_group_op *op)
     return CDDP_OK;
 }
 
-static cddp_status run_stage(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status run_stage(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     cddp_status status = CDDP_OK;
@@ -219,7 +219,7 @@ static cddp_status run_stage(struct cddpi_backend *shm, struct cddpi_group_op *o
         if (progress->stage == 1) {
             return cddpi_shm_alloc_map(shm, op);
         }
-        cddpi_shm_alloc_drop(shm, op); /* by now all ranks have opened this rank's file */
+        cddpi_shm_alloc_drop(&shm->base, op); /* by now all ranks have opened this rank's file */
         return CDDP_OK;
     }
     if (progress->path == SHM_PATH_NONE) {
@@ -234,7 +234,7 @@ static cddp_status run_stage(struct cddpi_backend *shm, struct cddpi_group_op *o
 }
 
 /* Whether all counters have reached @p target. */
-static bool arrived(struct cddpi_backend *shm, struct cddpi_group_op *op, uint32_t target)
+static bool arrived(struct shm_backend *shm, struct cddpi_group_op *op, uint32_t target)
 {
     struct shm_progress *progress = shm_progress(op);
 
@@ -254,8 +254,10 @@ static bool arrived(struct cddpi_backend *shm, struct cddpi_group_op *op, uint32
     return true;
 }
 
-cddp_status cddpi_shm_advance(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done)
+cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                              bool *out_done)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_progress *progress = shm_progress(op);
 
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {

@@ -41,8 +41,8 @@ __attribute__((destructor)) static void say_that_we_left(void)
         if (cddpi_group_has_device(group)) {
             cddpi_calls_exit(group->device);
         }
-        if (group->ops->exits != NULL) {
-            group->ops->exits(group->backend);
+        if (group->backend->ops->exits != NULL) {
+            group->backend->ops->exits(group->backend);
         }
     }
     pthread_mutex_unlock(&mutex);

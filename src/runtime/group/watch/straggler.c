@@ -30,7 +30,7 @@ static void warn(cddp_group *group, const struct cddpi_group_op *op, int64_t now
     struct cddpi_late late = {.used = 0};
     char title[64];
 
-    group->ops->late(group->backend, op, &late);
+    group->backend->ops->late(group->backend, op, &late);
     if (late.used == 0) {
         return; /* another rank knows better for whom, and says so */
     }
@@ -45,7 +45,7 @@ void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, in
 {
     struct cddpi_straggler *straggler = &group->straggler;
 
-    if (straggler->limit_ns == 0 || group->ops->late == NULL) {
+    if (straggler->limit_ns == 0 || group->backend->ops->late == NULL) {
         return;
     }
     if (straggler->number != op->number) { /* its turn has come since the last look */

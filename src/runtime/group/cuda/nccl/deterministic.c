@@ -24,7 +24,7 @@ static size_t least(size_t a, size_t b)
 
 /* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
  * block, which is its rank's. */
-static struct deterministic_cut cut(const struct cddpi_device_transport *transport,
+static struct deterministic_cut cut(const struct nccl_transport *transport,
                                     const struct cddpi_group_op *op, size_t at, size_t count)
 {
     struct deterministic_cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
@@ -47,8 +47,7 @@ static struct deterministic_cut cut(const struct cddpi_device_transport *transpo
 }
 
 /* Receive all ranks' input of this rank's part into the rows of scratch. */
-static cddp_status collect(struct cddpi_device_transport *transport,
-                           const struct deterministic_cut *cut)
+static cddp_status collect(struct nccl_transport *transport, const struct deterministic_cut *cut)
 {
     struct nccl_transfer transfers[NCCL_MOST_RANKS];
 
@@ -64,8 +63,8 @@ static cddp_status collect(struct cddpi_device_transport *transport,
     return cddpi_nccl_exchange(transport, transfers);
 }
 
-static cddp_status reduce(struct cddpi_device_transport *transport,
-                          const struct deterministic_cut *cut, char *out)
+static cddp_status reduce(struct nccl_transport *transport, const struct deterministic_cut *cut,
+                          char *out)
 {
     const struct cddpi_group_op *op = cut->op;
     const char *own = (const char *)op->in + cut->starts[transport->rank] * cut->element;
@@ -92,8 +91,8 @@ static cddp_status reduce(struct cddpi_device_transport *transport,
 }
 
 /* Send the results to all ranks, or to root. */
-static cddp_status spread(struct cddpi_device_transport *transport,
-                          const struct deterministic_cut *cut, const char *own)
+static cddp_status spread(struct nccl_transport *transport, const struct deterministic_cut *cut,
+                          const char *own)
 {
     const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
@@ -112,8 +111,8 @@ static cddp_status spread(struct cddpi_device_transport *transport,
     return cddpi_nccl_exchange(transport, transfers);
 }
 
-static cddp_status one_piece(struct cddpi_device_transport *transport,
-                             const struct cddpi_group_op *op, size_t at, size_t count)
+static cddp_status one_piece(struct nccl_transport *transport, const struct cddpi_group_op *op,
+                             size_t at, size_t count)
 {
     struct deterministic_cut piece = cut(transport, op, at, count);
     bool wants = op->kind != CDDPI_REDUCE || transport->rank == op->root;
@@ -131,7 +130,7 @@ static cddp_status one_piece(struct cddpi_device_transport *transport,
     return status;
 }
 
-cddp_status cddpi_nccl_deterministic(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
                                      const struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static cddp_status share_id(struct cddpi_device_transport *transport, ncclUniqueId *out)
+static cddp_status share_id(struct nccl_transport *transport, ncclUniqueId *out)
 {
     ncclUniqueId own;
     ncclUniqueId all[NCCL_MOST_RANKS];
@@ -28,7 +28,7 @@ static cddp_status share_id(struct cddpi_device_transport *transport, ncclUnique
     return status;
 }
 
-static cddp_status connect_ranks(struct cddpi_device_transport *transport, ncclUniqueId id)
+static cddp_status connect_ranks(struct nccl_transport *transport, ncclUniqueId id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t comm = NULL;
@@ -55,7 +55,7 @@ static cddp_status connect_ranks(struct cddpi_device_transport *transport, ncclU
     }
 }
 
-cddp_status cddpi_nccl_connect(struct cddpi_device_transport *transport)
+cddp_status cddpi_nccl_connect(struct nccl_transport *transport)
 {
     ncclUniqueId id;
     cddp_status status = share_id(transport, &id);
@@ -66,7 +66,7 @@ cddp_status cddpi_nccl_connect(struct cddpi_device_transport *transport)
 }
 
 /* Let go of the communicator, and of what was registered with it. */
-static cddp_status retire(struct cddpi_device_transport *transport)
+static cddp_status retire(struct nccl_transport *transport)
 {
     ncclComm_t comm;
     cddp_status status = cddpi_nccl_enter(transport);
@@ -89,8 +89,9 @@ static cddp_status retire(struct cddpi_device_transport *transport)
     return status;
 }
 
-cddp_status cddpi_nccl_recover(struct cddpi_device_transport *transport)
+cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base)
 {
+    struct nccl_transport *transport = nccl_of(base);
     uint8_t suspect = atomic_load(&transport->suspect);
     uint8_t all[NCCL_MOST_RANKS];
     bool any = false;

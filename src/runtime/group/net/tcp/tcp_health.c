@@ -10,8 +10,10 @@
 
 enum { ANSWERS_S = 2 }; /* it is asked once a second */
 
-cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp)
+cddp_status cddpi_tcp_check(struct cddpi_carrier *carrier)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (!atomic_load(&tcp->has_failed)) {
         return CDDP_OK;
     }
@@ -34,8 +36,9 @@ static void describe_host(const struct tcp_pair *pair, char *out, size_t bytes)
     }
 }
 
-void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes)
+void cddpi_tcp_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     const struct tcp_pair *pair;
     char name[TCP_TEXT_BYTES];
     size_t length = strlen(out);
@@ -57,8 +60,10 @@ void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t b
     pthread_mutex_unlock(&tcp->lock);
 }
 
-void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure)
+void cddpi_tcp_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (tcp->owner != getpid()) {
         return; /* a forked process: the group is its parent's */
     }
@@ -69,8 +74,10 @@ void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *fail
     cddpi_tcp_wake(tcp);
 }
 
-bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
+bool cddpi_tcp_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (!atomic_load(&tcp->is_aborted)) {
         return false;
     }
@@ -79,7 +86,7 @@ bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
 }
 
 /* By this host's end of a connection to another leader. */
-static const struct tcp_address *find_way(const struct cddpi_carrier *tcp)
+static const struct tcp_address *find_way(const struct tcp_carrier *tcp)
 {
     const struct tcp_address *found = NULL;
 
@@ -96,8 +103,9 @@ static const struct tcp_address *find_way(const struct cddpi_carrier *tcp)
     return found;
 }
 
-bool cddpi_tcp_interface(struct cddpi_carrier *tcp, char *out, size_t bytes)
+bool cddpi_tcp_interface(struct cddpi_carrier *carrier, char *out, size_t bytes)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     const struct tcp_address *way;
 
     pthread_mutex_lock(&tcp->lock);
