@@ -169,6 +169,7 @@ static void init_host(int h, int n, struct cddpi_link link)
                                      .carrier = &host->carrier.base,
                                      .link = link};
     assert_true(cddpi_tree_init(n, numbers, n, &host->net.tree));
+    assert_int_equal(cddpi_net_collective_open(&host->net), CDDP_OK);
     for (int i = 0; i < COUNT; i++) {
         host->data[i] = (float)(i % 1000 + h);
     }
@@ -188,9 +189,7 @@ static void fini_host(struct host *host)
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
         cddpi_net_plan_fini(&host->net.plans[a]);
     }
-    for (int i = 0; i < NET_PIECES; i++) {
-        cddpi_net_arena_fini(&host->net.arenas[i]);
-    }
+    cddpi_net_collective_close(&host->net);
     cddpi_tree_fini(&host->net.tree);
 }
 

@@ -69,7 +69,8 @@ cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective
     cddp_status status = CDDP_OK;
 
     for (int host = 0; host < 2 * net->host_count; host++) {
-        collective->head_sends[host].is_done = collective->head_recvs[host].is_done = true;
+        collective->head_sends[host] = collective->head_recvs[host] = (struct cddpi_transfer){
+            .is_done = true};
     }
     for (int i = 0; i < net->local_size && collective->op->weighted; i++) {
         collective->weights[net->first[net->host] + i] = collective->heads[i].weight;

@@ -30,6 +30,16 @@ struct net_arena {
     size_t used;              /* of the newest */
 };
 
+/* Memory of the pieces that have one place of the window in turn. It stays for later collectives.
+ */
+struct net_room {
+    struct net_arena arena;
+    struct cddpi_transfer *transfers;
+    size_t transfer_count; /* for so many there is room */
+    struct net_slot *slots;
+    unsigned char **by_host;
+};
+
 /* What hosts compare before a collective counts as done. */
 struct net_head {
     struct cddpi_call call;
@@ -79,10 +89,10 @@ struct net_backend {
     double link_of_one_bytes_per_s;
     struct cddpi_tree tree;
     struct net_plan plans[CDDPI_ALGORITHMS];
-    struct net_plan root_plan; /* of the last reduce: to host root_plan_host */
-    int root_plan_host;
+    struct net_plan *root_plans; /* of reduce, by host of the root */
 
-    struct net_arena arenas[NET_PIECES]; /* of the pieces of the collective under way */
+    struct net_collective *collective; /* the one under way, or room for the next one */
+    struct net_room rooms[NET_PIECES]; /* of its pieces */
 
     int wake_fd;               /* an eventfd: ends a sleep on descriptors */
     _Atomic bool sleeps;       /* on the inner transport or on descriptors */
@@ -175,21 +185,23 @@ struct net_collective {
     size_t element; /* bytes */
     size_t sum;     /* bytes of a partial sum's element */
 
-    struct net_head mine;
+    /* arrays that the group keeps from one collective to the next */
     struct net_head *heads;            /* by place on this host */
     struct cddpi_transfer *head_sends; /* by host, two each: heads and weights */
     struct cddpi_transfer *head_recvs;
     struct net_head *peer_heads; /* by host */
+    double *weights;             /* by by_host's order: one a rank */
+    double *factors;             /* by rank */
+    const void **peers_in;       /* by place on this host, where zero_copy */
+    void **peers_out;
+
+    struct net_head mine;
     bool heads_are_done;
-    double *weights; /* by by_host's order: one a rank */
-    double *factors; /* by rank */
     bool has_factors;
     bool weights_are_used; /* the factors have been made */
     cddp_op op_of_sums;    /* the operation, without weights that are all equal */
 
     bool zero_copy;
-    const void **peers_in; /* by place on this host, where zero_copy */
-    void **peers_out;
 
     enum cddpi_algorithm algorithm;
     size_t pieces;
@@ -247,6 +259,10 @@ bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count);
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);
 void cddpi_net_arena_reset(struct net_arena *arena);
 void cddpi_net_arena_fini(struct net_arena *arena);
+/** Let @p room have memory for a piece with so many @p transfers. */
+cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_room *room,
+                                   size_t transfers);
+void cddpi_net_room_fini(struct net_room *room);
 /** Add a transfer of a piece's present round and begin it.
  *  @param index  Tells those between two hosts in one round and direction apart. */
 cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective *collective,
@@ -339,6 +355,10 @@ cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collect
                                      bool *out_done);
 
 /* net_collective.c */
+/** Memory for the collectives of @p net, one at a time, whose tables are set. */
+cddp_status cddpi_net_collective_open(struct net_backend *net);
+/** Release it, and that of pieces. */
+void cddpi_net_collective_close(struct net_backend *net);
 cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
                               bool *out_done);
 void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op);

@@ -10,13 +10,38 @@
 
 enum net_collective_phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
 
-static void free_collective(struct net_collective *collective)
+cddp_status cddpi_net_collective_open(struct net_backend *net)
 {
-    for (int i = 0; i < NET_PIECES; i++) {
-        cddpi_free(collective->window[i].transfers);
-        cddpi_free(collective->window[i].slots);
-        cddpi_free(collective->window[i].by_host);
+    struct net_collective *collective = cddpi_zalloc(sizeof *collective);
+    size_t hosts = (size_t)net->host_count;
+    size_t local = (size_t)net->local_size;
+    size_t size = (size_t)net->size;
+
+    net->collective = collective;
+    net->root_plans = cddpi_zalloc_array(hosts, sizeof *net->root_plans);
+    if (collective == NULL || net->root_plans == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu hosts", hosts);
     }
+    collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
+    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
+    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
+    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
+    collective->weights = cddpi_zalloc_array(size, sizeof *collective->weights);
+    collective->factors = cddpi_zalloc_array(size, sizeof *collective->factors);
+    collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
+    collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
+    if (collective->heads == NULL || collective->head_sends == NULL ||
+        collective->head_recvs == NULL || collective->peer_heads == NULL ||
+        collective->weights == NULL || collective->factors == NULL ||
+        collective->peers_in == NULL || collective->peers_out == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu ranks on %zu hosts", size,
+                          hosts);
+    }
+    return CDDP_OK;
+}
+
+static void free_arrays(struct net_collective *collective)
+{
     cddpi_free(collective->heads);
     cddpi_free(collective->head_sends);
     cddpi_free(collective->head_recvs);
@@ -28,31 +53,21 @@ static void free_collective(struct net_collective *collective)
     cddpi_free(collective);
 }
 
-static struct net_collective *new_collective(const struct net_backend *net)
+void cddpi_net_collective_close(struct net_backend *net)
 {
-    struct net_collective *collective = cddpi_zalloc(sizeof *collective);
-    size_t hosts = (size_t)net->host_count;
-    size_t local = (size_t)net->local_size;
-
-    if (collective == NULL) {
-        return NULL;
+    for (int host = 0; net->root_plans != NULL && host < net->host_count; host++) {
+        cddpi_net_plan_fini(&net->root_plans[host]);
     }
-    collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
-    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
-    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
-    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
-    collective->weights = cddpi_zalloc_array((size_t)net->size, sizeof *collective->weights);
-    collective->factors = cddpi_zalloc_array((size_t)net->size, sizeof *collective->factors);
-    collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
-    collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
-    if (collective->heads == NULL || collective->head_sends == NULL ||
-        collective->head_recvs == NULL || collective->peer_heads == NULL ||
-        collective->weights == NULL || collective->factors == NULL ||
-        collective->peers_in == NULL || collective->peers_out == NULL) {
-        free_collective(collective);
-        return NULL;
+    cddpi_free(net->root_plans);
+    if (net->is_memory_lent) {
+        return; /* a library may still read and write the rest */
     }
-    return collective;
+    for (int i = 0; i < NET_PIECES; i++) {
+        cddpi_net_room_fini(&net->rooms[i]);
+    }
+    if (net->collective != NULL) {
+        free_arrays(net->collective);
+    }
 }
 
 static uint64_t place(const struct net_backend *net, const void *memory, size_t bytes)
@@ -64,18 +79,28 @@ static uint64_t place(const struct net_backend *net, const void *memory, size_t 
 
 static cddp_status begin(struct net_backend *net, struct cddpi_group_op *op)
 {
-    struct net_collective *collective = new_collective(net);
+    struct net_collective *collective = net->collective;
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
-    if (collective == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
+    if (net->is_memory_lent) { /* by a collective that failed */
+        return cddpi_fail(CDDP_ERR_CLOSED, "%s: the group has failed", cddpi_kind_name(op->kind));
     }
+    *collective = (struct net_collective){
+        .op = op,
+        .element = cddp_type_bytes(op->type),
+        .sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op)),
+        .op_of_sums = op->op,
+        .leaders = 1,
+        .heads = collective->heads,
+        .head_sends = collective->head_sends,
+        .head_recvs = collective->head_recvs,
+        .peer_heads = collective->peer_heads,
+        .weights = collective->weights,
+        .factors = collective->factors,
+        .peers_in = collective->peers_in,
+        .peers_out = collective->peers_out,
+    };
     net_state(op)->collective = collective;
-    collective->op = op;
-    collective->leaders = 1;
-    collective->element = cddp_type_bytes(op->type);
-    collective->sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op));
-    collective->op_of_sums = op->op;
     collective->mine.call = cddpi_call_of(op);
     collective->mine.weight = op->weight;
     if (op->kind == CDDPI_ALL_REDUCE && net->local_size > 1) {
@@ -200,7 +225,6 @@ static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op
         status = advance(net, net_state(op)->collective, out_done);
     }
     if (status == CDDP_OK && *out_done) {
-        free_collective(net_state(op)->collective);
         net_state(op)->collective = NULL;
     }
     return status;
@@ -248,9 +272,6 @@ void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
     }
     if (collective->inner_runs && net->inner->ops->drop != NULL) {
         net->inner->ops->drop(net->inner, &collective->inner);
-    }
-    if (!net->is_memory_lent) {
-        free_collective(collective);
     }
     net_state(op)->collective = NULL;
 }

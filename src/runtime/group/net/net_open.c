@@ -29,10 +29,7 @@ void cddpi_net_release(struct net_backend *net)
     for (int i = 0; i < CDDPI_ALGORITHMS; i++) {
         cddpi_net_plan_fini(&net->plans[i]);
     }
-    cddpi_net_plan_fini(&net->root_plan);
-    for (int i = 0; i < NET_PIECES && !net->is_memory_lent; i++) {
-        cddpi_net_arena_fini(&net->arenas[i]);
-    }
+    cddpi_net_collective_close(net);
     if (net->tree.parts != NULL) {
         cddpi_tree_fini(&net->tree);
     }
@@ -121,6 +118,9 @@ static cddp_status create(int rank, int size, uint32_t timeout_ms, const int *ho
     if (status == CDDP_OK) {
         memcpy(net->host_of, host_of, (size_t)size * sizeof *net->host_of);
         status = place(net);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_net_collective_open(net);
     }
     if (status != CDDP_OK) {
         cddpi_net_release(net);

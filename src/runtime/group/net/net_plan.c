@@ -56,8 +56,9 @@ void cddpi_net_plan_fini(struct net_plan *plan)
 const struct net_plan *cddpi_net_plan_of(const struct net_backend *net,
                                          const struct net_collective *collective)
 {
-    return collective->op->kind == CDDPI_REDUCE ? &net->root_plan
-                                                : &net->plans[collective->algorithm];
+    return collective->op->kind == CDDPI_REDUCE
+               ? &net->root_plans[net->host_of[collective->op->root]]
+               : &net->plans[collective->algorithm];
 }
 
 bool cddpi_net_adds_nothing(const struct net_backend *net, const struct net_collective *collective,

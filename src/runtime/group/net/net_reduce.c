@@ -8,16 +8,14 @@
 cddp_status cddpi_net_reduce_choose(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
-    int root_host = net->host_of[op->root];
     bool is_made;
     double seconds;
 
     if (op->kind == CDDPI_REDUCE) {
-        if (net->root_plan.is_made && net->root_plan_host != root_host) {
-            cddpi_net_plan_fini(&net->root_plan);
-        }
-        net->root_plan_host = root_host;
-        is_made = cddpi_net_plan_make(net, CDDPI_ALGORITHM_DIRECT, root_host, &net->root_plan);
+        int root_host = net->host_of[op->root];
+
+        is_made = cddpi_net_plan_make(net, CDDPI_ALGORITHM_DIRECT, root_host,
+                                      &net->root_plans[root_host]);
     } else {
         collective->algorithm = cddpi_algorithm_choose(&net->tree, &net->link,
                                                        op->count * collective->element,

@@ -131,6 +131,7 @@ static cddp_status prepare_piece(struct net_backend *net, struct net_collective 
 {
     const struct cddpi_group_op *op = collective->op;
     struct net_piece *piece = piece_at(collective, index);
+    struct net_room *room = &net->rooms[index % collective->window_size];
     size_t world = (size_t)net->size;
 
     piece->state = NET_PIECE_UP;
@@ -139,19 +140,17 @@ static cddp_status prepare_piece(struct net_backend *net, struct net_collective 
     piece->at = index * collective->piece_count;
     piece->count = op->count - piece->at < collective->piece_count ? op->count - piece->at
                                                                    : collective->piece_count;
-    piece->arena = &net->arenas[index % collective->window_size];
+    piece->arena = &room->arena;
     piece->packed = piece->gathered = piece->result = NULL;
     piece->transfer_count = 0;
     piece->round = 0;
     cddpi_net_arena_reset(piece->arena);
-    if (acts(net, piece) && piece->transfers == NULL) {
-        piece->transfer_room = transfer_room(net, collective);
-        piece->transfers = cddpi_zalloc_array(piece->transfer_room, sizeof *piece->transfers);
-        piece->slots = cddpi_zalloc_array((size_t)net->tree.part_count, sizeof *piece->slots);
-        piece->by_host = cddpi_zalloc_array((size_t)net->host_count, sizeof *piece->by_host);
-        if (piece->transfers == NULL || piece->slots == NULL || piece->by_host == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
-        }
+    if (acts(net, piece)) {
+        CDDPI_TRY(cddpi_net_room_reserve(net, room, transfer_room(net, collective)));
+        piece->transfers = room->transfers;
+        piece->transfer_room = room->transfer_count;
+        piece->slots = room->slots;
+        piece->by_host = room->by_host;
     }
     if (has_blocks_in(op->kind) && (op->kind != CDDPI_SCATTER || net->rank == op->root)) {
         size_t block = piece->count * collective->element;

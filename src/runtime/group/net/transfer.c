@@ -150,6 +150,38 @@ void cddpi_net_arena_fini(struct net_arena *arena)
     *arena = (struct net_arena){0};
 }
 
+cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_room *room,
+                                   size_t transfers)
+{
+    size_t parts = (size_t)net->tree.part_count;
+    size_t hosts = (size_t)net->host_count;
+
+    if (room->slots == NULL) {
+        room->slots = cddpi_zalloc_array(parts, sizeof *room->slots);
+    }
+    if (room->by_host == NULL) {
+        room->by_host = cddpi_zalloc_array(hosts, sizeof *room->by_host);
+    }
+    if (room->transfer_count < transfers) { /* none is under way: a piece begins */
+        cddpi_free(room->transfers);
+        room->transfers = cddpi_zalloc_array(transfers, sizeof *room->transfers);
+        room->transfer_count = room->transfers != NULL ? transfers : 0;
+    }
+    if (room->slots == NULL || room->by_host == NULL || room->transfer_count < transfers) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY,
+                          "no memory for a collective between hosts: %zu transfers", transfers);
+    }
+    return CDDP_OK;
+}
+
+void cddpi_net_room_fini(struct net_room *room)
+{
+    cddpi_net_arena_fini(&room->arena);
+    cddpi_free(room->transfers);
+    cddpi_free(room->slots);
+    cddpi_free(room->by_host);
+}
+
 /* A few bits of what was called. */
 static uint32_t hash_of_call(const struct cddpi_group_op *op)
 {
