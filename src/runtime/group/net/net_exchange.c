@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/join/refusal.h"
 #include "group/net/net.h"
 
 #include <stdio.h>
@@ -21,6 +22,8 @@ enum {
     LATE_MS = 3000,
     LEADER_MS = 8000
 };
+
+static const char refused_key[] = "net/refused";
 
 /* Sleep until a rank of this host has gone on, or it is time to look at whether all live. Ranks
  * that outnumber cores would starve their leader if they looked again and again. */
@@ -77,34 +80,8 @@ cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *
 
 void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status)
 {
-    struct cddpi_failure failure;
-    char text[1200];
-
     (void)cddpi_fail_name(status, rank);
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, "net/refused", text);
-    (void)cddpi_fail_again(status, &failure);
-}
-
-/* CDDP_ERR_PEER once another rank has said that it fails. */
-static cddp_status look_for_refusal(struct cddpi_rendezvous *rendezvous)
-{
-    void *value;
-    int rank;
-    int at = 0;
-
-    if (cddp_store_try_get(rendezvous->store, "net/refused", &value, NULL) != CDDP_OK) {
-        return CDDP_OK;
-    }
-    if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
-        (void)cddpi_fail_rank(CDDP_ERR_PEER, rank, "%.1100s", (const char *)value + at);
-        cddpi_error_blame(rank);
-    } else {
-        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal is none");
-    }
-    cddp_free(value);
-    return CDDP_ERR_PEER;
+    (void)cddpi_refusal_set(rendezvous, refused_key, status);
 }
 
 /* Of what @p host's leader says in the present exchange: part @p part of it. */
@@ -180,7 +157,7 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        status = look_for_refusal(rendezvous);
+        status = cddpi_refusal_look(rendezvous, refused_key);
         if (status != CDDP_OK) {
             return status;
         }
@@ -374,7 +351,7 @@ static cddp_status check(void *context)
     const struct net_exchange *exchange = context;
 
     return exchange->rendezvous != NULL
-               ? look_for_refusal(exchange->rendezvous)
+               ? cddpi_refusal_look(exchange->rendezvous, refused_key)
                : exchange->parent->backend->ops->broken(exchange->parent->backend);
 }
 

@@ -2,14 +2,15 @@
  * when a group is made, through the parent's collectives when it is split.
  *
  * Keys of the rendezvous, below "host/H/": "reply" holds the answer of the host's first rank, "ok
- * PID FD START NONCE SIZE" or "no STATUS RANK TEXT"; "refused" holds "RANK TEXT" of a rank that
- * could not map the block. An answer of a process that has ended (in a file that was left over) is
- * not used. */
+ * PID FD START NONCE SIZE" or its refusal (group/join/refusal.h); "refused" holds the refusal of a
+ * rank that could not map the block. An answer of a process that has ended (in a file that was left
+ * over) is not used. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "group/join/group_agree.h"
+#include "group/join/refusal.h"
 #include "group/shm/shm.h"
 
 #include <inttypes.h>
@@ -35,9 +36,8 @@ static cddp_status give_reply(struct handshake *handshake, struct shm_backend **
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
     const struct cddpi_open_params *params = &handshake->params;
-    struct cddpi_failure failure;
     uint64_t nonce;
-    char text[1200];
+    char text[128];
     cddp_status status;
 
     cddpi_rendezvous_delete(rendezvous, handshake->reply);
@@ -46,16 +46,12 @@ static cddp_status give_reply(struct handshake *handshake, struct shm_backend **
     if (status == CDDP_OK) {
         status = cddpi_shm_attach(params, handshake->fd, nonce, out);
     }
-    if (status == CDDP_OK) {
-        snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
-                 cddpi_process_start_time(), nonce, params->world_size);
-        return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
+    if (status != CDDP_OK) {
+        return cddpi_refusal_set(rendezvous, handshake->reply, status);
     }
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "no %d %d %.1100s", (int)status, failure.rank,
-             failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, handshake->reply, text);
-    return cddpi_fail_again(status, &failure);
+    snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
+             cddpi_process_start_time(), nonce, params->world_size);
+    return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
 }
 
 static cddp_status accept_offer(struct handshake *handshake, const char *text,
@@ -90,14 +86,8 @@ static cddp_status accept_offer(struct handshake *handshake, const char *text,
 
 static cddp_status refuse(const struct handshake *handshake, cddp_status status)
 {
-    char text[1200];
-    struct cddpi_failure failure;
-
     (void)cddpi_fail_name(status, handshake->members->env->rank);
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
-    cddpi_rendezvous_set(handshake->rendezvous, handshake->refused, text);
-    return cddpi_fail_again(status, &failure);
+    return cddpi_refusal_set(handshake->rendezvous, handshake->refused, status);
 }
 
 /* Wait for the answer and follow it. One that cannot be followed may be old, left by an earlier
@@ -112,9 +102,6 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
     for (;;) {
         int left = cddpi_left_ms(deadline);
         char *value;
-        int failed;
-        int rank;
-        int at = 0;
         cddp_status status = cddpi_rendezvous_await(rendezvous, handshake->reply,
                                                     handshake->params.names[0], deadline, &value);
 
@@ -124,9 +111,8 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
         if (status != CDDP_OK) {
             return status;
         }
-        if (sscanf(value, "no %d %d %n", &failed, &rank, &at) == 2 && at > 0 && failed < 0 &&
-            failed >= CDDP_ERR_CLOSED) {
-            status = cddpi_fail_rank((cddp_status)failed, rank, "%s", value + at);
+        status = cddpi_refusal_read(value);
+        if (status != CDDP_OK) {
             cddp_free(value);
             return status;
         }
@@ -149,27 +135,14 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
     }
 }
 
-static cddp_status refused(void *argument)
+/* The host's first rank waits for the others: whether one of them has refused. */
+static cddp_status look_for_refusal(void *argument)
 {
     const struct handshake *handshake = argument;
-    void *value;
-    size_t bytes;
-    int rank;
-    int at = 0;
 
-    if (handshake->params.rank != 0 ||
-        cddp_store_try_get(handshake->rendezvous->store, handshake->refused, &value, &bytes) !=
-            CDDP_OK) {
-        return CDDP_OK;
-    }
-    if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
-        (void)cddpi_fail_rank(CDDP_ERR_PEER, rank, "%.1100s", (const char *)value + at);
-        cddpi_error_blame(rank);
-    } else {
-        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal is none");
-    }
-    cddp_free(value);
-    return CDDP_ERR_PEER;
+    return handshake->params.rank == 0
+               ? cddpi_refusal_look(handshake->rendezvous, handshake->refused)
+               : CDDP_OK;
 }
 
 static cddp_status join_ranks(struct handshake *handshake, struct shm_backend **out)
@@ -180,7 +153,7 @@ static cddp_status join_ranks(struct handshake *handshake, struct shm_backend **
                                                      : await_reply(handshake, &shm);
 
     if (status == CDDP_OK) {
-        status = cddpi_shm_await_attached(shm, deadline, refused, handshake);
+        status = cddpi_shm_await_attached(shm, deadline, look_for_refusal, handshake);
     }
     if (status != CDDP_OK && shm != NULL) {
         cddpi_shm_ops.close(&shm->base);
