@@ -137,10 +137,11 @@ void *cddp_group_stream(const cddp_group *group)
     return device->ops->compute_stream(device);
 }
 
-static cddp_status set_stream(cddp_group *group, void *stream)
+cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
 {
     struct cddpi_device *device;
 
+    CDDPI_ENTER_GROUP(group, "group_set_stream");
     if (stream == NULL) {
         return cddpi_fail(
             CDDP_ERR_ARGUMENT,
@@ -156,41 +157,25 @@ static cddp_status set_stream(cddp_group *group, void *stream)
     return device->ops->adopt(device, stream);
 }
 
-cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
-{
-    cddp_status status = cddpi_group_enter(group, "group_set_stream");
-
-    return status == CDDP_OK ? cddpi_group_leave(group, set_stream(group, stream)) : status;
-}
-
 static cddp_status alloc_host(cddp_group *group, size_t bytes, void **out)
 {
     void *memory = NULL;
     struct cddpi_group_op op = {
         .kind = CDDPI_ALLOC, .type = CDDP_U8, .count = bytes, .out = &memory};
-    cddp_status status = cddpi_group_run(group, &op, NULL);
 
-    if (status == CDDP_OK) {
-        *out = memory;
-    }
-    return status;
+    CDDPI_TRY(cddpi_group_run(group, &op, NULL));
+    *out = memory;
+    return CDDP_OK;
 }
 
 static cddp_status alloc(cddp_group *group, bool on_host, size_t bytes, void **out)
 {
-    cddp_status status = cddpi_group_enter(group, on_host ? "group_alloc_host" : "group_alloc");
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_ENTER_GROUP(group, on_host ? "group_alloc_host" : "group_alloc");
     if (out == NULL || bytes > CDDPI_BYTES_MAX) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
-    } else if (!on_host && cddpi_group_has_device(group)) {
-        status = cddpi_group_device_alloc(group, bytes, out);
-    } else {
-        status = alloc_host(group, bytes, out);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
     }
-    return cddpi_group_leave(group, status);
+    return !on_host && cddpi_group_has_device(group) ? cddpi_group_device_alloc(group, bytes, out)
+                                                     : alloc_host(group, bytes, out);
 }
 
 cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)

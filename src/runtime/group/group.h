@@ -154,6 +154,10 @@ void cddpi_straggler_init(struct cddpi_straggler *straggler);
 /** Collective @p op has not ended yet: warn of those who let it wait, if that is due. */
 void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns);
 
+/** Begin the public call @p call (its name without cddp_) on @p group in this function, and end it
+ *  wherever that returns: see base/handle.h. */
+#define CDDPI_ENTER_GROUP(group, call) CDDPI_ENTER(&(group)->handle, cddpi_group_enter(group, call))
+
 /* group_entry.c: what every public call begins and ends with */
 /** Begin the public call @p call (its name without cddp_) on @p group, which may be NULL: see
  *  base/handle.h. On CDDP_OK the call ends with cddpi_group_leave(). */

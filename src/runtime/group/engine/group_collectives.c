@@ -111,38 +111,24 @@ static cddp_status check_buffers(const cddp_group *group, const struct cddpi_gro
     size_t element = cddp_type_bytes(op->type);
     size_t in_count = needs_in(group, op) ? blocks_in(group, op) * op->count : 0;
     size_t out_count = needs_out(group, op) ? blocks_out(group, op) * op->count : 0;
-    cddp_status status;
 
     if (op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
     }
-    status = cddpi_check_memory(group, name, "in", op->in, in_count, op->type);
-    if (status == CDDP_OK) {
-        status = cddpi_check_memory(group, name, "out", op->out, out_count, op->type);
-    }
-    if (status == CDDP_OK && !is_in_place(group, op)) {
-        status = cddpi_check_apart(group, name, op->in, in_count * element, op->out,
-                                   out_count * element);
-    }
-    return status;
+    CDDPI_TRY(cddpi_check_memory(group, name, "in", op->in, in_count, op->type));
+    CDDPI_TRY(cddpi_check_memory(group, name, "out", op->out, out_count, op->type));
+    return is_in_place(group, op) ? CDDP_OK
+                                  : cddpi_check_apart(group, name, op->in, in_count * element,
+                                                      op->out, out_count * element);
 }
 
 static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
 {
-    cddp_status status = cddpi_group_enter(group, cddpi_kind_name(op->kind));
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = check_numbers(group, op);
-    if (status == CDDP_OK) {
-        status = check_buffers(group, op);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
-                                               : cddpi_group_run(group, op, work);
-    }
-    return cddpi_group_leave(group, status);
+    CDDPI_ENTER_GROUP(group, cddpi_kind_name(op->kind));
+    CDDPI_TRY(check_numbers(group, op));
+    CDDPI_TRY(check_buffers(group, op));
+    return cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
+                                         : cddpi_group_run(group, op, work);
 }
 
 cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,
