@@ -6,7 +6,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/handles.h"
+#include "group/join/user_store.h"
 #include "group/transports.h"
+#include "group/watch/at_exit.h"
 #include "group/watch/dump.h"
 #include "group/watch/group_trace.h"
 
@@ -71,6 +75,11 @@ static void leave(cddp_group *group)
     cddpi_free(group->messages);
     cddpi_free(group->ranks_of_job);
     cddpi_handle_release(&group->handle, sizeof *group);
+}
+
+void cddpi_group_ref(cddp_group *group)
+{
+    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
 }
 
 void cddpi_group_unref(cddp_group *group)

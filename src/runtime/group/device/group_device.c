@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/engine/handles.h"
 #include "group/join/group_agree.h"
 
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "group/engine/handles.h"
 #include "group/join/group_agree.h"
 #include "group/transports.h"
 #include "store/encryption.h"

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "group/engine/handles.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/device/remote.h"
+#include "group/engine/group_state.h"
 #include "group/watch/dump.h"
 
 #include <stdio.h>

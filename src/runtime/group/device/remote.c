@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_state.h"
 
 #include <string.h>
 #include <time.h>

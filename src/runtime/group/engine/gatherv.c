@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/handles.h"
 
 #include <cddp/exchange.h>
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 
 #include <math.h>

@@ -1,8 +1,11 @@
 /* group_state.c - owns what a group is, and that it is broken: the same for all transports, which
  * use it.
  */
+#include "group/engine/group_state.h"
+
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/watch/dump.h"
 

@@ -4,7 +4,10 @@
  * something comes and moves that on; whenever the calling thread waits, it runs the queue itself,
  * without a change of threads, and the other one is parked. Whoever runs the queue has its mutex,
  * except where the thread sleeps. */
+#include "group/engine/group_wire.h"
+
 #include "group/engine/queue.h"
+#include "group/group.h"
 
 #include <stdint.h>
 

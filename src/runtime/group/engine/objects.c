@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/join/group_agree.h"
 

@@ -2,12 +2,17 @@
  * spare (comm.c), else inside the calls of the thread that owns the group, and, between machines,
  * meanwhile on a thread that mostly sleeps (group_wire.c). */
 #include "group/engine/queue.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/comm.h"
 #include "group/engine/group_call.h"
+#include "group/engine/group_state.h"
+#include "group/engine/group_wire.h"
+#include "group/engine/handles.h"
 #include "group/watch/dump.h"
 
 #include <limits.h>

@@ -3,6 +3,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/group_state.h"
+#include "group/engine/handles.h"
 
 /* What became of a work that is done: of the first of those that go with it, if that failed. */
 static cddp_status result(const struct cddp_work *work)

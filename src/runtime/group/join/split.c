@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
 #include "group/join/group_agree.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"

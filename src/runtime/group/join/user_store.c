@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/join/bootstrap.h"
 #include "group/join/group_agree.h"

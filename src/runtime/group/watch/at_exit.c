@@ -1,5 +1,7 @@
 /* at_exit.c - owns the list of this process's groups, so that a program that ends by exit() without
  * destroying them is known to have left, and not to have died. */
+#include "group/watch/at_exit.h"
+
 #include "group/device/group_device.h"
 #include "group/group.h"
 

@@ -1,6 +1,7 @@
 /* should_stop.c - owns the ranks' common answer to whether a signal has asked one of them to end.
  */
 #include "base/error.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/watch/stop.h"
 

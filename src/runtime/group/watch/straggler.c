@@ -1,6 +1,8 @@
 /* straggler.c - warns, while all ranks still live, of those for which a collective has been waiting
  * for long: one that computes, reads its data or is stopped is slow, and nothing else says so
  * before the deadline. */
+#include "group/watch/straggler.h"
+
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
