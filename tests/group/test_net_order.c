@@ -3,6 +3,8 @@
  * and connections get their turn may let hosts wait for each other. */
 #include "base/alloc.h"
 #include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_plan.h"
 #include "support/test.h"
 
 #include <stdlib.h>

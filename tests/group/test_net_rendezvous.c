@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "group/join/rendezvous.h"
 #include "group/net/net.h"
+#include "group/net/net_exchange.h"
 #include "store/server.h"
 #include "support/test.h"
 

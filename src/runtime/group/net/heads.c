@@ -1,9 +1,12 @@
 /* heads.c - owns the comparison of calls: each rank's with those of its host, and each host's with
  * those of other hosts, whose leaders send each other one fingerprint a collective; each leader
  * those of its number. */
+#include "group/net/heads.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/transfer.h"
 
 #include <stdio.h>
 #include <string.h>

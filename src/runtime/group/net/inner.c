@@ -1,5 +1,7 @@
 /* inner.c - the operations of the transport inside a host that a collective consists of. */
-#include "group/net/net.h"
+#include "group/net/inner.h"
+
+#include "group/net/net_collective.h"
 
 void cddpi_net_inner_begin(struct net_backend *net, struct net_collective *collective,
                            enum cddpi_kind kind, int root, const void *in, void *out, size_t bytes)

@@ -1,5 +1,7 @@
 /* leaders.c - owns how many ranks of each host exchange data with other hosts: one, or, where one
  * core cannot fill the link, several. */
+#include "group/net/leaders.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"

@@ -2,9 +2,19 @@
  *
  * On each host the operations of the inner transport are, in this order on all of its ranks: heads;
  * those of the pieces; a barrier where there is nothing to bring down. */
+#include "group/net/net_collective.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/heads.h"
+#include "group/net/inner.h"
+#include "group/net/net_message.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_reduce.h"
+#include "group/net/net_room.h"
+#include "group/net/pieces.h"
+#include "group/net/transfer.h"
+#include "kernels/cpu/reduce.h"
 
 #include <string.h>
 

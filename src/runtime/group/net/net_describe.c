@@ -1,7 +1,9 @@
 /* net_describe.c - owns what a group over several hosts tells of its link: see group/join/link.h.
  */
+#include "group/net/net_describe.h"
+
 #include "group/join/link.h"
-#include "group/net/net.h"
+#include "kernels/cpu/reduce.h"
 
 bool cddpi_net_link(const struct cddpi_backend *backend, cddp_type type,
                     struct cddpi_group_link *out)

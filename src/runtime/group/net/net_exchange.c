@@ -1,11 +1,12 @@
 /* net_exchange.c - owns how ranks tell each other small structs while their group is made: those of
  * a host by the inner transport, leaders by the rendezvous' store, or, for a part of a group, by
  * that group's messages. */
+#include "group/net/net_exchange.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/join/refusal.h"
-#include "group/net/net.h"
 
 #include <stdio.h>
 #include <string.h>

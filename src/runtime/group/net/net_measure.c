@@ -6,7 +6,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/transfer.h"
+#include "group/net/watch.h"
+#include "kernels/cpu/reduce.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* net_measure.h - what the measurements share when a group forms. */
+/* net_measure.h - measures the link between hosts when a group forms. */
 #ifndef CDDPI_GROUP_NET_MEASURE_H
 #define CDDPI_GROUP_NET_MEASURE_H
 
@@ -8,6 +8,9 @@ enum {
     NET_MEASURE_ROUND = 30, /* in tags, with number 0: no collective is under way yet */
     NET_MEASURED = 256      /* swaps from this index on are cddpi_net_choose_leaders()'s */
 };
+
+/** Measure the link between hosts. Collective among all ranks, which get the same numbers. */
+cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchange *exchange);
 
 /** Send @p bytes to @p peer, which does the same, and receive as many; waits.
  *  @param index   Tells apart swaps with the same peer.

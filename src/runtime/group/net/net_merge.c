@@ -1,5 +1,8 @@
 /* net_merge.c - what the kernel has to know to merge the slots of a piece as a schedule says. */
-#include "group/net/net.h"
+#include "group/net/net_merge.h"
+
+#include "group/net/net_collective.h"
+#include "group/net/net_room.h"
 
 /* Which merges the piece's present round has, of which range, and whether it ends with the result.
  */

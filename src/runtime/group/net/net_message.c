@@ -1,8 +1,11 @@
 /* net_message.c - send and recv: between ranks of one host by the inner transport, else straight
  * from rank to rank: a header, then the data. */
+#include "group/net/net_message.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/transfer.h"
 
 struct net_message_header {
     uint64_t count;

@@ -2,8 +2,15 @@
  * of this host's ranks when they have come. Each pair of hosts exchanges at most one message a
  * piece.
  */
+#include "group/net/net_move.h"
+
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_merge.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_reduce.h"
+#include "group/net/net_room.h"
+#include "group/net/transfer.h"
 
 #include <string.h>
 

@@ -1,11 +1,20 @@
 /* net_open.c - how a group over several hosts comes about: the ranks of each host share memory
  * first, then the leaders connect, then the link between them is measured. A part of a group comes
  * about likewise, with the larger group's collectives in place of the store. */
+#include "group/net/net_open.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "group/net/carriers.h"
-#include "group/net/net.h"
+#include "group/net/leaders.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_exchange.h"
+#include "group/net/net_measure.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_transport.h"
+#include "group/net/wake.h"
+#include "group/net/watch.h"
 #include "store/auth.h"
 
 #include <errno.h>

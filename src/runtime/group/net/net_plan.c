@@ -1,7 +1,9 @@
 /* net_plan.c - owns the schedules of a group, made when first used, and what pieces need to know of
  * them. */
+#include "group/net/net_plan.h"
+
 #include "base/alloc.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
 
 #include <string.h>
 

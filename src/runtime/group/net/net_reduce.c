@@ -1,7 +1,13 @@
 /* net_reduce.c - all_reduce and reduce between hosts: follows a schedule for each piece, whose
  * slots hold sums of the tree's nodes. */
+#include "group/net/net_reduce.h"
+
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_merge.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_room.h"
+#include "group/net/transfer.h"
 
 #include <string.h>
 

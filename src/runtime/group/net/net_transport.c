@@ -1,9 +1,16 @@
 /* net_transport.c - the row "net" and its table of functions: what a group over several hosts is to
  * the queue that drives it. */
+#include "group/net/net_transport.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_describe.h"
+#include "group/net/net_open.h"
+#include "group/net/transfer.h"
+#include "group/net/wake.h"
+#include "group/net/watch.h"
 #include "group/watch/peer.h"
 
 #include <poll.h>

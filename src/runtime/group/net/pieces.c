@@ -4,9 +4,17 @@
  * The operations of the inner transport are, in this order on all ranks of a host: up(0) ...
  * up(w-1), then down(0), up(w), down(1) ...; w is one less than the window, so that a piece comes
  * down before its memory is used again. */
+#include "group/net/pieces.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/inner.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_move.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_reduce.h"
+#include "group/net/net_room.h"
+#include "group/net/transfer.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* wake.c - ends the sleep of a rank, which may be on its host's ranks or on descriptors; and what
  * else a carrier asks of its rank from a thread of its own. */
-#include "group/net/net.h"
+#include "group/net/wake.h"
 
 #include <unistd.h>
 

@@ -6,9 +6,10 @@
  * as soon, and a process that is stopped on a host that answers is as little taken for lost, by
  * the same code, whatever carries the data. A rank's thread there also tells of failures while the
  * rank computes, when nobody calls MPI. */
+#include "group/net/watch.h"
+
 #include "base/error.h"
 #include "base/log.h"
-#include "group/net/net.h"
 
 #include <stdio.h>
 #include <string.h>
