@@ -75,18 +75,11 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_group
 static cddp_status enqueue(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     struct cddpi_device *device = dev->device;
-    cddp_status status = device->ops->record(device, dev->ready, CDDPI_STREAM_COMPUTE);
 
-    if (status == CDDP_OK) {
-        status = device->ops->order(device, CDDPI_STREAM_COMM, dev->ready);
-    }
-    if (status == CDDP_OK) {
-        status = dev->transport->ops->enqueue(dev->transport, &pending->op);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->record(device, pending->done, CDDPI_STREAM_COMM);
-    }
-    return status;
+    CDDPI_TRY(device->ops->record(device, dev->ready, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(device->ops->order(device, CDDPI_STREAM_COMM, dev->ready));
+    CDDPI_TRY(dev->transport->ops->enqueue(dev->transport, &pending->op));
+    return device->ops->record(device, pending->done, CDDPI_STREAM_COMM);
 }
 
 static bool is_reduction(const struct cddpi_group_op *op)
@@ -240,10 +233,7 @@ cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms)
     cddp_status status = state_of(work, &over);
 
     if (status == CDDP_OK && timeout_ms != 0 && !over) {
-        status = cddpi_device_p2p_await(dev, work->pending, timeout_ms);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_device_p2p_await(dev, work->pending, timeout_ms));
         status = dev->device->ops->wait(dev->device, work->pending->done, timeout_ms);
         if (status == CDDP_ERR_TIMEOUT) {
             return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,

@@ -282,10 +282,7 @@ static cddp_status try_transport(struct cddpi_group_device *dev, const struct cd
         params.interfaces = dev->interfaces[0] != '\0' ? dev->interfaces : NULL;
         params.host_id = cddpi_env(CDDPI_ENV_HOST_ID);
     }
-    status = cddpi_agree(group, status == CDDP_OK ? row->device.probe(&params) : status);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_agree(group, status == CDDP_OK ? row->device.probe(&params) : status));
     status = cddpi_agree(group, row->device.open(&params, &transport));
     if (status != CDDP_OK && transport != NULL) {
         transport->ops->close(transport);
@@ -438,22 +435,13 @@ static cddp_status check_devices(struct cddpi_group_device *dev)
 /* Set up everything but the watchdog's thread. Collective. */
 static cddp_status set_up(struct cddpi_group_device *dev, const char *transport, bool deterministic)
 {
-    cddp_status status = find_hosts(dev);
-
-    if (status == CDDP_OK) {
-        status = share_calls(dev);
+    CDDPI_TRY(find_hosts(dev));
+    CDDPI_TRY(share_calls(dev));
+    if (transport == NULL) {
+        CDDPI_TRY(check_devices(dev));
     }
-    if (status == CDDP_OK && transport == NULL) {
-        status = check_devices(dev);
-    }
-    if (status == CDDP_OK) {
-        status = open_transport(dev, transport, deterministic);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = dev->device->ops->event_create(dev->device, false, &dev->ready);
-    return cddpi_agree(dev->group, status);
+    CDDPI_TRY(open_transport(dev, transport, deterministic));
+    return cddpi_agree(dev->group, dev->device->ops->event_create(dev->device, false, &dev->ready));
 }
 
 cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref *ref,

@@ -124,10 +124,7 @@ static cddp_status start_message(struct cddpi_group_device *dev, struct cddpi_pe
     if (status != CDDP_OK) { /* the peer was told nothing yet */
         return status;
     }
-    status = await_room(dev, pending);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(await_room(dev, pending));
     status = dev->transport->ops->message(dev->transport, &message);
     if (status == CDDP_OK) {
         announce_message(dev, pending);
@@ -214,13 +211,9 @@ cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
     int64_t until = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : INT64_MAX;
 
     while (!atomic_load_explicit(&pending->begun, memory_order_acquire)) {
-        cddp_status status;
 
         cddpi_watchdog_check(dev); /* puts more pieces into the stream */
-        status = cddpi_group_device_status(dev);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_group_device_status(dev));
         if (cddpi_now_ns() >= until) {
             return cddpi_fail_rank(CDDP_ERR_TIMEOUT, dev->group->rank,
                                    "the work was not done within %u ms", timeout_ms);
@@ -360,10 +353,7 @@ static cddp_status check_message(struct cddpi_group_device *dev, struct group_de
     cddp_status status = CDDP_OK;
 
     if (query_device) {
-        status = compare(dev, view);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(compare(dev, view));
         if (atomic_load_explicit(&view->pending->begun, memory_order_acquire)) {
             status = cddpi_watchdog_query(dev, view->pending->done, &done);
         }
@@ -375,11 +365,11 @@ static cddp_status check_message(struct cddpi_group_device *dev, struct group_de
             return CDDP_OK;
         }
     }
-    status = check_peer(dev, view, thorough);
-    if (status == CDDP_OK && cddpi_now_ns() >= view->op.deadline_ns) {
-        status = expired(dev, view);
+    CDDPI_TRY(check_peer(dev, view, thorough));
+    if (cddpi_now_ns() >= view->op.deadline_ns) {
+        CDDPI_TRY(expired(dev, view));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_device_p2p_check(struct cddpi_group_device *dev, bool query_device)

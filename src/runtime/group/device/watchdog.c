@@ -67,9 +67,8 @@ static void retire(struct cddpi_group_device *dev, uint64_t number)
 /* Fail if everything was ended early: then streams run dry, too. */
 static cddp_status verify(struct cddpi_group_device *dev)
 {
-    cddp_status status = dev->group->backend->ops->broken(dev->group->backend);
-
-    return status == CDDP_OK ? dev->transport->ops->poll(dev->transport) : status;
+    CDDPI_TRY(dev->group->backend->ops->broken(dev->group->backend));
+    return dev->transport->ops->poll(dev->transport);
 }
 
 cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_event *done,

@@ -3,13 +3,12 @@
 
 cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call)
 {
-    cddp_status status = cddpi_handle_enter((struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, call);
-
-    if (status == CDDP_OK && group->handle.depth == 0) {
+    CDDPI_TRY(cddpi_handle_enter((struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, call));
+    if (group->handle.depth == 0) {
         group->call_is_counted = group->call_is_of_ddp = false;
         group->call_found_broken = atomic_load_explicit(&group->broken, memory_order_acquire);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_group_enter(cddp_group *group, const char *call)

@@ -245,10 +245,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
         status = serve(env, all_are_at_one_place(all, env->world_size),
                        find_without_token(all, env->world_size), &offer);
     }
-    status = cddpi_agree_by(&exchange, status);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_agree_by(&exchange, status));
     cddpi_error_clear();
     code = bootstrap->broadcast(bootstrap->context, &offer, sizeof offer);
     if (code != 0) {

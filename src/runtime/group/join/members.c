@@ -244,10 +244,7 @@ static cddp_status exchange_hosts(struct cddpi_members *members)
     write_host_id(host_id);
     snprintf(mine, sizeof mine, "%d|%s", env->world_size, host_id);
     cddpi_rendezvous_member(env->rank, key);
-    status = cddp_store_set(members->rendezvous->store, key, mine, strlen(mine));
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_store_set(members->rendezvous->store, key, mine, strlen(mine)));
     return env->rank == 0 ? answer_members(members) : await_members(members);
 }
 

@@ -56,10 +56,9 @@ static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_stor
         return cddpi_fail_suffix(status, " (this is rank %d of %d: %s)", env->rank, env->world_size,
                                  env->says);
     }
-    if (status == CDDP_OK) {
-        cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
-    }
-    return status;
+    CDDPI_TRY(status);
+    cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
+    return CDDP_OK;
 }
 
 /* Rank 0's server, at the address of the store's URL. */
@@ -140,13 +139,12 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_
         }
         return cddpi_rendezvous_name_rival(rendezvous, env, status);
     }
-    if (status == CDDP_OK && is_local && serves) {
-        status = cddpi_local_token_write(env);
+    CDDPI_TRY(status);
+    if (is_local && serves) {
+        CDDPI_TRY(cddpi_local_token_write(env));
     }
-    if (status == CDDP_OK) {
-        status = connect_to(rendezvous, env, is_local && !serves);
-    }
-    return status == CDDP_OK ? cddpi_file_token_share(env, rendezvous->store) : status;
+    CDDPI_TRY(connect_to(rendezvous, env, is_local && !serves));
+    return cddpi_file_token_share(env, rendezvous->store);
 }
 
 cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
@@ -260,10 +258,7 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        status = check_launcher(rendezvous, key, rank);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_launcher(rendezvous, key, rank));
         cddpi_rendezvous_tell_for_0(rendezvous);
         if (left <= slice) {
             return CDDP_ERR_TIMEOUT;

@@ -73,23 +73,19 @@ void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_B
 static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
 {
     uint8_t nonce[CDDPI_NONCE_BYTES];
-    cddp_status status;
 
     if (group->token[0] == '\0') {
         return CDDP_OK;
     }
     cddpi_random_bytes(nonce, sizeof nonce);
-    status = cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL);
-    if (status == CDDP_OK) {
-        cddpi_user_store_token(group->token, nonce, env->token);
-    }
-    return status;
+    CDDPI_TRY(cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL));
+    cddpi_user_store_token(group->token, nonce, env->token);
+    return CDDP_OK;
 }
 
 static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
-    cddp_status status;
 
     bootstrap.context = group;
     bootstrap.rank = group->rank;
@@ -99,8 +95,8 @@ static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
     if (group->world_size == 1) {
         return serve_self(env);
     }
-    status = agree_on_token(group, env);
-    return status == CDDP_OK ? cddpi_bootstrap_rendezvous(&bootstrap, env) : status;
+    CDDPI_TRY(agree_on_token(group, env));
+    return cddpi_bootstrap_rendezvous(&bootstrap, env);
 }
 
 /* Open it on every rank, or on none. */

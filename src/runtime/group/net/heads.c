@@ -57,14 +57,13 @@ static cddp_status start_weights(struct net_backend *net, struct net_collective 
     double *weights = collective->weights;
     size_t own = (size_t)net_host_size(net, net->host) * sizeof *weights;
     size_t theirs = (size_t)net_host_size(net, host) * sizeof *weights;
-    cddp_status status;
 
     *send = transfer_of(net, collective, host, true, INDEX_WEIGHTS, weights + net->first[net->host],
                         own);
     *recv = transfer_of(net, collective, host, false, INDEX_WEIGHTS, weights + net->first[host],
                         theirs);
-    status = cddpi_net_start(net, send);
-    return status == CDDP_OK ? cddpi_net_start(net, recv) : status;
+    CDDPI_TRY(cddpi_net_start(net, send));
+    return cddpi_net_start(net, recv);
 }
 
 cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective *collective)

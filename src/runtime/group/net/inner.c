@@ -31,9 +31,10 @@ cddp_status cddpi_net_inner_advance(struct net_backend *net, struct net_collecti
     if (collective->inner_runs) {
         status = net->inner->ops->advance(net->inner, &collective->inner, out_done);
     }
-    if (status == CDDP_OK && *out_done) {
+    CDDPI_TRY(status);
+    if (*out_done) {
         collective->inner_runs = false;
         net->waits_inside = false;
     }
-    return status;
+    return CDDP_OK;
 }

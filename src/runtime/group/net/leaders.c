@@ -135,12 +135,10 @@ static cddp_status measure(struct net_backend *net, const struct cddpi_exchange 
 static cddp_status measure_together(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     double rate;
-    cddp_status status = measure(net, exchange, net->leader_count, &rate);
 
-    if (status == CDDP_OK) {
-        net->link.bytes_per_s = rate;
-    }
-    return status;
+    CDDPI_TRY(measure(net, exchange, net->leader_count, &rate));
+    net->link.bytes_per_s = rate;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_net_choose_leaders(struct net_backend *net, const struct cddpi_exchange *exchange)

@@ -231,13 +231,12 @@ static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op
     if (net_state(op)->collective == NULL) {
         status = begin(net, op);
     }
-    if (status == CDDP_OK) {
-        status = advance(net, net_state(op)->collective, out_done);
-    }
-    if (status == CDDP_OK && *out_done) {
+    CDDPI_TRY(status);
+    CDDPI_TRY(advance(net, net_state(op)->collective, out_done));
+    if (*out_done) {
         net_state(op)->collective = NULL;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Whether @p op is a collective that has not begun: others wait for what it sends first, and what

@@ -50,10 +50,11 @@ static cddp_status look_after_inner(struct net_backend *net, struct cddpi_group_
         status = net->inner->ops->check(net->inner, op, true);
         *check_at = cddpi_now_ns() + CHECK_NS;
     }
-    if (status == CDDP_OK && now_ns > op->deadline_ns) {
-        status = net->inner->ops->expired(net->inner, op);
+    CDDPI_TRY(status);
+    if (now_ns > op->deadline_ns) {
+        CDDPI_TRY(net->inner->ops->expired(net->inner, op));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op)
@@ -158,10 +159,7 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        status = cddpi_refusal_look(rendezvous, refused_key);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_refusal_look(rendezvous, refused_key));
         if (left <= slice) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "joining: rank %d did not come to %s within %u ms",
                               exchange->net->leaders[find_missing(exchange, host)],
@@ -192,16 +190,15 @@ static cddp_status take_subtree(struct net_exchange *exchange, int host, unsigne
     size_t whole;
     unsigned char *out = range_of(exchange->net, host, end_of_subtree(exchange->net, host), all,
                                   bytes, &whole);
-    cddp_status status = CDDP_OK;
 
-    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
         char key[KEY_BYTES];
 
         write_key(exchange, exchange->number, host, part, key);
-        status = take_key(exchange, key, host, out + part * exchange->part_bytes,
-                          part_bytes(exchange, whole, part));
+        CDDPI_TRY(take_key(exchange, key, host, out + part * exchange->part_bytes,
+                           part_bytes(exchange, whole, part)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *all, size_t bytes)
@@ -213,14 +210,16 @@ static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *al
     cddp_status status = CDDP_OK;
 
     exchange->bytes_given[exchange->number % 2] = whole;
-    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+    CDDPI_TRY(status);
+    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
         char key[KEY_BYTES];
 
         write_key(exchange, exchange->number, host, part, key);
-        status = cddp_store_set(exchange->rendezvous->store, key, own + part * exchange->part_bytes,
-                                part_bytes(exchange, whole, part));
+        CDDPI_TRY(cddp_store_set(exchange->rendezvous->store, key,
+                                 own + part * exchange->part_bytes,
+                                 part_bytes(exchange, whole, part)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Of the last exchange: all leaders have come further than that. */
@@ -241,21 +240,16 @@ static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned cha
 {
     const struct net_backend *net = exchange->net;
     int end = end_of_subtree(net, net->host);
-    cddp_status status = CDDP_OK;
 
-    for (int step = 1; net->host + step < end && status == CDDP_OK; step *= 2) {
-        status = take_subtree(exchange, net->host + step, all, bytes);
+    for (int step = 1; net->host + step < end; step *= 2) {
+        CDDPI_TRY(take_subtree(exchange, net->host + step, all, bytes));
     }
-    if (status == CDDP_OK) {
-        status = give_subtree(exchange, all, bytes);
+    CDDPI_TRY(give_subtree(exchange, all, bytes));
+    if (net->host != 0) {
+        CDDPI_TRY(take_subtree(exchange, 0, all, bytes));
     }
-    if (status == CDDP_OK && net->host != 0) {
-        status = take_subtree(exchange, 0, all, bytes);
-    }
-    if (status == CDDP_OK) {
-        delete_given(exchange);
-    }
-    return status;
+    delete_given(exchange);
+    return CDDP_OK;
 }
 
 static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned char *all,

@@ -78,10 +78,11 @@ cddp_status cddpi_net_swap(struct net_backend *net, int peer, unsigned index, un
             .bytes = bytes,
             .cut_bytes = CDDPI_CUT_BYTES};
     }
-    for (int i = 0; i < 2 && status == CDDP_OK; i++) {
-        status = cddpi_net_start(net, &both[i]);
+    CDDPI_TRY(status);
+    for (int i = 0; i < 2; i++) {
+        CDDPI_TRY(cddpi_net_start(net, &both[i]));
     }
-    return status == CDDP_OK ? wait_for(net, both, 2) : status;
+    return wait_for(net, both, 2);
 }
 
 cddp_status cddpi_net_agree_on_messages(struct net_backend *net,
@@ -232,8 +233,7 @@ cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchan
         link.latency_s = one->latency_s > link.latency_s ? one->latency_s : link.latency_s;
     }
     cddpi_free(all);
-    if (status == CDDP_OK) {
-        net->link = link;
-    }
-    return status;
+    CDDPI_TRY(status);
+    net->link = link;
+    return CDDP_OK;
 }

@@ -418,15 +418,13 @@ static cddp_status sum_all(struct net_backend *net, struct net_collective *colle
                            struct net_piece *piece, void *out)
 {
     struct net_merging merging;
-    cddp_status status = cddpi_net_merging(
-        net, collective, piece, &net->plans[CDDPI_ALGORITHM_EXCHANGE].schedule, &merging);
 
-    if (status == CDDP_OK) {
-        merging.how.destinations = 1;
-        merging.how.dst = &out;
-        cddpi_reduce_merges(&merging.how, piece->count);
-    }
-    return status;
+    CDDPI_TRY(cddpi_net_merging(net, collective, piece,
+                                &net->plans[CDDPI_ALGORITHM_EXCHANGE].schedule, &merging));
+    merging.how.destinations = 1;
+    merging.how.dst = &out;
+    cddpi_reduce_merges(&merging.how, piece->count);
+    return CDDP_OK;
 }
 
 static cddp_status end_reduce_scatter(struct net_backend *net, struct net_collective *collective,

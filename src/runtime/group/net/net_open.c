@@ -139,7 +139,7 @@ static cddp_status create(int rank, int size, uint32_t timeout_ms, const int *ho
     return CDDP_OK;
 }
 
-static void say(const struct net_backend *net)
+static void log_link(const struct net_backend *net)
 {
     if (net->rank == 0) {
         cddpi_log(CDDPI_LOG_INFO,
@@ -171,32 +171,21 @@ static cddp_status connect_hosts(struct net_backend *net, uint32_t generation,
                                           .host_failed = cddpi_net_host_failed};
     const struct cddpi_carrier_ops *row;
     struct cddpi_carrier *carrier = NULL;
-    cddp_status status;
 
     if (net->host_count == 1) {
         return CDDP_OK;
     }
-    status = cddpi_carrier_agree(&exchange->base, &row);
-    if (status == CDDP_OK) {
-        if (net->rank == 0) {
-            cddpi_carrier_warn(row);
-        }
-        status = row->open(&params, &carrier);
+    CDDPI_TRY(cddpi_carrier_agree(&exchange->base, &row));
+    if (net->rank == 0) {
+        cddpi_carrier_warn(row);
     }
-    if (status == CDDP_OK) {
-        atomic_store(&net->carrier, carrier);
-        status = cddpi_net_watch_open(net, &params);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_net_measure(net, &exchange->base);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_net_choose_leaders(net, &exchange->base);
-    }
-    if (status == CDDP_OK) {
-        say(net);
-    }
-    return status;
+    CDDPI_TRY(row->open(&params, &carrier));
+    atomic_store(&net->carrier, carrier);
+    CDDPI_TRY(cddpi_net_watch_open(net, &params));
+    CDDPI_TRY(cddpi_net_measure(net, &exchange->base));
+    CDDPI_TRY(cddpi_net_choose_leaders(net, &exchange->base));
+    log_link(net);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_backend **out)

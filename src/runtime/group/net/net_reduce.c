@@ -260,7 +260,8 @@ cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collectiv
         status = start_round(net, collective, piece, true);
     }
     piece->round = 0;
-    return status == CDDP_OK ? start_round(net, collective, piece, false) : status;
+    CDDPI_TRY(status);
+    return start_round(net, collective, piece, false);
 }
 
 /* The destinations of the result: this rank's `out`, and where the leader sees them, its peers'. */
@@ -328,13 +329,12 @@ static cddp_status merge_round(struct net_backend *net, struct net_collective *c
     } else {
         status = keep_sums(net, collective, piece, &merging);
     }
-    if (status == CDDP_OK) {
-        cddpi_reduce_merges(&merging.how, merging.end - merging.begin);
-    }
-    if (status == CDDP_OK && !merging.finishes) {
+    CDDPI_TRY(status);
+    cddpi_reduce_merges(&merging.how, merging.end - merging.begin);
+    if (!merging.finishes) {
         hold_sums(piece, &merging);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* What came straight into this rank's `out` goes to its peers' too. */

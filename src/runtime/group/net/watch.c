@@ -58,10 +58,11 @@ cddp_status cddpi_net_check_hosts(struct net_backend *net)
     if (net->carrier != NULL) {
         status = net->carrier->ops->check(net->carrier);
     }
-    if (status == CDDP_OK && net->watch != NULL) {
-        status = net->watch->ops->check(net->watch);
+    CDDPI_TRY(status);
+    if (net->watch != NULL) {
+        CDDPI_TRY(net->watch->ops->check(net->watch));
     }
-    return status;
+    return CDDP_OK;
 }
 
 bool cddpi_net_hosts_aborted(struct net_backend *net, struct cddpi_failure *out)

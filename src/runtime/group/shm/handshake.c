@@ -159,10 +159,9 @@ static cddp_status join_ranks(struct handshake *handshake, struct shm_backend **
         cddpi_shm_ops.close(&shm->base);
         return status;
     }
-    if (status == CDDP_OK) {
-        *out = shm;
-    }
-    return status;
+    CDDPI_TRY(status);
+    *out = shm;
+    return CDDP_OK;
 }
 
 static cddp_status alone(const struct cddpi_open_params *params, struct shm_backend **out)
@@ -205,10 +204,9 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
     if (handshake.fd >= 0) {
         close(handshake.fd);
     }
-    if (status == CDDP_OK) {
-        *out = &shm->base;
-    }
-    return status;
+    CDDPI_TRY(status);
+    *out = &shm->base;
+    return CDDP_OK;
 }
 
 /* What ranks tell each other when they split. */
@@ -230,10 +228,7 @@ static cddp_status attach(const struct cddpi_open_params *params,
     if (offer->fd < 0) {
         return CDDP_OK; /* the new rank 0 could not make the block: it says why when all agree */
     }
-    status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, 0, &fd);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, 0, &fd));
     status = cddpi_shm_attach(params, fd, offer->nonce, out);
     close(fd);
     return status;

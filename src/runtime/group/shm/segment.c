@@ -148,18 +148,14 @@ cddp_status cddpi_shm_alloc_map(struct shm_backend *shm, struct cddpi_group_op *
 
     for (int r = 0; r < shm->size; r++) {
         const struct shm_rank *peer = &shm->block->ranks[r];
-        cddp_status status;
         int fd;
 
         if (r == shm->rank) {
             continue;
         }
-        status = cddpi_process_open_fd(peer->pid, peer->start_time,
-                                       shm_fingerprint(shm, r, op->number)->fd,
-                                       shm_pages(segment->bytes), &fd);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_process_open_fd(peer->pid, peer->start_time,
+                                        shm_fingerprint(shm, r, op->number)->fd,
+                                        shm_pages(segment->bytes), &fd));
         segment->at[r] = map(fd, shm_pages(segment->bytes));
         close(fd);
         if (segment->at[r] == NULL) {

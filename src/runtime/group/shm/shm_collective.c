@@ -264,16 +264,12 @@ cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_
         return cddpi_shm_message(shm, op, out_done);
     }
     for (;;) {
-        cddp_status status;
 
         if (progress->stage > 0 && !arrived(shm, op, progress->base + progress->stage)) {
             *out_done = false;
             return CDDP_OK;
         }
-        status = run_stage(shm, op);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(run_stage(shm, op));
         if (progress->stage > 0 && progress->stage == progress->last) {
             *out_done = true;
             return CDDP_OK;

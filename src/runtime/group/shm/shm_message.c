@@ -250,8 +250,7 @@ cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op
     } else {
         status = recv_some(shm, op);
     }
-    if (status == CDDP_OK) {
-        *out_done = progress->began && progress->done_bytes == padded(op);
-    }
-    return status;
+    CDDPI_TRY(status);
+    *out_done = progress->began && progress->done_bytes == padded(op);
+    return CDDP_OK;
 }

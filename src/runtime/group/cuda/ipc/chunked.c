@@ -99,24 +99,21 @@ static cddp_status bring(struct ipc_transport *transport, const struct chunked_r
 
         status = CUDA_CHECK(transport->device, cudaStreamWaitEvent(stream, after, 0));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_await(transport, stream, IPC_DONE, piece.number - 2);
+    CDDPI_TRY(status);
+    CDDPI_TRY(cddpi_ipc_await(transport, stream, IPC_DONE, piece.number - 2));
+    if (t == 0 && run->op->weighted) {
+        CDDPI_TRY(cddpi_ipc_write_weight(transport, stream, piece.number, run->op->weight));
     }
-    if (status == CDDP_OK && t == 0 && run->op->weighted) {
-        status = cddpi_ipc_write_weight(transport, stream, piece.number, run->op->weight);
+    if (has_input(transport, run->op)) {
+        CDDPI_TRY(bring_all(transport, stream, run, &piece));
     }
-    if (status == CDDP_OK && has_input(transport, run->op)) {
-        status = bring_all(transport, stream, run, &piece);
+    CDDPI_TRY(cddpi_ipc_signal(transport, stream, IPC_ARRIVED, piece.number));
+    if (transport->staged) {
+        CDDPI_TRY(
+            CUDA_CHECK(transport->device,
+                       cudaEventRecord(transport->copied_in[piece.number % IPC_SLOTS], stream)));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_signal(transport, stream, IPC_ARRIVED, piece.number);
-    }
-    if (status == CDDP_OK && transport->staged) {
-        status = CUDA_CHECK(
-            transport->device,
-            cudaEventRecord(transport->copied_in[piece.number % IPC_SLOTS], stream));
-    }
-    return status;
+    return CDDP_OK;
 }
 
 /* Where all ranks' input is: from byte @p offset of their windows; this rank's is at @p own. */
@@ -214,10 +211,11 @@ static cddp_status use(struct ipc_transport *transport, const struct chunked_run
     default:
         break;
     }
-    for (int r = 0; r < transport->size && run->wants && status == CDDP_OK; r++) {
-        status = take(transport, run, piece, r);
+    CDDPI_TRY(status);
+    for (int r = 0; r < transport->size && run->wants; r++) {
+        CDDPI_TRY(take(transport, run, piece, r));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Stage C: copy the parts that peers have reduced. */
@@ -250,26 +248,21 @@ static cddp_status finish(struct ipc_transport *transport, const struct chunked_
         status = CUDA_CHECK(transport->device,
                             cudaStreamWaitEvent(transport->comm, transport->copied_in[slot], 0));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_await(transport, transport->comm, IPC_ARRIVED, piece.number);
+    CDDPI_TRY(status);
+    CDDPI_TRY(cddpi_ipc_await(transport, transport->comm, IPC_ARRIVED, piece.number));
+    if (t == 0 && run->op->weighted) {
+        CDDPI_TRY(cddpi_ipc_fetch_weights(transport, piece.number));
     }
-    if (status == CDDP_OK && t == 0 && run->op->weighted) {
-        status = cddpi_ipc_fetch_weights(transport, piece.number);
+    CDDPI_TRY(use(transport, run, &piece));
+    CDDPI_TRY(cddpi_ipc_signal(transport, transport->comm, IPC_DONE, piece.number));
+    if (run->reduces && !run->small && run->wants) {
+        CDDPI_TRY(collect(transport, run, &piece));
     }
-    if (status == CDDP_OK) {
-        status = use(transport, run, &piece);
+    if (transport->staged) {
+        CDDPI_TRY(CUDA_CHECK(transport->device,
+                             cudaEventRecord(transport->consumed[slot], transport->comm)));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_signal(transport, transport->comm, IPC_DONE, piece.number);
-    }
-    if (status == CDDP_OK && run->reduces && !run->small && run->wants) {
-        status = collect(transport, run, &piece);
-    }
-    if (status == CDDP_OK && transport->staged) {
-        status = CUDA_CHECK(transport->device,
-                            cudaEventRecord(transport->consumed[slot], transport->comm));
-    }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_ipc_chunked(struct ipc_transport *transport, const struct cddpi_group_op *op)

@@ -68,13 +68,12 @@ static cddp_status make_events(struct ipc_transport *transport)
                                    &transport->copied_in[1], &transport->copied_in[2],
                                    &transport->consumed[0],  &transport->consumed[1],
                                    &transport->consumed[2]};
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; i < sizeof events / sizeof *events && status == CDDP_OK; i++) {
-        status = CUDA_CHECK(transport->device,
-                            cudaEventCreateWithFlags(events[i], cudaEventDisableTiming));
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        CDDPI_TRY(CUDA_CHECK(transport->device,
+                             cudaEventCreateWithFlags(events[i], cudaEventDisableTiming)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Make the streams, events and memory of this rank alone. */
@@ -86,12 +85,9 @@ static cddp_status make_own(struct ipc_transport *transport)
 
     atomic_store(&me->arrived, ipc_sizes.start);
     atomic_store(&me->done, ipc_sizes.start);
-    status = CUDA_CHECK(device,
-                        cudaHostRegister(transport->block, transport->block_bytes,
-                                         cudaHostRegisterPortable | cudaHostRegisterMapped));
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        CUDA_CHECK(device, cudaHostRegister(transport->block, transport->block_bytes,
+                                            cudaHostRegisterPortable | cudaHostRegisterMapped)));
     transport->registered = true;
     status = CUDA_CHECK(
         device, cudaHostGetDevicePointer((void **)&transport->block_device, transport->block, 0));
@@ -105,16 +101,11 @@ static cddp_status make_own(struct ipc_transport *transport)
     transport->row = cddpi_align_to(transport->window / (size_t)transport->size, IPC_GRAIN) +
                      IPC_GRAIN;
     transport->row = transport->row < ipc_sizes.small ? ipc_sizes.small : transport->row;
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMalloc((void **)&transport->scratch,
-                                               transport->row * ((size_t)transport->size + 1)));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device,
-                            cudaMalloc((void **)&transport->weights,
-                                       (size_t)transport->size * sizeof *transport->weights));
-    }
-    return status;
+    CDDPI_TRY(status);
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&transport->scratch,
+                                            transport->row * ((size_t)transport->size + 1))));
+    return CUDA_CHECK(device, cudaMalloc((void **)&transport->weights,
+                                         (size_t)transport->size * sizeof *transport->weights));
 }
 
 static cddp_status open_windows(struct ipc_transport *transport)

@@ -127,14 +127,15 @@ static cddp_status move(struct ipc_transport *transport, const struct cddpi_grou
         return cddpi_ipc_copy(transport, transport->comm, op->out,
                               theirs(transport, in, op->in, op->root), block);
     }
-    for (int i = 0; i < transport->size && status == CDDP_OK; i++) {
+    CDDPI_TRY(status);
+    for (int i = 0; i < transport->size; i++) {
         int r = (transport->rank + i) % transport->size;
 
-        status = cddpi_ipc_copy(
+        CDDPI_TRY(cddpi_ipc_copy(
             transport, transport->comm, (char *)op->out + (size_t)r * block,
-            theirs(transport, in, reach.base, r) + offset + (size_t)r * reach.own_step, block);
+            theirs(transport, in, reach.base, r) + offset + (size_t)r * reach.own_step, block));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status run(struct ipc_transport *transport, const struct cddpi_group_op *op)

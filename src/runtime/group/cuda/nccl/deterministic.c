@@ -119,15 +119,13 @@ static cddp_status one_piece(struct nccl_transport *transport, const struct cddp
     size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[transport->rank];
     char *result = wants ? (char *)op->out + start * piece.element
                          : transport->scratch + (size_t)transport->size * transport->row;
-    cddp_status status = collect(transport, &piece);
 
-    if (status == CDDP_OK) {
-        status = reduce(transport, &piece, result);
+    CDDPI_TRY(collect(transport, &piece));
+    CDDPI_TRY(reduce(transport, &piece, result));
+    if (op->kind != CDDPI_REDUCE_SCATTER) {
+        CDDPI_TRY(spread(transport, &piece, result));
     }
-    if (status == CDDP_OK && op->kind != CDDPI_REDUCE_SCATTER) {
-        status = spread(transport, &piece, result);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
@@ -136,10 +134,10 @@ cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
     size_t element = cddp_type_bytes(op->type);
     size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)transport->size;
     size_t most = (transport->row - NCCL_GRAIN) / element * parts;
-    cddp_status status = op->weighted ? cddpi_nccl_gather_weights(transport, op) : CDDP_OK;
 
-    for (size_t at = 0; at < op->count && status == CDDP_OK; at += most) {
-        status = one_piece(transport, op, at, least(op->count - at, most));
+    CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(transport, op) : CDDP_OK);
+    for (size_t at = 0; at < op->count; at += most) {
+        CDDPI_TRY(one_piece(transport, op, at, least(op->count - at, most)));
     }
-    return status;
+    return CDDP_OK;
 }

@@ -151,10 +151,11 @@ static cddp_status make_memory(struct nccl_transport *transport)
         status = CUDA_CHECK(device, cudaStreamSynchronize(transport->stream));
     }
     *(void **)&transport->fill = cuda_driver_symbol("cuMemsetD32Async");
-    if (status == CDDP_OK && transport->fill == NULL) {
-        status = cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
+    CDDPI_TRY(status);
+    if (transport->fill == NULL) {
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
     }
-    return status;
+    return CDDP_OK;
 }
 
 static const struct cddpi_device_transport_ops ops;

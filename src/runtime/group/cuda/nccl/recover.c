@@ -58,11 +58,9 @@ static cddp_status connect_ranks(struct nccl_transport *transport, ncclUniqueId 
 cddp_status cddpi_nccl_connect(struct nccl_transport *transport)
 {
     ncclUniqueId id;
-    cddp_status status = share_id(transport, &id);
 
-    return status == CDDP_OK
-               ? cddpi_transport_agree(&transport->params, connect_ranks(transport, id))
-               : status;
+    CDDPI_TRY(share_id(transport, &id));
+    return cddpi_transport_agree(&transport->params, connect_ranks(transport, id));
 }
 
 /* Let go of the communicator, and of what was registered with it. */
@@ -106,12 +104,8 @@ cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base)
     }
     atomic_store(&transport->suspect, true); /* poll asks it no more */
     cddpi_transport_enter(transport->device);
-    status = cddpi_transport_agree(&transport->params, retire(transport));
-    if (status == CDDP_OK) {
-        status = cddpi_nccl_connect(transport);
-    }
-    if (status == CDDP_OK) {
-        atomic_store(&transport->suspect, false);
-    }
-    return status;
+    CDDPI_TRY(cddpi_transport_agree(&transport->params, retire(transport)));
+    CDDPI_TRY(cddpi_nccl_connect(transport));
+    atomic_store(&transport->suspect, false);
+    return CDDP_OK;
 }

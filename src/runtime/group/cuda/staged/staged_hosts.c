@@ -142,14 +142,12 @@ static cddp_status copy(struct staged_transport *transport, cudaStream_t stream,
                         size_t to_step, const char *from, size_t from_step, size_t blocks,
                         size_t bytes)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t b = 0; b < blocks && status == CDDP_OK; b++) {
-        status = CUDA_CHECK(transport->device,
-                            cudaMemcpyAsync(to + b * to_step, from + b * from_step, bytes,
-                                            cudaMemcpyDefault, stream));
+    for (size_t b = 0; b < blocks; b++) {
+        CDDPI_TRY(
+            CUDA_CHECK(transport->device, cudaMemcpyAsync(to + b * to_step, from + b * from_step,
+                                                          bytes, cudaMemcpyDefault, stream)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status bring(struct staged_transport *transport, const struct staged_hosts_cut *cut,
@@ -257,30 +255,25 @@ static cddp_status do_piece(struct staged_transport *transport, const struct sta
                                   .count = piece_count(cut, op, at),
                                   .in = in_slot(transport, piece),
                                   .out = out_slot(transport, op, piece)};
-    cddp_status status = await_here(transport, &transport->counters->brought, piece);
 
-    if (status == CDDP_OK && piece > SLOTS) {
-        status = await_here(transport, &transport->counters->taken, piece - SLOTS);
+    CDDPI_TRY(await_here(transport, &transport->counters->brought, piece));
+    if (piece > SLOTS) {
+        CDDPI_TRY(await_here(transport, &transport->counters->taken, piece - SLOTS));
     }
-    if (status == CDDP_OK) {
-        status = transport->params.collective(transport->params.context, &part);
-    }
-    if (status == CDDP_OK) {
-        raise_here(&transport->counters->reduced, piece);
-    }
-    return status;
+    CDDPI_TRY(transport->params.collective(transport->params.context, &part));
+    raise_here(&transport->counters->reduced, piece);
+    return CDDP_OK;
 }
 
 static cddp_status host_part(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
     struct staged_transport *transport = staged_of(base);
     struct staged_hosts_cut how = cut(transport, op);
-    cddp_status status = CDDP_OK;
 
-    for (size_t at = 0; at < op->count && status == CDDP_OK; at += how.chunk) {
-        status = do_piece(transport, &how, op, at, ++transport->done);
+    for (size_t at = 0; at < op->count; at += how.chunk) {
+        CDDPI_TRY(do_piece(transport, &how, op, at, ++transport->done));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- opening and closing --- */

@@ -78,16 +78,12 @@ static void take_piece(const struct tcp_carrier *tcp, struct tcp_socket *socket,
 static cddp_status fill(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
     struct cddpi_transfer *next;
-    cddp_status status;
 
     socket->out_head_sent = socket->out_head_end = 0;
     if (socket->link->sends.first == NULL) {
         return CDDP_OK;
     }
-    status = cddpi_tcp_buffer_take(&tcp->data_buffers, &socket->out_head);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_tcp_buffer_take(&tcp->data_buffers, &socket->out_head));
     while ((next = socket->link->sends.first) != NULL) {
         if (!take_small(socket, next)) {
             break;

@@ -79,20 +79,13 @@ static cddp_status make_descriptors(struct tcp_carrier *tcp)
 
 static cddp_status read_settings(struct tcp_carrier *tcp)
 {
-    cddp_status status;
-
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
     tcp->limit_ms = cddpi_silence_limit_ms(0);
-    status = cddpi_token_check(tcp->params.token, "tcp: the port between hosts");
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_tcp_congestion_check();
-    if (status == CDDP_OK) {
-        status = cddpi_encryption(tcp->params.token, &tcp->encrypts);
-    }
-    return status == CDDP_OK ? cddpi_ciphers(&tcp->ciphers) : status;
+    CDDPI_TRY(cddpi_token_check(tcp->params.token, "tcp: the port between hosts"));
+    CDDPI_TRY(cddpi_tcp_congestion_check());
+    CDDPI_TRY(cddpi_encryption(tcp->params.token, &tcp->encrypts));
+    return cddpi_ciphers(&tcp->ciphers);
 }
 
 static cddp_status want_leaders(struct tcp_carrier *tcp)
@@ -193,7 +186,8 @@ static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_s
     for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
         status = compare_offer(tcp, rank);
     }
-    return status == CDDP_OK ? compare_ciphers(tcp) : status;
+    CDDPI_TRY(status);
+    return compare_ciphers(tcp);
 }
 
 static bool is_connected(const struct tcp_carrier *tcp)

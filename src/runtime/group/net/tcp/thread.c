@@ -177,15 +177,11 @@ static cddp_status create_thread(struct tcp_carrier *tcp)
 
 cddp_status cddpi_tcp_thread_start(struct tcp_carrier *tcp)
 {
-    cddp_status status;
-
     tcp->watched_wake = TCP_WATCHED_WAKE;
     tcp->watched_listener = TCP_WATCHED_LISTENER;
-    status = add_to_epoll(tcp, tcp->net_wake_fd, &tcp->watched_wake);
-    if (status == CDDP_OK) {
-        status = add_to_epoll(tcp, tcp->listener.listen_fd, &tcp->watched_listener);
-    }
-    return status == CDDP_OK ? create_thread(tcp) : status;
+    CDDPI_TRY(add_to_epoll(tcp, tcp->net_wake_fd, &tcp->watched_wake));
+    CDDPI_TRY(add_to_epoll(tcp, tcp->listener.listen_fd, &tcp->watched_listener));
+    return create_thread(tcp);
 }
 
 void cddpi_tcp_thread_stop(struct tcp_carrier *tcp)
