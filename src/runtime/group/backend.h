@@ -38,8 +38,8 @@ struct cddpi_backend_ops {
                          bool thorough);
     /* @p op failed elsewhere and will not be advanced again: release what it holds. */
     void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
-    /* Add those for whom @p op waits, unless another rank knows better who is late. NULL: nobody is
-     * ever known. */
+    /* Add the ranks that @p op waits for, unless another rank knows better which one is late. NULL:
+     * this backend never knows. */
     void (*late)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                  struct cddpi_late *late);
     /* Word the timeout of @p op. */
@@ -49,8 +49,8 @@ struct cddpi_backend_ops {
     uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
     void (*end_sleep)(struct cddpi_backend *backend);
-    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
-     */
+    /* The program ends without closing the group: tell the peers, by setting flags and nothing
+     * else. NULL: there is nothing to tell. */
     void (*exits)(struct cddpi_backend *backend);
     void (*wake)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
     /* Let every peer fail as @p failure says, which is copied. Any thread. */
@@ -58,21 +58,22 @@ struct cddpi_backend_ops {
     /* CDDP_OK, or what another thread's or rank's abort says, with the name of the rank that ended
      * the group before it: CDDP_ERR_CLOSED for one's own. Cheap. */
     cddp_status (*broken)(struct cddpi_backend *backend);
-    /* Where this rank sees every rank's counterpart of [memory, memory + bytes), which lies in
-     * cddp_group_alloc()'s; false: nowhere. NULL: never. */
+    /* The addresses at which this process sees every rank's counterpart of [memory, memory +
+     * bytes), a part of what cddp_group_alloc() gave; false: it does not see them. NULL: it never
+     * does. */
     bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
                   const void **out);
     void (*free_memory)(struct cddpi_backend *backend, void *memory);
     /* Whether CDDPI_ALLOC with `in`, whole pages of private memory, lets all ranks share those
      * where they are; free_memory() makes them private again. */
     bool shares_pages;
-    /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
-     * that see each other's by peers(); 0: nowhere. NULL: never. */
+    /* A number for the place of [memory, memory + bytes) in memory of cddp_group_alloc(): the same
+     * on ranks that see each other's by peers(); 0: it is other memory. NULL: it always is. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
     /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
      * its end; false: it is not known on this rank. NULL: never. */
     bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
-    /* Whether other machines' data come while this rank computes, and end a sleep. NULL: no. */
+    /* Whether data of other machines arrive while this rank computes, and end a sleep. NULL: no. */
     bool (*has_wire)(const struct cddpi_backend *backend);
 };
 

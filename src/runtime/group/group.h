@@ -67,7 +67,7 @@ bool cddpi_group_has_thread(const cddp_group *group);
  *  world_size pointers, valid as long as the memory. False: it does not. */
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
 
-/** What is called from now on reduces @p bucket; -1: none. */
+/** Operations that begin from now on reduce bucket number @p bucket; -1: no bucket. */
 static inline void cddpi_group_name_bucket(cddp_group *group, int32_t bucket)
 {
     group->recorder.bucket = bucket;

@@ -39,14 +39,14 @@ struct cddpi_group_op {
     const void *in;
     void *out;
     uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
-    uint64_t call;   /* counts the program's own calls of collectives, as errors name them; 0: it is
-                        one of those with which cddp does something else, such as a step */
+    uint64_t call; /* counts the collectives that the program itself calls, as errors name them; 0:
+                      cddp called this one, as a part of something else such as a step */
     const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
                                            name; NULL: none */
     uint64_t serial;                    /* in the recorder; 0: it is not there */
     bool started;                       /* as the recorder knows it */
-    bool unattended; /* it may be advanced but rarely: in calls of a thread that computes between
-                        them */
+    bool unattended; /* no thread waits for it: it advances only when a thread that computes happens
+                        to call cddp */
     int64_t start_ns;
     int64_t deadline_ns;
 

@@ -53,7 +53,7 @@ struct cddpi_transport {
              * (nccl), versions that differ. A part of a group opens its own likewise. */
             cddp_status (*open)(const struct cddpi_device_open_params *params,
                                 struct cddpi_device_transport **out);
-            int ranks; /* only for groups of so many ranks; 0: of any number */
+            int ranks; /* the size of group that it serves; 0: any */
             /* only where all ranks are on one host, or only where they are not: for two of a name
              */
             enum { CDDPI_ANY_HOSTS, CDDPI_ONE_HOST, CDDPI_SEVERAL_HOSTS } hosts;
@@ -72,7 +72,7 @@ struct cddpi_transport {
 
 /** The row of @p name that carries the processor's memory. CDDP_OK with NULL: @p name carries a
  *  device's alone.
- *  @return CDDP_ERR_UNAVAILABLE, with a text that lists all names: there is none. */
+ *  @return CDDP_ERR_UNAVAILABLE if no transport has this name, with a text that lists all names. */
 cddp_status cddpi_transport_find(const char *name, const struct cddpi_transport **out);
 
 /** The first that can carry the processor's memory for @p members, or NULL with the last one's
@@ -84,7 +84,7 @@ const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_members 
 const struct cddpi_transport *cddpi_transport_of_device(const struct cddpi_device *device,
                                                         size_t index);
 
-/** Add one more row, behind the others: for modules, and tests. Before any group is created;
+/** Add a row after the others, for modules and tests. Before any group is created;
  *  @p row stays valid.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (its name is taken), CDDP_ERR_NO_MEMORY (the list is full).
  */

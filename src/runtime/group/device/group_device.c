@@ -72,7 +72,7 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_group
 }
 
 /* Put the operation into the communication stream, behind what the compute stream has now. */
-static cddp_status enqueue(struct cddpi_group_device *dev, struct cddpi_pending *pending)
+static cddp_status enqueue_pending(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     struct cddpi_device *device = dev->device;
 
@@ -131,7 +131,7 @@ static cddp_status run(struct cddpi_group_device *dev, const struct cddpi_group_
     status = call(dev, pending);
     if (status == CDDP_OK) {
         cddpi_pending_begin(dev, pending);
-        status = enqueue(dev, pending);
+        status = enqueue_pending(dev, pending);
         cddpi_pending_begin(dev, NULL);
         if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
             status = cddpi_pending_fail(dev, pending, status);

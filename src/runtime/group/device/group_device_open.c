@@ -338,7 +338,7 @@ struct cddpi_device_ref *cddpi_device_ref_create(struct cddpi_device *device)
     return ref;
 }
 
-static void unref(struct cddpi_device_ref *ref)
+static void unref_device(struct cddpi_device_ref *ref)
 {
     if (ref != NULL && atomic_fetch_sub_explicit(&ref->groups, 1, memory_order_acq_rel) == 1) {
         cddpi_device_close(ref->device);
@@ -358,7 +358,7 @@ static void free_pending(struct cddpi_group_device *dev, struct cddpi_pending *p
     }
 }
 
-static void destroy(struct cddpi_group_device *dev)
+static void destroy_device(struct cddpi_group_device *dev)
 {
     if (dev == NULL) {
         return;
@@ -383,7 +383,7 @@ static void destroy(struct cddpi_group_device *dev)
     cddpi_remote_destroy(dev->remote);
     cddp_group_destroy(dev->remote_group);
     cddpi_free(dev->host_of);
-    unref(dev->ref);
+    unref_device(dev->ref);
     cddpi_free(dev);
 }
 
@@ -462,7 +462,7 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
         dev->deterministic = deterministic;
         snprintf(dev->requested, sizeof dev->requested, "%s", transport != NULL ? transport : "");
     } else {
-        unref(ref);
+        unref_device(ref);
     }
     status = cddpi_agree(group, own);
     if (status == CDDP_OK) {
@@ -476,7 +476,7 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
         }
     }
     if (status != CDDP_OK) {
-        destroy(dev);
+        destroy_device(dev);
         return status;
     }
     group->device = dev;
@@ -566,5 +566,5 @@ void cddpi_group_device_close(cddp_group *group)
     cddpi_watchdog_stop(dev, !abandoned);
     (void)dev->device->ops->finish(dev->device, group->timeout_ms);
     group->device = NULL;
-    destroy(dev);
+    destroy_device(dev);
 }

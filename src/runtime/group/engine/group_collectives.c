@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* Whether @p op says how elements are combined; in all others it is of no meaning. */
-static bool reduces(const struct cddpi_group_op *op)
+static bool is_reduction(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
            op->kind == CDDPI_REDUCE_SCATTER;
@@ -24,7 +24,7 @@ static cddp_status check_combination(const cddp_group *group, const struct cddpi
 {
     bool bits = op->op == CDDP_OP_AND || op->op == CDDP_OP_OR || op->op == CDDP_OP_XOR;
 
-    if (reduces(op) &&
+    if (is_reduction(op) &&
         ((bits && is_floating(op->type)) || (op->op == CDDP_OP_MEAN && op->type == CDDP_BOOL))) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no %s of %s",
                                cddpi_kind_name(op->kind), cddp_op_name(op->op),
@@ -123,7 +123,8 @@ static cddp_status check_buffers(const cddp_group *group, const struct cddpi_gro
                                                       op->out, out_count * element);
 }
 
-static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
+static cddp_status start_operation(cddp_group *group, const struct cddpi_group_op *op,
+                                   cddp_work **work)
 {
     CDDPI_ENTER_GROUP(group, cddpi_kind_name(op->kind));
     CDDPI_TRY(check_numbers(group, op));
@@ -138,7 +139,7 @@ cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_REDUCE, .type = type, .op = op, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what, double weight,
@@ -157,7 +158,7 @@ static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what
     what->op = CDDP_OP_SUM;
     what->weighted = true;
     what->weight = weight;
-    return start(group, what, work);
+    return start_operation(group, what, work);
 }
 
 cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out, size_t count,
@@ -189,7 +190,7 @@ cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t cou
                                   .in = in,
                                   .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_type type, int root,
@@ -202,7 +203,7 @@ cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_typ
                                   .in = data,
                                   .out = data};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t count,
@@ -211,7 +212,7 @@ cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_GATHER, .type = type, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, size_t count,
@@ -220,7 +221,7 @@ cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, si
     struct cddpi_group_op what = {
         .kind = CDDPI_REDUCE_SCATTER, .type = type, .op = op, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
@@ -229,7 +230,7 @@ cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t cou
     struct cddpi_group_op what = {
         .kind = CDDPI_GATHER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
@@ -238,7 +239,7 @@ cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t co
     struct cddpi_group_op what = {
         .kind = CDDPI_SCATTER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t count,
@@ -247,7 +248,7 @@ cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_TO_ALL, .type = type, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_type type, int to,
@@ -256,7 +257,7 @@ cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_ty
     struct cddpi_group_op what = {
         .kind = CDDPI_SEND, .type = type, .root = to, .count = count, .in = data};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type, int from,
@@ -265,12 +266,12 @@ cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type typ
     struct cddpi_group_op what = {
         .kind = CDDPI_RECV, .type = type, .root = from, .count = count, .out = data};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_barrier(cddp_group *group, cddp_work **work)
 {
     struct cddpi_group_op what = {.kind = CDDPI_BARRIER, .type = CDDP_U8};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }

@@ -14,7 +14,8 @@ struct cddp_work {
     struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
     struct cddp_work *next;          /* in its channel, the incoming list or the free list */
     struct cddp_work *newer, *older; /* handles that the caller has */
-    struct cddp_work *before;        /* goes with this one, which is done after it; or NULL */
+    struct cddp_work *before;        /* the operation before this one in the same call, which this
+                                        handle also stands for; NULL: this is the only one */
     cddp_status status;
     _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
 };

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Memory for @p bytes and a NUL byte. A rank without it ends the group: the others wait for it. */
-static cddp_status reserve(cddp_group *group, const char *what, uint64_t bytes, char **out)
+static cddp_status reserve_bytes(cddp_group *group, const char *what, uint64_t bytes, char **out)
 {
     cddp_status status;
 
@@ -54,7 +54,7 @@ cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t by
         out_bytes[r] = (size_t)given;
     }
     cddpi_free(sizes);
-    CDDPI_TRY(reserve(group, what, sum, &all));
+    CDDPI_TRY(reserve_bytes(group, what, sum, &all));
     status = cddp_all_gatherv(group, data, all, out_bytes, CDDP_U8, NULL);
     if (status != CDDP_OK) {
         cddpi_free(all);
@@ -77,7 +77,7 @@ cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t byt
     is_root = group->rank == root;
     CDDPI_TRY(check_bytes(group, what, data, is_root ? bytes : 0, out));
     CDDPI_TRY(cddp_broadcast(group, &length, sizeof length, CDDP_U8, root, NULL));
-    CDDPI_TRY(reserve(group, what, length, &copy));
+    CDDPI_TRY(reserve_bytes(group, what, length, &copy));
     if (is_root && bytes > 0) {
         memcpy(copy, data, bytes);
     }

@@ -50,7 +50,7 @@ void cddpi_queue_push(struct cddpi_queue *queue, struct cddp_work *work)
 }
 
 /* Take the first work off its channel and wake its waiters. They may destroy the work at once. */
-static void complete(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
+static void complete_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     struct cddpi_queue *queue = &group->queue;
     struct cddp_work *work = channel->first;
@@ -121,7 +121,7 @@ static void fail_all(cddp_group *group)
             if (group->backend->ops->drop != NULL) {
                 group->backend->ops->drop(group->backend, &queue->channels[i].first->op);
             }
-            complete(group, &queue->channels[i], CDDP_ERR_CLOSED);
+            complete_first(group, &queue->channels[i], CDDP_ERR_CLOSED);
         }
     }
 }
@@ -139,7 +139,7 @@ static void note_operation(const struct cddpi_group_op *op)
 }
 
 /* The first work of @p channel failed with @p status and the thread's text: end all works. */
-static void fail(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
+static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     note_operation(&channel->first->op);
     cddpi_recorder_end(&group->recorder, channel->first->op.serial, status);
@@ -148,7 +148,7 @@ static void fail(cddp_group *group, struct cddpi_channel *channel, cddp_status s
     if (group->backend->ops->drop != NULL) {
         group->backend->ops->drop(group->backend, &channel->first->op);
     }
-    complete(group, channel, status);
+    complete_first(group, channel, status);
     fail_all(group);
 }
 
@@ -168,13 +168,13 @@ static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
         }
         status = group->backend->ops->advance(group->backend, op, &done);
         if (status != CDDP_OK) {
-            fail(group, channel, status);
+            fail_first(group, channel, status);
             return true;
         }
         if (!done) {
             return any;
         }
-        complete(group, channel, CDDP_OK);
+        complete_first(group, channel, CDDP_OK);
         any = true;
     }
     return any;
@@ -211,7 +211,7 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
             status = group->backend->ops->expired(group->backend, &channel->first->op);
         }
         if (status != CDDP_OK) {
-            fail(group, channel, status);
+            fail_first(group, channel, status);
             return false;
         }
         if (i == 0) {
@@ -309,7 +309,7 @@ static bool idle_now(struct cddpi_queue *queue)
 
 /* Number @p op, which is begun now: for the transport, and for the program, which counts its calls.
  */
-static void number(cddp_group *group, struct cddpi_group_op *op)
+static void number_operation(cddp_group *group, struct cddpi_group_op *op)
 {
     unsigned channel = channel_of(op);
 
@@ -360,7 +360,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
             return CDDP_ERR_NO_MEMORY;
         }
     }
-    number(group, &work->op);
+    number_operation(group, &work->op);
     work->op.unattended = out != NULL && !group->queue.threaded;
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;

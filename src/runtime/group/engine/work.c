@@ -8,7 +8,7 @@
 #include "group/engine/handles.h"
 
 /* What became of a work that is done: of the first of those that go with it, if that failed. */
-static cddp_status result(const struct cddp_work *work)
+static cddp_status result_of(const struct cddp_work *work)
 {
     for (const struct cddp_work *part = work->before; part != NULL; part = part->before) {
         work = part->status != CDDP_OK ? part : work;
@@ -27,14 +27,14 @@ static cddp_status result(const struct cddp_work *work)
 
 /* Begin the call @p call. The group of a work, if it is still there, is one with it: one thread at
  * a time is in calls of any of them. */
-static cddp_status enter(cddp_work *work, const char *call)
+static cddp_status enter_work(cddp_work *work, const char *call)
 {
     CDDPI_TRY(cddpi_handle_check((struct cddpi_handle *)work, CDDPI_HANDLE_WORK, call));
     return work->group != NULL ? cddpi_group_enter_kept(work->group, call) : CDDP_OK;
 }
 
 #define ENTER_WORK(work, call)                                                                     \
-    CDDPI_ENTER((work)->group != NULL ? &(work)->group->handle : NULL, enter(work, call))
+    CDDPI_ENTER((work)->group != NULL ? &(work)->group->handle : NULL, enter_work(work, call))
 
 cddp_status cddp_work_test(cddp_work *work, bool *out_done)
 {
@@ -53,7 +53,7 @@ cddp_status cddp_work_test(cddp_work *work, bool *out_done)
         return CDDP_OK;
     }
     *out_done = true;
-    return result(work);
+    return result_of(work);
 }
 
 cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
@@ -69,7 +69,7 @@ cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
         return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,
                                "the work was not done within %u ms", timeout_ms);
     }
-    return result(work);
+    return result_of(work);
 }
 
 /* Destroy the handle of a group that is still there, and end the call with that. */

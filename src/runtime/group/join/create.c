@@ -47,8 +47,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
 }
 
 /* Meet the other ranks in the store, and connect to them. */
-static cddp_status create(struct cddpi_launch_env *env, const struct cddpi_transport *transport,
-                          cddp_group **out)
+static cddp_status meet_and_connect(struct cddpi_launch_env *env,
+                                    const struct cddpi_transport *transport, cddp_group **out)
 {
     struct cddpi_rendezvous rendezvous;
     bool alone = env->world_size == 1;
@@ -89,7 +89,7 @@ struct choice {
     bool on_device;
 };
 
-static cddp_status choose(const cddp_group_options *options, struct choice *out)
+static cddp_status choose_backend(const cddp_group_options *options, struct choice *out)
 {
     const char *name = options->backend != NULL ? options->backend : cddpi_env(CDDPI_ENV_BACKEND);
     const char *device = options->device != NULL ? options->device : cddpi_env(CDDPI_ENV_DEVICE);
@@ -114,11 +114,11 @@ static cddp_status choose(const cddp_group_options *options, struct choice *out)
 }
 
 /* Join as @p env says. */
-static cddp_status join(const cddp_group_options *options, const struct choice *choice,
-                        struct cddpi_launch_env *env, cddp_group **out)
+static cddp_status join_group(const cddp_group_options *options, const struct choice *choice,
+                              struct cddpi_launch_env *env, cddp_group **out)
 {
     cddp_group *group = NULL;
-    cddp_status status = create(env, choice->transport, &group);
+    cddp_status status = meet_and_connect(env, choice->transport, &group);
 
     status = cddpi_bootstrap_end(env, status);
     if (status == CDDP_OK && choice->on_device) {
@@ -145,11 +145,11 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
     }
     CDDPI_TRY(cddpi_group_options_read(options, &read));
     CDDPI_TRY(cddpi_launch_env_read(options, &env));
-    CDDPI_TRY(choose(&read, &choice));
+    CDDPI_TRY(choose_backend(&read, &choice));
     if (env.rendezvous_by_mpi) {
         CDDPI_TRY(cddpi_bootstrap_rendezvous_by_mpi(&env));
     }
-    return join(&read, &choice, &env, out);
+    return join_group(&read, &choice, &env, out);
 }
 
 static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
@@ -199,7 +199,7 @@ cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap, const cddp_gro
     }
     CDDPI_TRY(cddpi_group_options_read(options, &read));
     CDDPI_TRY(read_bootstrap(bootstrap, &read, &env));
-    CDDPI_TRY(choose(&read, &choice));
+    CDDPI_TRY(choose_backend(&read, &choice));
     CDDPI_TRY(cddpi_bootstrap_rendezvous(bootstrap, &env));
-    return join(&read, &choice, &env, out);
+    return join_group(&read, &choice, &env, out);
 }

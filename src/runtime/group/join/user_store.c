@@ -83,7 +83,7 @@ static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *en
     return CDDP_OK;
 }
 
-static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
+static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
 
@@ -137,7 +137,7 @@ static cddp_status make_store(cddp_group *group)
     }
     CDDPI_TRY_GOTO(out, status, cddpi_agree(group, status));
     env->timeout_ms = group->timeout_ms;
-    CDDPI_TRY_GOTO(out, status, serve(group, env));
+    CDDPI_TRY_GOTO(out, status, serve_store(group, env));
     status = open_store(group, env, &group->user_store);
     if (status != CDDP_OK) {
         cddpi_store_server_destroy(env->server);

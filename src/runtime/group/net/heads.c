@@ -99,7 +99,7 @@ cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective
     return status;
 }
 
-static cddp_status mismatch(const struct net_collective *collective, const char *text)
+static cddp_status fail_mismatch(const struct net_collective *collective, const char *text)
 {
     return cddpi_call_mismatch(collective->op, text);
 }
@@ -120,7 +120,7 @@ cddp_status cddpi_net_heads_compare(struct net_backend *net, struct net_collecti
         if (!cddpi_call_same(&collective->heads[i].call, &collective->mine.call)) {
             cddpi_call_describe_all(call_of_head, collective->heads, names, net->local_size, text,
                                     sizeof text);
-            return mismatch(collective, text);
+            return fail_mismatch(collective, text);
         }
     }
     return CDDP_OK;
@@ -144,7 +144,7 @@ static cddp_status compare_host(const struct net_backend *net,
         names[1] = net->rank;
     }
     cddpi_call_describe_all(call_of_head, pair, names, 2, text, sizeof text);
-    return mismatch(collective, text);
+    return fail_mismatch(collective, text);
 }
 
 cddp_status cddpi_net_heads_advance(struct net_backend *net, struct net_collective *collective,

@@ -55,8 +55,8 @@ static cddp_status agree_on_wish(struct net_backend *net, const struct cddpi_exc
 }
 
 /* Exchange @p bytes some times with the neighbour's leader of the same number. */
-static cddp_status move(struct net_backend *net, int leaders, unsigned char *buffer, size_t bytes,
-                        struct moved *out)
+static cddp_status move_data(struct net_backend *net, int leaders, unsigned char *buffer,
+                             size_t bytes, struct moved *out)
 {
     int neighbour = net->host ^ 1;
     unsigned index = NET_MEASURED + (unsigned)leaders * SWAPS;
@@ -102,8 +102,8 @@ static double slowest_host(const struct net_backend *net, const struct moved *al
 }
 
 /* What @p leaders of each host move together. */
-static cddp_status measure(struct net_backend *net, const struct cddpi_exchange *exchange,
-                           int leaders, double *out)
+static cddp_status measure_rate(struct net_backend *net, const struct cddpi_exchange *exchange,
+                                int leaders, double *out)
 {
     struct moved *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
     unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)SWAP_BYTES);
@@ -116,11 +116,11 @@ static cddp_status measure(struct net_backend *net, const struct cddpi_exchange 
     if (status == CDDP_OK) {
         memset(buffer, 0, 2 * (size_t)SWAP_BYTES);
         /* the first messages connect, after which all begin at once */
-        status = move(net, leaders, buffer, 1, &mine);
+        status = move_data(net, leaders, buffer, 1, &mine);
         status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
-        status = move(net, leaders, buffer, SWAP_BYTES, &mine);
+        status = move_data(net, leaders, buffer, SWAP_BYTES, &mine);
         status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
@@ -136,7 +136,7 @@ static cddp_status measure_together(struct net_backend *net, const struct cddpi_
 {
     double rate;
 
-    CDDPI_TRY(measure(net, exchange, net->leader_count, &rate));
+    CDDPI_TRY(measure_rate(net, exchange, net->leader_count, &rate));
     net->link.bytes_per_s = rate;
     return CDDP_OK;
 }
@@ -156,11 +156,11 @@ cddp_status cddpi_net_choose_leaders(struct net_backend *net, const struct cddpi
     if (status != CDDP_OK || most == 1 || net->link.bytes_per_s < one_fills_s) {
         return status;
     }
-    status = measure(net, exchange, 1, &rate);
+    status = measure_rate(net, exchange, 1, &rate);
     for (int leaders = 2; leaders <= most && status == CDDP_OK; leaders *= 2) {
         double more;
 
-        status = measure(net, exchange, leaders, &more);
+        status = measure_rate(net, exchange, leaders, &more);
         if (status == CDDP_OK && more < worth_it * rate) {
             break;
         }

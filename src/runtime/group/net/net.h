@@ -30,7 +30,7 @@ struct net_backend {
     int size;
     uint32_t timeout_ms;
 
-    /* who is where */
+    /* which rank is on which host */
     int host;
     int host_count;
     int local_rank;
@@ -40,7 +40,7 @@ struct net_backend {
     int *by_host;     /* all ranks, those of host 0 first */
     int *first;       /* by host, and one more: where its ranks begin in by_host */
     int *leaders;     /* by host: its lowest rank */
-    int leader_count; /* of each host, which then has at least so many ranks */
+    int leader_count; /* of each host; no host has fewer ranks than this */
 
     const struct cddpi_transport *inner_transport;
     struct cddpi_backend *inner;
@@ -66,8 +66,8 @@ struct net_backend {
     int wake_fd;               /* an eventfd: ends a sleep on descriptors */
     _Atomic bool sleeps;       /* on the inner transport or on descriptors */
     _Atomic bool waits_inside; /* an operation of the inner transport is under way */
-    _Atomic bool is_told;      /* our host's abort went to the others, or theirs came */
-    _Atomic bool is_from_afar; /* it is theirs */
+    _Atomic bool is_told;      /* an abort of this host was sent to others, or one of theirs came */
+    _Atomic bool is_from_afar; /* the abort came from another host */
 };
 
 static inline struct net_backend *net_of(struct cddpi_backend *base)

@@ -80,14 +80,14 @@ void cddpi_net_collective_close(struct net_backend *net)
     }
 }
 
-static uint64_t place(const struct net_backend *net, const void *memory, size_t bytes)
+static uint64_t place_of_memory(const struct net_backend *net, const void *memory, size_t bytes)
 {
     return net->inner->ops->place != NULL && bytes > 0
                ? net->inner->ops->place(net->inner, memory, bytes)
                : 0;
 }
 
-static cddp_status begin(struct net_backend *net, struct cddpi_group_op *op)
+static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_op *op)
 {
     struct net_collective *collective = net->collective;
     size_t bytes = op->count * cddp_type_bytes(op->type);
@@ -114,8 +114,8 @@ static cddp_status begin(struct net_backend *net, struct cddpi_group_op *op)
     collective->mine.call = cddpi_call_of(op);
     collective->mine.weight = op->weight;
     if (op->kind == CDDPI_ALL_REDUCE && net->local_size > 1) {
-        collective->mine.in_place_of = place(net, op->in, bytes);
-        collective->mine.out_place_of = place(net, op->out, bytes);
+        collective->mine.in_place_of = place_of_memory(net, op->in, bytes);
+        collective->mine.out_place_of = place_of_memory(net, op->out, bytes);
     }
     if (net->local_size > 1) {
         cddpi_net_inner_begin(net, collective, CDDPI_ALL_GATHER, net->leaders[net->host],
@@ -185,8 +185,8 @@ static bool has_barrier(const struct net_backend *net, const struct net_collecti
                                    collective->op->kind == CDDPI_ALLOC);
 }
 
-static cddp_status advance(struct net_backend *net, struct net_collective *collective,
-                           bool *out_done)
+static cddp_status advance_collective(struct net_backend *net, struct net_collective *collective,
+                                      bool *out_done)
 {
     bool done = true;
     cddp_status status = CDDP_OK;
@@ -229,10 +229,10 @@ static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op
         return cddpi_net_message(net, op, out_done);
     }
     if (net_state(op)->collective == NULL) {
-        status = begin(net, op);
+        status = begin_collective(net, op);
     }
     CDDPI_TRY(status);
-    CDDPI_TRY(advance(net, net_state(op)->collective, out_done));
+    CDDPI_TRY(advance_collective(net, net_state(op)->collective, out_done));
     if (*out_done) {
         net_state(op)->collective = NULL;
     }

@@ -9,8 +9,8 @@
 struct net_head {
     struct cddpi_call call;
     double weight;
-    uint64_t in_place_of, out_place_of; /* where the memory lies in that of cddp_group_alloc(),
-                                           see struct cddpi_backend_ops.place; 0: elsewhere */
+    uint64_t in_place_of, out_place_of; /* of the memory, if cddp_group_alloc() gave it: see
+                                           struct cddpi_backend_ops.place; 0: other memory */
 };
 
 /* The contents of an operation's `state`. */
@@ -55,7 +55,7 @@ struct net_piece {
     size_t at;    /* elements */
     size_t count; /* the same */
     struct net_arena *arena;
-    unsigned char *packed;   /* this rank's blocks, one behind the other; NULL: they lie so */
+    unsigned char *packed;   /* a copy of this rank's blocks, without gaps; NULL: none is needed */
     unsigned char *gathered; /* at the leader: what the ranks of the host brought */
     unsigned char *result;   /* at the leader: what goes down; NULL: it is in place */
     struct cddpi_transfer *transfers;

@@ -17,9 +17,9 @@ enum {
     KEY_BYTES = 96,
     SPINS = 200,
     CHECK_NS = 50000000,
-    /* Who waits for other hosts until the deadline then knows why one of them did not answer: other
-     * leaders wait for its word for so long, also behind the deadline, and the ranks of its host
-     * for longer. */
+    /* A leader that has waited for other hosts until the deadline knows which one did not answer.
+     * Other leaders wait this much longer than the deadline for its refusal, and the ranks of its
+     * host longer still. */
     LATE_MS = 3000,
     LEADER_MS = 8000
 };
@@ -176,7 +176,7 @@ static unsigned char *range_of(const struct net_backend *net, int host, int end,
     return all + (size_t)net->first[host] * bytes;
 }
 
-/* A value of the store has no more than so many bytes: what is longer has several keys. */
+/* The size of a value in the store is limited: longer data get several keys. */
 static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
 {
     size_t left = whole - part * exchange->part_bytes;

@@ -23,7 +23,7 @@ enum {
     REDUCE_COUNT = 64 << 10,
     CHECK_NS = 1000000,
     PAUSE_NS = 20000,
-    LONG_NS = 50000000, /* nothing is measured any more by who waits for so long */
+    LONG_NS = 50000000, /* a rank that waits longer than this measures nothing more */
     LONG_PAUSE_NS = 2000000
 };
 
@@ -102,7 +102,7 @@ cddp_status cddpi_net_agree_on_messages(struct net_backend *net,
     return cddpi_fail_again(mine, &failure);
 }
 
-/* So many large messages each way, one behind the other, as bytes a second. */
+/* Send several large messages each way, one after the other: bytes a second. */
 static cddp_status swap_large(struct net_backend *net, int peer, unsigned *index, int count,
                               unsigned char *buffer, double *out_bytes_per_s)
 {
@@ -189,7 +189,7 @@ static double measure_reduce(unsigned char *buffer)
 }
 
 /* Leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each is asked once. */
-static cddp_status measure(struct net_backend *net, struct measured *out)
+static cddp_status measure_link(struct net_backend *net, struct measured *out)
 {
     unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)LARGE_BYTES);
     int neighbour = net->host ^ 1;
@@ -215,7 +215,7 @@ cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchan
     cddp_status status = all != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory");
 
     if (status == CDDP_OK && net_is_leader(net)) {
-        status = measure(net, &mine);
+        status = measure_link(net, &mine);
     }
     status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {

@@ -14,7 +14,7 @@ cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchan
 
 /** Send @p bytes to @p peer, which does the same, and receive as many; waits.
  *  @param index   Tells apart swaps with the same peer.
- *  @param buffer  What is sent, and behind it room for what comes. */
+ *  @param buffer  What is sent, followed by room for what comes. */
 cddp_status cddpi_net_swap(struct net_backend *net, int peer, unsigned index, unsigned char *buffer,
                            size_t bytes);
 

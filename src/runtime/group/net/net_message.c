@@ -48,7 +48,7 @@ static cddp_status start_body(struct net_backend *net, struct cddpi_group_op *op
     return cddpi_net_start(net, &message->body);
 }
 
-static cddp_status begin(struct net_backend *net, struct cddpi_group_op *op)
+static cddp_status begin_message(struct net_backend *net, struct cddpi_group_op *op)
 {
     struct net_message *message = cddpi_zalloc(sizeof *message);
     cddp_status status;
@@ -95,7 +95,7 @@ cddp_status cddpi_net_message(struct net_backend *net, struct cddpi_group_op *op
     cddp_status status = CDDP_OK;
 
     if (net_state(op)->message == NULL) {
-        status = begin(net, op);
+        status = begin_message(net, op);
     }
     message = net_state(op)->message;
     if (status == CDDP_OK && message->is_inside) {

@@ -24,7 +24,7 @@ static const int *ranks_of(const struct net_backend *net, int host)
     return net->by_host + net->first[host];
 }
 
-/* Where the block of rank @p rank lies in this rank's `out`. */
+/* The place of rank @p rank's block in this rank's `out`. */
 static unsigned char *out_block(const struct net_collective *collective,
                                 const struct net_piece *piece, int rank)
 {
@@ -169,7 +169,7 @@ static void end_gather(const struct net_backend *net, const struct net_collectiv
 
 /* scatter: root sends each host the blocks of its ranks. */
 
-/* The blocks of @p host's ranks, one behind the other. */
+/* The blocks of @p host's ranks, one after the other. */
 static const unsigned char *blocks_for(const struct net_backend *net,
                                        const struct net_collective *collective,
                                        struct net_piece *piece, int host)
@@ -464,8 +464,8 @@ cddp_status cddpi_net_move_begin(struct net_backend *net, struct net_collective 
 }
 
 /* All that was to come has come. */
-static cddp_status end(struct net_backend *net, struct net_collective *collective,
-                       struct net_piece *piece)
+static cddp_status end_piece(struct net_backend *net, struct net_collective *collective,
+                             struct net_piece *piece)
 {
     switch (collective->op->kind) {
     case CDDPI_BROADCAST:
@@ -493,7 +493,7 @@ cddp_status cddpi_net_move_advance(struct net_backend *net, struct net_collectiv
         return CDDP_OK;
     }
     if (piece->round == 0) {
-        status = end(net, collective, piece);
+        status = end_piece(net, collective, piece);
         piece->round = 1;
     }
     *out_done = status == CDDP_OK && cddpi_net_are_done(piece->transfers, piece->transfer_count);

@@ -60,7 +60,7 @@ static cddp_status fail_memory(int ranks)
 }
 
 /* Set the tables of who is where; host_of is there. */
-static cddp_status place(struct net_backend *net)
+static cddp_status fill_tables(struct net_backend *net)
 {
     size_t size = (size_t)net->size;
     size_t hosts;
@@ -103,11 +103,11 @@ static cddp_status place(struct net_backend *net)
 }
 
 /* @p host_of: by rank; copied. */
-static cddp_status create(int rank, int size, uint32_t timeout_ms, const int *host_of,
-                          struct net_backend **out)
+static cddp_status create_backend(int rank, int size, uint32_t timeout_ms, const int *host_of,
+                                  struct net_backend **out)
 {
     struct net_backend *net = cddpi_zalloc(sizeof *net);
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (net == NULL) {
         return fail_memory(size);
@@ -121,22 +121,21 @@ static cddp_status create(int rank, int size, uint32_t timeout_ms, const int *ho
     net->host_of = cddpi_zalloc_array((size_t)size, sizeof *net->host_of);
     if (net->wake_fd < 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "net: an eventfd");
-    } else if (net->host_of == NULL) {
+        goto fail;
+    }
+    if (net->host_of == NULL) {
         status = fail_memory(size);
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        memcpy(net->host_of, host_of, (size_t)size * sizeof *net->host_of);
-        status = place(net);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_net_collective_open(net);
-    }
-    if (status != CDDP_OK) {
-        cddpi_net_release(net);
-        return status;
-    }
+    memcpy(net->host_of, host_of, (size_t)size * sizeof *net->host_of);
+    CDDPI_TRY_GOTO(fail, status, fill_tables(net));
+    CDDPI_TRY_GOTO(fail, status, cddpi_net_collective_open(net));
     *out = net;
     return CDDP_OK;
+
+fail:
+    cddpi_net_release(net);
+    return status;
 }
 
 static void log_link(const struct net_backend *net)
@@ -193,8 +192,8 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
     const struct cddpi_launch_env *env = members->env;
     struct net_exchange exchange;
     struct net_backend *net;
-    cddp_status status = create(env->rank, env->world_size, env->timeout_ms, members->host_of,
-                                &net);
+    cddp_status status = create_backend(env->rank, env->world_size, env->timeout_ms,
+                                        members->host_of, &net);
 
     if (status != CDDP_OK) {
         if (members->rendezvous != NULL) {
@@ -314,7 +313,7 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
     if (status == CDDP_OK && own == CDDP_OK && joins) {
         tables_of_part(places, group->world_size, first, params->world_size, host_of,
                        ranks_of_parent);
-        own = create(params->rank, params->world_size, group->timeout_ms, host_of, &net);
+        own = create_backend(params->rank, params->world_size, group->timeout_ms, host_of, &net);
     }
     if (status == CDDP_OK) {
         status = cddpi_agree(group, own);

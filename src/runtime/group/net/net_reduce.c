@@ -221,7 +221,7 @@ static cddp_status start_step(struct net_backend *net, struct net_collective *co
     }
 }
 
-static bool receives(const struct cddpi_net_step *step)
+static bool is_recv(const struct cddpi_net_step *step)
 {
     return step->kind == CDDPI_STEP_RECV || step->kind == CDDPI_STEP_RECV_DONE;
 }
@@ -236,7 +236,7 @@ static cddp_status start_round(struct net_backend *net, struct net_collective *c
     for (int i = 0; i < schedule->count && status == CDDP_OK; i++) {
         const struct cddpi_net_step *step = &schedule->steps[i];
 
-        if (step->round == piece->round && receives(step) == recvs) {
+        if (step->round == piece->round && is_recv(step) == recvs) {
             status = start_step(net, collective, piece, i);
         }
     }

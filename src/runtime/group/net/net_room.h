@@ -21,7 +21,7 @@ struct net_arena {
 struct net_room {
     struct net_arena arena;
     struct cddpi_transfer *transfers;
-    size_t transfer_count; /* for so many there is room */
+    size_t transfer_count; /* that `transfers` has room for */
     struct net_slot *slots;
     unsigned char **by_host;
 };
@@ -30,7 +30,7 @@ struct net_room {
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);
 void cddpi_net_arena_reset(struct net_arena *arena);
 void cddpi_net_arena_fini(struct net_arena *arena);
-/** Let @p room have memory for a piece with so many @p transfers. */
+/** Make sure that @p room has memory for a piece with up to @p transfers transfers. */
 cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_room *room,
                                    size_t transfers);
 void cddpi_net_room_fini(struct net_room *room);

@@ -24,11 +24,11 @@ enum {
     /* A carrier without a descriptor is looked at again and again so long after something moved, */
     STILL_NS = 1000000,
     STILL_PER_SLEEP = 8, /* then after sleeps of the time since then, divided by this */
-    /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
-       wait for another host, then those who wait for a leader. */
+    /* The rank that knows best which rank is late reports first: a leader that waits for its own
+       host, then ranks that wait for another host, then ranks that wait for a leader. */
     AFAR_MS = 1000,
     NEAR_MS = 2000,
-    LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
+    LAST_WORDS_MS = 100 /* how long a rank waits for data that a lost peer had sent */
 };
 
 /* The other hosts see the connections end. */

@@ -24,13 +24,13 @@ enum {
     LEADER_BYTES = 64 << 10 /* less is not worth another leader */
 };
 
-static bool acts(const struct net_backend *net, const struct net_piece *piece)
+static bool acts_for(const struct net_backend *net, const struct net_piece *piece)
 {
     return piece->acting == net->rank;
 }
 
 /* Whether this rank acts for any piece. */
-static bool leads(const struct net_backend *net, const struct net_collective *collective)
+static bool acts_for_any(const struct net_backend *net, const struct net_collective *collective)
 {
     return cddpi_net_acting(net, collective, net->host, (size_t)net->local_rank) == net->rank;
 }
@@ -153,7 +153,7 @@ static cddp_status prepare_piece(struct net_backend *net, struct net_collective 
     piece->transfer_count = 0;
     piece->round = 0;
     cddpi_net_arena_reset(piece->arena);
-    if (acts(net, piece)) {
+    if (acts_for(net, piece)) {
         CDDPI_TRY(cddpi_net_room_reserve(net, room, transfer_room(net, collective)));
         piece->transfers = room->transfers;
         piece->transfer_room = room->transfer_count;
@@ -197,7 +197,7 @@ static cddp_status begin_up(struct net_backend *net, struct net_collective *coll
                              ? (const void *)piece->packed
                              : (const char *)collective->op->in + piece->at * collective->element;
 
-        if (acts(net, piece)) {
+        if (acts_for(net, piece)) {
             piece->gathered = cddpi_net_take(piece->arena, bytes * (size_t)net->local_size);
             if (piece->gathered == NULL) {
                 return CDDP_ERR_NO_MEMORY;
@@ -231,7 +231,7 @@ static cddp_status begin_down(struct net_backend *net, struct net_collective *co
         return CDDP_OK;
     }
     if (has_blocks_out(op->kind)) { /* it comes packed */
-        bool has = op->kind == CDDPI_ALL_GATHER && acts(net, piece);
+        bool has = op->kind == CDDPI_ALL_GATHER && acts_for(net, piece);
 
         out = has ? piece->result : cddpi_net_take(piece->arena, bytes);
         if (out == NULL) {
@@ -248,9 +248,9 @@ static cddp_status begin_down(struct net_backend *net, struct net_collective *co
     return CDDP_OK;
 }
 
-/* The blocks of all ranks are there, one behind the other: put them where they belong. */
-static void unpack(const struct net_backend *net, const struct net_collective *collective,
-                   const struct net_piece *piece, const unsigned char *from)
+/* Copy the blocks of all ranks, which come one after the other, to their places in `out`. */
+static void unpack_blocks(const struct net_backend *net, const struct net_collective *collective,
+                          const struct net_piece *piece, const unsigned char *from)
 {
     const struct cddpi_group_op *op = collective->op;
     size_t block = piece->count * collective->element;
@@ -267,7 +267,7 @@ static void end_down(struct net_backend *net, struct net_collective *collective,
     enum cddpi_kind kind = collective->op->kind;
 
     if (has_blocks_out(kind) && goes_down(net, collective)) {
-        unpack(net, collective, piece, piece->packed);
+        unpack_blocks(net, collective, piece, piece->packed);
     }
     piece->state = NET_PIECE_FREE;
     collective->downs++;
@@ -334,7 +334,7 @@ static cddp_status next_turn(struct net_backend *net, struct net_collective *col
     if (turn_of(collective) == TURN_UP) {
         return begin_up(net, collective);
     }
-    if (acts(net, piece) && piece->state != NET_PIECE_HERE) {
+    if (acts_for(net, piece) && piece->state != NET_PIECE_HERE) {
         *out_begun = false;
         return CDDP_OK;
     }
@@ -349,7 +349,7 @@ static cddp_status end_turn(struct net_backend *net, struct net_collective *coll
     if (turn_of(collective) == TURN_UP) {
         piece = piece_at(collective, collective->ups);
         collective->ups++;
-        return acts(net, piece) ? begin_across(net, collective, piece) : CDDP_OK;
+        return acts_for(net, piece) ? begin_across(net, collective, piece) : CDDP_OK;
     }
     end_down(net, collective, piece_at(collective, collective->downs));
     return CDDP_OK;
@@ -359,7 +359,7 @@ cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collect
                                      bool *out_done)
 {
     cddp_status status = CDDP_OK;
-    bool goes_on = may_sum(collective) || !leads(net, collective);
+    bool goes_on = may_sum(collective) || !acts_for_any(net, collective);
 
     *out_done = false;
     while (status == CDDP_OK && goes_on) {

@@ -95,9 +95,9 @@ static uint32_t hash_of_call(const struct cddpi_group_op *op)
     return (uint32_t)(hash >> (64 - CALL_BITS)) << CDDPI_NET_TAG_LOW_BITS;
 }
 
-static cddp_status add(struct net_backend *net, struct net_collective *collective,
-                       struct net_piece *piece, int host, unsigned index, bool is_send, void *data,
-                       size_t bytes)
+static cddp_status add_transfer(struct net_backend *net, struct net_collective *collective,
+                                struct net_piece *piece, int host, unsigned index, bool is_send,
+                                void *data, size_t bytes)
 {
     struct cddpi_transfer *transfer;
 
@@ -128,12 +128,12 @@ cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective 
                                  struct net_piece *piece, int host, unsigned index,
                                  const void *data, size_t bytes)
 {
-    return add(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
+    return add_transfer(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
 }
 
 cddp_status cddpi_net_piece_recv(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index, void *data,
                                  size_t bytes)
 {
-    return add(net, collective, piece, host, index, false, data, bytes);
+    return add_transfer(net, collective, piece, host, index, false, data, bytes);
 }

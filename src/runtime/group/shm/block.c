@@ -120,7 +120,7 @@ static void take_place(struct shm_backend *shm)
     atomic_store_explicit(&shm->me->state, SHM_RUNNING, memory_order_release);
 }
 
-static void release(struct shm_backend *shm)
+static void release_backend(struct shm_backend *shm)
 {
     if (shm == NULL) {
         return;
@@ -167,29 +167,29 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     }
     if (shm->names == NULL || shm->send_states == NULL || shm->seen == NULL || shm->src == NULL ||
         shm->dst == NULL || shm->factors == NULL) {
-        release(shm);
+        release_backend(shm);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for %zu ranks", size);
     }
     bytes = fstat(fd, &stat) == 0 ? (size_t)stat.st_size : 0;
     if (count_send_buffers(shm->size, bytes, &shm->send_buffer_count) != CDDP_OK) {
-        release(shm);
+        release_backend(shm);
         return CDDP_ERR_FORMAT;
     }
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
-        release(shm);
+        release_backend(shm);
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "host: map %zu bytes", bytes);
     }
     shm->block = memory;
     if (shm->block->nonce != nonce || shm->block->world_size != params->world_size) {
-        release(shm);
+        release_backend(shm);
         return cddpi_fail(CDDP_ERR_FORMAT, "host: the shared block is of another group");
     }
     shm->me = &shm->block->ranks[params->rank];
     if (atomic_load_explicit(&shm->me->state, memory_order_acquire) != SHM_ABSENT) {
         int name = params->names != NULL ? params->names[params->rank] : params->rank;
 
-        release(shm);
+        release_backend(shm);
         return cddpi_fail(CDDP_ERR_STATE, "host: rank %d has been in this group before", name);
     }
     shm->staging = (unsigned char *)memory + head_bytes(shm->size);
@@ -203,7 +203,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
 }
 
 /* Let the others fail as this rank does. */
-static void end(struct shm_backend *shm)
+static void end_joining(struct shm_backend *shm)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
 
@@ -239,12 +239,12 @@ cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_n
         status = broken;
         if (status == CDDP_OK && cddpi_now_ns() > deadline_ns) {
             status = cddpi_fail(CDDP_ERR_TIMEOUT, "rank %s did not come in time", missing);
-            end(shm);
+            end_joining(shm);
         }
         if (status == CDDP_OK && give_up != NULL && round % 16 == 15) {
             status = give_up(argument);
             if (status != CDDP_OK) {
-                end(shm);
+                end_joining(shm);
             }
         }
         if (status == CDDP_OK) {
@@ -291,7 +291,7 @@ static void leave(struct cddpi_backend *backend)
         atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
         cddpi_shm_wake_all(shm);
     }
-    release(shm);
+    release_backend(shm);
 }
 
 const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,

@@ -84,7 +84,7 @@ static cddp_status accept_offer(struct handshake *handshake, const char *text,
     return status;
 }
 
-static cddp_status refuse(const struct handshake *handshake, cddp_status status)
+static cddp_status refuse_reply(const struct handshake *handshake, cddp_status status)
 {
     (void)cddpi_fail_name(status, handshake->members->env->rank);
     return cddpi_refusal_set(handshake->rendezvous, handshake->refused, status);
@@ -123,13 +123,13 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
         }
         if (left == 0) {
             return status == CDDP_ERR_PEER ? cddpi_rendezvous_missing(rendezvous)
-                                           : refuse(handshake, status);
+                                           : refuse_reply(handshake, status);
         }
         /* a dead process's answer is certainly old; anything else gets a second to change */
         if (status != CDDP_ERR_PEER && stale_until == 0) {
             stale_until = cddpi_deadline_ns(STALE_MS);
         } else if (status != CDDP_ERR_PEER && cddpi_left_ms(stale_until) == 0) {
-            return refuse(handshake, status);
+            return refuse_reply(handshake, status);
         }
         usleep(POLL_MS * 1000);
     }
@@ -164,16 +164,15 @@ static cddp_status join_ranks(struct handshake *handshake, struct shm_backend **
     return CDDP_OK;
 }
 
-static cddp_status alone(const struct cddpi_open_params *params, struct shm_backend **out)
+static cddp_status attach_alone(const struct cddpi_open_params *params, struct shm_backend **out)
 {
     uint64_t nonce;
     int fd;
-    cddp_status status = cddpi_shm_block_create(1, &nonce, &fd);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_shm_attach(params, fd, nonce, out);
-        close(fd);
-    }
+    CDDPI_TRY(cddpi_shm_block_create(1, &nonce, &fd));
+    status = cddpi_shm_attach(params, fd, nonce, out);
+    close(fd);
     return status;
 }
 
@@ -191,7 +190,7 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
     cddp_status status;
 
     if (members->local_size == 1) {
-        CDDPI_TRY(alone(&handshake.params, &shm));
+        CDDPI_TRY(attach_alone(&handshake.params, &shm));
         *out = &shm->base;
         return CDDP_OK;
     }
@@ -219,8 +218,8 @@ struct handshake_offer {
 
 /* Does not wait for the others: one of them may fail. That all have come is known once all agree.
  */
-static cddp_status attach(const struct cddpi_open_params *params,
-                          const struct handshake_offer *offer, struct shm_backend **out)
+static cddp_status attach_offered(const struct cddpi_open_params *params,
+                                  const struct handshake_offer *offer, struct shm_backend **out)
 {
     cddp_status status;
     int fd;
@@ -251,7 +250,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {
         if (own == CDDP_OK && joins) {
-            own = attach(params, (const struct handshake_offer *)offers + first, &backend);
+            own = attach_offered(params, (const struct handshake_offer *)offers + first, &backend);
         }
         status = cddpi_agree(group, own);
     }

@@ -78,7 +78,7 @@ struct shm_segment *cddpi_shm_segment(struct shm_backend *shm, uint32_t id)
 }
 
 /* Map the memory, with page faults now, not in the first step. On old kernels they come later. */
-static void *map(int fd, size_t bytes)
+static void *map_memory(int fd, size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -93,7 +93,8 @@ static void *map(int fd, size_t bytes)
 }
 
 /* Put shared pages with the same contents in the place of the caller's: one step for the kernel. */
-static cddp_status lend(struct shm_segment *segment, void **mapped, void *memory, size_t bytes)
+static cddp_status lend_pages(struct shm_segment *segment, void **mapped, void *memory,
+                              size_t bytes)
 {
     memcpy(*mapped, memory, bytes);
     if (mremap(*mapped, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory) == MAP_FAILED) {
@@ -129,7 +130,7 @@ cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "group_alloc");
     }
-    segment->at[shm->rank] = map(allocation->fd, bytes);
+    segment->at[shm->rank] = map_memory(allocation->fd, bytes);
     if (segment->at[shm->rank] == NULL) {
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes: map",
                                 op->count);
@@ -137,7 +138,7 @@ cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *
     *out_fd = allocation->fd;
     return op->in == NULL
                ? CDDP_OK
-               : lend(segment, &segment->at[shm->rank], (void *)(uintptr_t)op->in, bytes);
+               : lend_pages(segment, &segment->at[shm->rank], (void *)(uintptr_t)op->in, bytes);
 }
 
 cddp_status cddpi_shm_alloc_map(struct shm_backend *shm, struct cddpi_group_op *op)
@@ -156,7 +157,7 @@ cddp_status cddpi_shm_alloc_map(struct shm_backend *shm, struct cddpi_group_op *
         CDDPI_TRY(cddpi_process_open_fd(peer->pid, peer->start_time,
                                         shm_fingerprint(shm, r, op->number)->fd,
                                         shm_pages(segment->bytes), &fd));
-        segment->at[r] = map(fd, shm_pages(segment->bytes));
+        segment->at[r] = map_memory(fd, shm_pages(segment->bytes));
         close(fd);
         if (segment->at[r] == NULL) {
             return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,

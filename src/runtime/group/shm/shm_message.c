@@ -172,8 +172,8 @@ bool cddpi_shm_send_waits(const struct shm_backend *shm, const struct cddpi_grou
 
 /* --- the receiver --- */
 
-static cddp_status mismatch(const struct shm_backend *shm, const struct cddpi_group_op *op,
-                            const struct shm_message_header *header)
+static cddp_status fail_mismatch(const struct shm_backend *shm, const struct cddpi_group_op *op,
+                                 const struct shm_message_header *header)
 {
     return cddpi_fail(CDDP_ERR_MISMATCH,
                       "message #%llu from rank %d to rank %d: rank %d sends %s x %llu, rank %d "
@@ -216,7 +216,7 @@ static cddp_status recv_some(struct shm_backend *shm, struct cddpi_group_op *op)
 
             memcpy(&header, ring->bytes + at % SHM_RING_BYTES, sizeof header);
             if (header.count != op->count || (header.type & ~STAGED) != (uint32_t)op->type) {
-                return mismatch(shm, op, &header);
+                return fail_mismatch(shm, op, &header);
             }
             progress->path = header.type & STAGED ? SHM_PATH_STAGED : SHM_PATH_NONE;
             progress->began = true;

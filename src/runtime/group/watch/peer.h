@@ -25,7 +25,7 @@ cddp_status cddpi_peer_add_advice(cddp_status status, const struct cddpi_group_o
 /** The same of a rank whose process is gone without a word. */
 cddp_status cddpi_peer_died(const char *title, int rank, int pid);
 
-/* Those who are late. All zero at first. */
+/* The ranks that are late. All zero at first. */
 struct cddpi_late {
     char text[900];
     size_t used;

@@ -26,7 +26,7 @@ static int64_t patience_ns(const struct cddpi_straggler *straggler, const struct
            (int64_t)(op->count * cddp_type_bytes(op->type) / SLOW_BYTES_MS) * 1000000;
 }
 
-static void warn(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns)
+static void warn_of_late(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns)
 {
     struct cddpi_straggler *straggler = &group->straggler;
     struct cddpi_late late = {.used = 0};
@@ -56,6 +56,6 @@ void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, in
     }
     if (now_ns >= straggler->again_ns &&
         now_ns - straggler->since_ns >= patience_ns(straggler, op)) {
-        warn(group, op, now_ns);
+        warn_of_late(group, op, now_ns);
     }
 }

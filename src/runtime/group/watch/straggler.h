@@ -14,11 +14,11 @@ struct cddpi_straggler {
     uint64_t number;   /* of the collective that was last looked at, */
     int64_t since_ns;  /* which has waited since then */
     int64_t again_ns;  /* no warning before */
-    unsigned warnings; /* so far; many are as good as a few more */
+    unsigned warnings; /* so far, up to a limit: each doubles the pause before the next */
 };
 
 void cddpi_straggler_init(struct cddpi_straggler *straggler);
-/** Collective @p op has not ended yet: warn of those who let it wait, if that is due. */
+/** Collective @p op has not ended yet: warn of the ranks that it waits for, if a warning is due. */
 void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns);
 
 #endif

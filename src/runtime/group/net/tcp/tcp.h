@@ -242,9 +242,9 @@ void cddpi_tcp_wake(struct tcp_carrier *tcp);
 
 /* thread.c */
 cddp_status cddpi_tcp_thread_start(struct tcp_carrier *tcp);
-/** End it. */
 /** Nothing is open yet. */
 void cddpi_tcp_listener_init(struct tcp_carrier *tcp);
+/** End the thread. */
 void cddpi_tcp_thread_stop(struct tcp_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */
