@@ -161,14 +161,9 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
                                      cddp_work **out)
 {
     bool on_device = false;
-    cddp_status status = cddpi_group_device_status(group->device);
 
-    if (status == CDDP_OK) {
-        status = find_memory(group, op, &on_device);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_group_device_status(group->device));
+    CDDPI_TRY(find_memory(group, op, &on_device));
     if (!on_device) {
         return cddpi_group_run(group, op, out);
     }

@@ -109,35 +109,25 @@ static cddp_status want_leaders(struct tcp_carrier *tcp)
 }
 
 /* What this rank can do alone. */
-static cddp_status prepare(struct tcp_carrier *tcp)
+static cddp_status prepare_alone(struct tcp_carrier *tcp)
 {
     size_t ranks = (size_t)tcp->params.world_size;
-    cddp_status status = read_settings(tcp);
 
-    if (status == CDDP_OK) {
-        tcp->offers = cddpi_zalloc_array(ranks, sizeof *tcp->offers);
-        tcp->pairs = cddpi_zalloc_array(ranks, sizeof *tcp->pairs);
-        if (tcp->offers == NULL || tcp->pairs == NULL) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for %zu ranks", ranks);
-        }
+    CDDPI_TRY(read_settings(tcp));
+    tcp->offers = cddpi_zalloc_array(ranks, sizeof *tcp->offers);
+    tcp->pairs = cddpi_zalloc_array(ranks, sizeof *tcp->pairs);
+    if (tcp->offers == NULL || tcp->pairs == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for %zu ranks", ranks);
     }
-    if (status == CDDP_OK) {
-        status = make_descriptors(tcp);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_tcp_offer_make(&tcp->own);
-    }
-    if (status == CDDP_OK) {
-        status = start_listening(tcp);
-    }
-    if (status == CDDP_OK) {
-        status = want_leaders(tcp);
-    }
+    CDDPI_TRY(make_descriptors(tcp));
+    CDDPI_TRY(cddpi_tcp_offer_make(&tcp->own));
+    CDDPI_TRY(start_listening(tcp));
+    CDDPI_TRY(want_leaders(tcp));
     tcp->own.version = TCP_VERSION;
     tcp->own.sockets = tcp->sockets;
     tcp->own.encrypts = tcp->encrypts;
     tcp->own.ciphers = (uint16_t)tcp->ciphers;
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status compare_offer(const struct tcp_carrier *tcp, int rank)
@@ -307,7 +297,7 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
                                 struct cddpi_carrier **out)
 {
     struct tcp_carrier *tcp = create(params);
-    cddp_status status = tcp != NULL ? prepare(tcp) : CDDP_ERR_NO_MEMORY;
+    cddp_status status = tcp != NULL ? prepare_alone(tcp) : CDDP_ERR_NO_MEMORY;
 
     status = exchange_offers(params->exchange, status, tcp);
     if (status == CDDP_OK) {
