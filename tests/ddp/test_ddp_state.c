@@ -1,5 +1,6 @@
 /* test_ddp_state.c - what a trainer does around steps: broadcasts after a load, sharded parameters
  * and state made whole to be saved, several gradients at once, progress, buckets that stay. */
+#include "group/engine/handles.h"
 #include "group/group.h"
 #include "support/ddp_ranks.h"
 

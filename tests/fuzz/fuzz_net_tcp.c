@@ -24,7 +24,7 @@ static const int host_of[] = {0, 1};
 static const int leaders[] = {0, 1};
 static struct tcp_offer offers[2];
 static struct tcp_pair *pairs[2];
-static struct cddpi_carrier tcp;
+static struct tcp_carrier tcp;
 static struct peer {
     struct cddpi_store_stream stream;
     struct tcp_signature signature;
@@ -40,24 +40,24 @@ static void wake(void *context)
 static void set_up(bool encrypts)
 {
     (void)setenv("CDDP_LOG", "off", 0); /* a line for each stranger */
-    tcp = (struct cddpi_carrier){.params = {.rank = 0,
-                                            .world_size = 2,
-                                            .host_of = host_of,
-                                            .leaders = leaders,
-                                            .host_count = 2,
-                                            .job = "job",
-                                            .generation = 1,
-                                            .token = TOKEN,
-                                            .timeout_ms = 1000,
-                                            .wake = wake},
-                                 .owner = getpid(),
-                                 .sockets = 2,
-                                 .encrypts = encrypts,
-                                 .limit_ms = 1000,
-                                 .leads = true,
-                                 .offers = offers,
-                                 .pairs = pairs,
-                                 .listener = {.listen_fd = -1}};
+    tcp = (struct tcp_carrier){.params = {.rank = 0,
+                                          .world_size = 2,
+                                          .host_of = host_of,
+                                          .leaders = leaders,
+                                          .host_count = 2,
+                                          .job = "job",
+                                          .generation = 1,
+                                          .token = TOKEN,
+                                          .timeout_ms = 1000,
+                                          .wake = wake},
+                               .owner = getpid(),
+                               .sockets = 2,
+                               .encrypts = encrypts,
+                               .limit_ms = 1000,
+                               .leads = true,
+                               .offers = offers,
+                               .pairs = pairs,
+                               .listener = {.listen_fd = -1}};
     fuzz_check(cddpi_ciphers(&tcp.ciphers) == CDDP_OK, "no ciphers");
     cddpi_tcp_job("job", tcp.job);
     pthread_mutex_init(&tcp.lock, NULL);
@@ -73,7 +73,7 @@ static void set_up(bool encrypts)
 static void tear_down(void)
 {
     tcp.is_closing = true;
-    cddpi_tcp_forget(&tcp);
+    cddpi_tcp_forget(&tcp.base);
     cddpi_tcp_attempts_close(&tcp);
     cddpi_tcp_data_close(&tcp);
     cddpi_tcp_pair_destroy(&tcp, pairs[1]);
@@ -175,7 +175,7 @@ static void start_recvs(void)
                                            .tag = tags[i],
                                            .data = memory[i],
                                            .bytes = bytes[i]};
-        (void)cddpi_tcp_start(&tcp, &recvs[i]);
+        (void)cddpi_tcp_start(&tcp.base, &recvs[i]);
     }
 }
 
@@ -201,7 +201,7 @@ static void serve(void)
     }
     cddpi_tcp_attempts_expire(&tcp, 0, &next_ns);
     for (int i = 0; i < 100 && any; i++) {
-        if (cddpi_tcp_progress(&tcp, &any) != CDDP_OK) {
+        if (cddpi_tcp_progress(&tcp.base, &any) != CDDP_OK) {
             break;
         }
     }
@@ -249,8 +249,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += bytes;
     }
     fuzz_check(tcp.strangers >= 0 && tcp.strangers <= 2, "strangers are miscounted");
-    cddpi_tcp_describe(&tcp, 1, text, sizeof text);
-    if (cddpi_tcp_aborted(&tcp, &failure)) {
+    cddpi_tcp_describe(&tcp.base, 1, text, sizeof text);
+    if (cddpi_tcp_aborted(&tcp.base, &failure)) {
         fuzz_check(failure.status < 0 && strlen(failure.text) < sizeof failure.text &&
                        failure.unnamed <= strlen(failure.text),
                    "a failure that makes no sense was taken");

@@ -2,6 +2,7 @@
  * memory; MPI does the same in test_net_mpi and test_embed_mpi. */
 #include "base/clock.h"
 #include "group/group.h"
+#include "group/join/user_store.h"
 #include "group/net/tcp/reach.h"
 #include "support/test.h"
 

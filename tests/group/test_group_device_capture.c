@@ -19,7 +19,7 @@ static int recorded_rank(int rank, int n, void *argument)
     device = cddpi_group_on_device(group);
     there = on_device(group, sizeof value);
     CHECK(put_there(group, there, &value, sizeof value) == 0);
-    if (!group->device->ops->can_capture(group->device->transport)) {
+    if (!group->device->transport->ops->can_capture(group->device->transport)) {
         CHECK(cddpi_group_capture_begin(group) == CDDP_ERR_UNAVAILABLE);
         CHECK(strstr(cddp_last_error(), "cannot be captured") != NULL);
         cddp_group_destroy(group);

@@ -47,7 +47,7 @@ static void name_store(struct job *job)
  * and the same number on all ranks. */
 static bool rate_is_of_all(cddp_group *group)
 {
-    const struct cddpi_backend *net = group->backend;
+    const struct net_backend *net = net_of_const(group->backend);
     double rates[RANKS];
     struct cddpi_group_link link;
 
@@ -75,7 +75,7 @@ static int leaders_rank(int rank, int world_size, void *argument)
     (void)world_size;
     CHECK(data != NULL);
     CHECK(join(job, rank, job->leaders, &group) == CDDP_OK);
-    mine = group->backend->leader_count;
+    mine = net_of_const(group->backend)->leader_count;
     CHECK(job->expected == 0 || mine == job->expected);
     CHECK(cddp_all_gather(group, &mine, counts, 1, CDDP_I32, NULL) == CDDP_OK);
     for (int r = 0; r < RANKS; r++) {
@@ -89,8 +89,8 @@ static int leaders_rank(int rank, int world_size, void *argument)
     for (int i = 0; i < COUNT; i++) {
         CHECK(data[i] == (float)(i % 100 * RANKS + 6));
     }
-    CHECK(job->expected == 0 ||
-          group->backend->uses_carrier == (group->backend->local_rank < job->expected));
+    CHECK(job->expected == 0 || net_of(group->backend)->uses_carrier ==
+                                    (net_of(group->backend)->local_rank < job->expected));
     cddp_group_destroy(group);
     free(data);
     return 0;

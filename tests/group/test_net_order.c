@@ -3,6 +3,8 @@
  * and connections get their turn may let hosts wait for each other. */
 #include "base/alloc.h"
 #include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_plan.h"
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -41,9 +43,15 @@ static struct wire wires[HOSTS][HOSTS]; /* from, to */
 static bool is_slow;                    /* connections are idle at random */
 static int arrivals;
 
-struct cddpi_carrier {
+struct ordered_carrier {
+    struct cddpi_carrier base; /* first: see ordered_of() */
     int host;
 };
+
+static inline struct ordered_carrier *ordered_of(struct cddpi_carrier *base)
+{
+    return (struct ordered_carrier *)(void *)base;
+}
 
 /* Take as many messages as there is room for. */
 static void take(struct wire *wire)
@@ -60,8 +68,9 @@ static void take(struct wire *wire)
     }
 }
 
-static cddp_status start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
+static cddp_status start(struct cddpi_carrier *base, struct cddpi_transfer *transfer)
 {
+    struct ordered_carrier *carrier = ordered_of(base);
     struct wire *wire = transfer->is_send ? &wires[carrier->host][transfer->peer]
                                           : &wires[transfer->peer][carrier->host];
 
@@ -106,8 +115,10 @@ static bool arrive(struct wire *wire)
     return false;
 }
 
-static cddp_status progress(struct cddpi_carrier *carrier, bool *out_any)
+static cddp_status progress(struct cddpi_carrier *base, bool *out_any)
 {
+    struct ordered_carrier *carrier = ordered_of(base);
+
     for (int from = 0; from < HOSTS; from++) {
         struct wire *wire = &wires[from][carrier->host];
 
@@ -118,9 +129,9 @@ static cddp_status progress(struct cddpi_carrier *carrier, bool *out_any)
     return CDDP_OK;
 }
 
-static bool forget(struct cddpi_carrier *carrier)
+static bool forget(struct cddpi_carrier *base)
 {
-    (void)carrier;
+    (void)base;
     return true;
 }
 
@@ -129,8 +140,8 @@ static const struct cddpi_carrier_ops carrier_ops = {
 
 /* One host with one rank. */
 struct host {
-    struct cddpi_backend net;
-    struct cddpi_carrier carrier;
+    struct net_backend net;
+    struct ordered_carrier carrier;
     struct cddpi_group_op op;
     float data[COUNT];
     bool is_done;
@@ -144,22 +155,23 @@ static void init_host(int h, int n, struct cddpi_link link)
 {
     struct host *host = &hosts[h];
 
+    host->carrier.base.ops = &carrier_ops;
     host->carrier.host = h;
-    host->net = (struct cddpi_backend){.rank = h,
-                                       .size = n,
-                                       .host = h,
-                                       .host_count = n,
-                                       .local_size = 1,
-                                       .host_of = numbers,
-                                       .local_of = zeros,
-                                       .by_host = numbers,
-                                       .first = numbers,
-                                       .leaders = numbers,
-                                       .leader_count = 1,
-                                       .carrier_ops = &carrier_ops,
-                                       .carrier = &host->carrier,
-                                       .link = link};
+    host->net = (struct net_backend){.rank = h,
+                                     .size = n,
+                                     .host = h,
+                                     .host_count = n,
+                                     .local_size = 1,
+                                     .host_of = numbers,
+                                     .local_of = zeros,
+                                     .by_host = numbers,
+                                     .first = numbers,
+                                     .leaders = numbers,
+                                     .leader_count = 1,
+                                     .carrier = &host->carrier.base,
+                                     .link = link};
     assert_true(cddpi_tree_init(n, numbers, n, &host->net.tree));
+    assert_int_equal(cddpi_net_collective_open(&host->net), CDDP_OK);
     for (int i = 0; i < COUNT; i++) {
         host->data[i] = (float)(i % 1000 + h);
     }
@@ -175,13 +187,11 @@ static void init_host(int h, int n, struct cddpi_link link)
 
 static void fini_host(struct host *host)
 {
-    cddpi_net_drop(&host->net, &host->op);
+    cddpi_net_drop(&host->net.base, &host->op);
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
         cddpi_net_plan_fini(&host->net.plans[a]);
     }
-    for (int i = 0; i < NET_PIECES; i++) {
-        cddpi_net_arena_fini(&host->net.arenas[i]);
-    }
+    cddpi_net_collective_close(&host->net);
     cddpi_tree_fini(&host->net.tree);
 }
 
@@ -193,7 +203,7 @@ static bool advance(struct host *host)
     if (host->is_done) {
         return false;
     }
-    assert_int_equal(cddpi_net_advance(&host->net, &host->op, &host->is_done), CDDP_OK);
+    assert_int_equal(cddpi_net_advance(&host->net.base, &host->op, &host->is_done), CDDP_OK);
     return arrivals > before || host->is_done;
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "group/join/rendezvous.h"
 #include "group/net/net.h"
+#include "group/net/net_exchange.h"
 #include "store/server.h"
 #include "support/test.h"
 
@@ -82,7 +83,8 @@ static struct cddpi_store_served close_job(struct job *job)
 
 /* The one rank of a host. */
 struct host {
-    struct cddpi_backend net;
+    struct net_backend net;
+    struct cddpi_backend inner;
     struct cddpi_launch_env env;
     struct cddpi_rendezvous rendezvous;
     struct net_exchange exchange;
@@ -120,7 +122,8 @@ static cddp_status open_host(const struct job *job, int number, struct host *out
     out->net.size = out->net.host_count = job->hosts;
     out->net.local_size = 1;
     out->net.first = out->net.by_host = out->net.leaders = out->ranks;
-    out->net.inner_ops = &alone_ops;
+    out->inner.ops = &alone_ops;
+    out->net.inner = &out->inner;
     out->net.timeout_ms = SUPPORT_TIMEOUT_MS;
     snprintf(out->env.store, sizeof out->env.store, "%s", job->url);
     out->env.timeout_ms = SUPPORT_TIMEOUT_MS;

@@ -24,7 +24,7 @@ static cddp_status open_rank(struct job *job, int rank, struct carrier_rank *out
     setenv("CDDP_ENCRYPT", job->encrypts ? "1" : "0", 1);
     status = carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, out);
     if (status == CDDP_OK && rank == 0) {
-        atomic_store(&job->shared->notes[NOTE_PORT], out->carrier->own.port);
+        atomic_store(&job->shared->notes[NOTE_PORT], tcp_of(out->carrier)->own.port);
     }
     return status;
 }
@@ -234,13 +234,13 @@ static int answers_wrongly(const struct carrier_rank *self, int port, const char
     answer.purpose = (struct tcp_purpose){.from = 1,
                                           .generation = 3,
                                           .slot = 1,
-                                          .sockets = self->carrier->sockets,
-                                          .encrypts = self->carrier->encrypts};
-    memcpy(answer.purpose.job, self->carrier->job, TCP_JOB_BYTES);
+                                          .sockets = tcp_of(self->carrier)->sockets,
+                                          .encrypts = tcp_of(self->carrier)->encrypts};
+    memcpy(answer.purpose.job, tcp_of(self->carrier)->job, TCP_JOB_BYTES);
     change(&answer);
     CHECK(recv(fd, hello, sizeof hello, MSG_WAITALL) == sizeof hello);
     cddpi_tcp_key(token, &answer.purpose, key);
-    cddpi_session_offer(&session, key, hello + 12, self->carrier->ciphers, answer.offer);
+    cddpi_session_offer(&session, key, hello + 12, tcp_of(self->carrier)->ciphers, answer.offer);
     cddpi_tcp_answer_put(&answer, message);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     CHECK(recv(fd, welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome);

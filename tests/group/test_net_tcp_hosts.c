@@ -89,7 +89,7 @@ static int exchange_rank(int rank, int world_size, void *argument)
     CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) == CDDP_OK);
     CHECK(carrier_exchange(&self, 3, 0) == 0);
     if (job->way != NULL) {
-        const char *via = self.carrier->pairs[1 - rank]->via;
+        const char *via = tcp_of(self.carrier)->pairs[1 - rank]->via;
 
         if (strstr(via, job->way) == NULL) {
             fprintf(stderr, "connected by %s, not %s\n", via, job->way);

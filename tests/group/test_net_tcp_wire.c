@@ -33,7 +33,7 @@ static void run_job(const char *encrypt, const char *cipher, rank_fn body)
     carrier_job_free(job.shared);
 }
 
-static bool all_are_encrypted(const struct cddpi_carrier *tcp)
+static bool all_are_encrypted(const struct tcp_carrier *tcp)
 {
     bool all = tcp->all_sockets != NULL;
 
@@ -52,8 +52,8 @@ static int encrypted_rank(int rank, int world_size, void *argument)
     (void)world_size;
     CHECK(open_rank(job, rank, &self) == CDDP_OK);
     CHECK(carrier_exchange(&self, 2, 0) == 0);
-    CHECK(self.carrier->pairs[1 - rank]->control->stream.cipher != NULL);
-    CHECK(all_are_encrypted(self.carrier) == (job->encrypt[0] == '1'));
+    CHECK(tcp_of(self.carrier)->pairs[1 - rank]->control->stream.cipher != NULL);
+    CHECK(all_are_encrypted(tcp_of(self.carrier)) == (job->encrypt[0] == '1'));
     CHECK(carrier_meet(self.job));
     carrier_close(&self);
     return 0;
@@ -106,8 +106,8 @@ static void ranks_without_a_cipher_in_common_are_told(void **state)
 /* Rank 1 puts @p bytes into its control connection, or its first data connection. */
 static int put_in(const struct carrier_rank *self, bool is_control, const void *data, size_t bytes)
 {
-    int fd = is_control ? self->carrier->pairs[0]->control->stream.fd
-                        : self->carrier->all_sockets->stream.fd;
+    int fd = is_control ? tcp_of(self->carrier)->pairs[0]->control->stream.fd
+                        : tcp_of(self->carrier)->all_sockets->stream.fd;
 
     return send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes ? 0 : 1;
 }
@@ -121,7 +121,7 @@ static int notices(struct carrier_rank *self)
     CHECK(strstr(cddp_last_error(), "rank 1 on host") != NULL);
     CHECK(strstr(cddp_last_error(), "was changed on the way") != NULL);
     CHECK(!self->ops->aborted(self->carrier, &failure));
-    CHECK(!atomic_load(&self->carrier->pairs[1]->left));
+    CHECK(!atomic_load(&tcp_of(self->carrier)->pairs[1]->left));
     return 0;
 }
 
@@ -205,7 +205,7 @@ static int replay_rank(int rank, int world_size, void *argument)
     if (rank == 1) { /* as it goes over the wire */
         struct tcp_frame frame = {
             .kind = TCP_FRAME_PIECE, .tag = 1, .total = sizeof data, .bytes = sizeof data};
-        struct tcp_socket *socket = self.carrier->all_sockets;
+        struct tcp_socket *socket = tcp_of(self.carrier)->all_sockets;
         struct tcp_signature copy;
 
         while (socket->link->channel != CDDPI_NET_COLLECTIVES) {

@@ -9,17 +9,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct cddpi_backend {
+struct toy_backend {
+    struct cddpi_backend base; /* first: see toy_of() */
     struct cddpi_backend *inner;
     atomic_bool inside; /* one thread at a time advances, checks and sleeps */
 };
 
-static const struct cddpi_backend_ops *host_ops(void)
+static inline struct toy_backend *toy_of(struct cddpi_backend *base)
 {
-    return cddpi_shm_transport.cpu.ops;
+    return (struct toy_backend *)(void *)base;
 }
 
-static void enter(struct cddpi_backend *toy)
+static inline const struct toy_backend *toy_of_const(const struct cddpi_backend *base)
+{
+    return (const struct toy_backend *)(const void *)base;
+}
+
+static void enter(struct toy_backend *toy)
 {
     if (atomic_exchange(&toy->inside, true)) {
         fprintf(stderr, "toy transport: two threads drive one backend\n");
@@ -27,102 +33,141 @@ static void enter(struct cddpi_backend *toy)
     }
 }
 
-static void leave(struct cddpi_backend *toy)
+static void leave(struct toy_backend *toy)
 {
     atomic_store(&toy->inside, false);
 }
 
-static void close_toy(struct cddpi_backend *toy)
+static void close_toy(struct cddpi_backend *backend)
 {
-    host_ops()->close(toy->inner);
+    struct toy_backend *toy = toy_of(backend);
+
+    toy->inner->ops->close(toy->inner);
     cddpi_free(toy);
 }
 
-static cddp_status advance(struct cddpi_backend *toy, struct cddpi_group_op *op, bool *out_done)
+static cddp_status advance(struct cddpi_backend *backend, struct cddpi_group_op *op, bool *out_done)
 {
+    struct toy_backend *toy = toy_of(backend);
     cddp_status status;
 
     enter(toy);
-    status = host_ops()->advance(toy->inner, op, out_done);
+    status = toy->inner->ops->advance(toy->inner, op, out_done);
     leave(toy);
     return status;
 }
 
-static cddp_status check(struct cddpi_backend *toy, const struct cddpi_group_op *op, bool thorough)
+static cddp_status check(struct cddpi_backend *backend, const struct cddpi_group_op *op,
+                         bool thorough)
 {
+    struct toy_backend *toy = toy_of(backend);
     cddp_status status;
 
     enter(toy);
-    status = host_ops()->check(toy->inner, op, thorough);
+    status = toy->inner->ops->check(toy->inner, op, thorough);
     leave(toy);
     return status;
 }
 
-static void drop(struct cddpi_backend *toy, struct cddpi_group_op *op)
+static void drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
 {
-    host_ops()->drop(toy->inner, op);
+    struct toy_backend *toy = toy_of(backend);
+
+    toy->inner->ops->drop(toy->inner, op);
 }
 
-static cddp_status expired(struct cddpi_backend *toy, const struct cddpi_group_op *op)
+static cddp_status expired(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
-    return host_ops()->expired(toy->inner, op);
+    struct toy_backend *toy = toy_of(backend);
+
+    return toy->inner->ops->expired(toy->inner, op);
 }
 
-static uint32_t prepare_sleep(struct cddpi_backend *toy, const struct cddpi_group_op *op)
+static uint32_t prepare_sleep(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
-    return host_ops()->prepare_sleep(toy->inner, op);
+    struct toy_backend *toy = toy_of(backend);
+
+    return toy->inner->ops->prepare_sleep(toy->inner, op);
 }
 
-static bool sleep_toy(struct cddpi_backend *toy, uint32_t ticket, int64_t ns)
+static bool sleep_toy(struct cddpi_backend *backend, uint32_t ticket, int64_t ns)
 {
+    struct toy_backend *toy = toy_of(backend);
     bool woken;
 
     enter(toy);
-    woken = host_ops()->sleep(toy->inner, ticket, ns);
+    woken = toy->inner->ops->sleep(toy->inner, ticket, ns);
     leave(toy);
     return woken;
 }
 
-static void end_sleep(struct cddpi_backend *toy)
+static void end_sleep(struct cddpi_backend *backend)
 {
-    host_ops()->end_sleep(toy->inner);
+    struct toy_backend *toy = toy_of(backend);
+
+    toy->inner->ops->end_sleep(toy->inner);
 }
 
-static void wake(struct cddpi_backend *toy)
+static void wake(struct cddpi_backend *backend)
 {
-    host_ops()->wake(toy->inner);
+    struct toy_backend *toy = toy_of(backend);
+
+    toy->inner->ops->wake(toy->inner);
 }
 
-static void abort_toy(struct cddpi_backend *toy, const struct cddpi_failure *failure)
+static void abort_toy(struct cddpi_backend *backend, const struct cddpi_failure *failure)
 {
-    host_ops()->abort(toy->inner, failure);
+    struct toy_backend *toy = toy_of(backend);
+
+    toy->inner->ops->abort(toy->inner, failure);
 }
 
-static cddp_status broken(struct cddpi_backend *toy)
+static cddp_status broken(struct cddpi_backend *backend)
 {
-    return host_ops()->broken(toy->inner);
+    struct toy_backend *toy = toy_of(backend);
+
+    return toy->inner->ops->broken(toy->inner);
 }
 
-static bool peers(struct cddpi_backend *toy, const void *memory, size_t bytes, const void **out)
+static bool peers(struct cddpi_backend *backend, const void *memory, size_t bytes, const void **out)
 {
-    return host_ops()->peers(toy->inner, memory, bytes, out);
+    struct toy_backend *toy = toy_of(backend);
+
+    return toy->inner->ops->peers(toy->inner, memory, bytes, out);
 }
 
-static void free_memory(struct cddpi_backend *toy, void *memory)
+static void free_memory(struct cddpi_backend *backend, void *memory)
 {
-    host_ops()->free_memory(toy->inner, memory);
+    struct toy_backend *toy = toy_of(backend);
+
+    toy->inner->ops->free_memory(toy->inner, memory);
 }
+
+static const struct cddpi_backend_ops ops = {.close = close_toy,
+                                             .advance = advance,
+                                             .check = check,
+                                             .drop = drop,
+                                             .expired = expired,
+                                             .prepare_sleep = prepare_sleep,
+                                             .sleep = sleep_toy,
+                                             .end_sleep = end_sleep,
+                                             .wake = wake,
+                                             .abort = abort_toy,
+                                             .broken = broken,
+                                             .peers = peers,
+                                             .free_memory = free_memory};
 
 static cddp_status wrap(struct cddpi_backend *inner, struct cddpi_backend **out)
 {
-    struct cddpi_backend *toy = cddpi_zalloc(sizeof *toy);
+    struct toy_backend *toy = cddpi_zalloc(sizeof *toy);
 
     if (toy == NULL) {
-        host_ops()->close(inner);
+        inner->ops->close(inner);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "toy: no memory for a group");
     }
+    toy->base.ops = &ops;
     toy->inner = inner;
-    *out = toy;
+    *out = &toy->base;
     return CDDP_OK;
 }
 
@@ -148,29 +193,17 @@ static cddp_status split(cddp_group *group, const struct cddpi_open_params *para
     return status == CDDP_OK && inner != NULL ? wrap(inner, out) : status;
 }
 
-static void cores(const struct cddpi_backend *toy, struct cddpi_cores *out)
+static void cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
+    const struct toy_backend *toy = toy_of_const(backend);
+
     cddpi_shm_transport.cpu.cores(toy->inner, out);
 }
-
-static const struct cddpi_backend_ops ops = {.close = close_toy,
-                                             .advance = advance,
-                                             .check = check,
-                                             .drop = drop,
-                                             .expired = expired,
-                                             .prepare_sleep = prepare_sleep,
-                                             .sleep = sleep_toy,
-                                             .end_sleep = end_sleep,
-                                             .wake = wake,
-                                             .abort = abort_toy,
-                                             .broken = broken,
-                                             .peers = peers,
-                                             .free_memory = free_memory};
 
 static const struct cddpi_transport toy_transport = {
     .name = "toy",
     .carries = CDDPI_MEMORY_CPU,
-    .cpu = {.ops = &ops, .probe = probe, .open = open_toy, .split = split, .cores = cores}};
+    .cpu = {.probe = probe, .open = open_toy, .split = split, .cores = cores}};
 
 __attribute__((constructor)) static void add_row(void)
 {

@@ -15,20 +15,26 @@ struct deferred_item {
     void *from; /* owned if `owned` */
     bool owned;
     size_t bytes;
-    struct cddpi_event *event;
+    struct deferred_event *event;
     uint64_t point; /* of the event */
-    struct cddpi_device_transport *transport;
+    struct deferred_transport_state *transport;
     struct cddpi_group_op op;
     int stage;
     size_t done; /* elements */
     cddp_type type_from, type_to;
 };
 
-struct cddpi_event {
-    uint64_t recorded; /* how often */
-    uint64_t passed;   /* up to which record the stream has come */
-    double ms;         /* when it passed */
+struct deferred_event {
+    struct cddpi_event base; /* first: see deferred_event_of() */
+    uint64_t recorded;       /* how often */
+    uint64_t passed;         /* up to which record the stream has come */
+    double ms;               /* when it passed */
 };
+
+static struct deferred_event *deferred_event_of(struct cddpi_event *base)
+{
+    return (struct deferred_event *)(void *)base;
+}
 
 struct deferred_rank {
     _Alignas(64) _Atomic uint64_t brought; /* pieces that it has put into its slice */
@@ -37,13 +43,20 @@ struct deferred_rank {
     unsigned char slice[DEFERRED_SLICE];
 };
 
-struct cddpi_device_transport {
+struct deferred_transport_state {
+    struct cddpi_device_transport base; /* first: see deferred_transport_of() */
     struct deferred *device;
     int rank, size;
     struct deferred_rank *ranks; /* shared */
     uint64_t pieces;             /* done */
     _Atomic bool aborted;
 };
+
+static inline struct deferred_transport_state *
+deferred_transport_of(struct cddpi_device_transport *base)
+{
+    return (struct deferred_transport_state *)(void *)base;
+}
 
 /* --- the scheduler; with the mutex --- */
 
@@ -225,14 +238,21 @@ static cddp_status deferred_clear(struct cddpi_device *base, enum cddpi_stream s
 static cddp_status deferred_event_create(struct cddpi_device *base, bool timed,
                                          struct cddpi_event **out)
 {
+    struct deferred_event *event = calloc(1, sizeof *event);
+
     (void)base;
-    (void)timed;
-    *out = calloc(1, sizeof **out);
-    return *out != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
+    if (event == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    event->base.timed = timed;
+    *out = &event->base;
+    return CDDP_OK;
 }
 
-static void deferred_event_destroy(struct cddpi_device *base, struct cddpi_event *event)
+static void deferred_event_destroy(struct cddpi_device *base, struct cddpi_event *event_base)
 {
+    struct deferred_event *event = deferred_event_of(event_base);
+
     (void)base;
     free(event);
 }
@@ -245,9 +265,10 @@ static bool deferred_record_item(struct deferred *device, struct deferred_item *
     return true;
 }
 
-static cddp_status deferred_record(struct cddpi_device *base, struct cddpi_event *event,
+static cddp_status deferred_record(struct cddpi_device *base, struct cddpi_event *event_base,
                                    enum cddpi_stream stream)
 {
+    struct deferred_event *event = deferred_event_of(event_base);
     struct deferred *device = deferred_of(base);
     struct deferred_item *item;
 
@@ -266,8 +287,9 @@ static bool deferred_order_item(struct deferred *device, struct deferred_item *i
 }
 
 static cddp_status deferred_order(struct cddpi_device *base, enum cddpi_stream stream,
-                                  struct cddpi_event *event)
+                                  struct cddpi_event *event_base)
 {
+    struct deferred_event *event = deferred_event_of(event_base);
     struct deferred *device = deferred_of(base);
     struct deferred_item *item;
 
@@ -279,9 +301,10 @@ static cddp_status deferred_order(struct cddpi_device *base, enum cddpi_stream s
     return CDDP_OK;
 }
 
-static cddp_status deferred_query(struct cddpi_device *base, struct cddpi_event *event,
+static cddp_status deferred_query(struct cddpi_device *base, struct cddpi_event *event_base,
                                   bool *out_done)
 {
+    struct deferred_event *event = deferred_event_of(event_base);
     struct deferred *device = deferred_of(base);
     bool fails;
 
@@ -293,16 +316,18 @@ static cddp_status deferred_query(struct cddpi_device *base, struct cddpi_event 
     return fails ? cddpi_fail(CDDP_ERR_DEVICE, "deferred device: it was told to fail") : CDDP_OK;
 }
 
-static cddp_status deferred_wait(struct cddpi_device *base, struct cddpi_event *event,
+static cddp_status deferred_wait(struct cddpi_device *base, struct cddpi_event *event_base,
                                  uint32_t timeout_ms)
 {
+    struct deferred_event *event = deferred_event_of(event_base);
+
     int64_t until = cddpi_deadline_ns(timeout_ms);
     bool done = false;
 
     deferred_of(base)->host_waits++;
     for (;;) {
         struct timespec pause = {0, 100000};
-        cddp_status status = deferred_query(base, event, &done);
+        cddp_status status = deferred_query(base, &event->base, &done);
 
         if (done || status != CDDP_OK) {
             return status;
@@ -314,9 +339,12 @@ static cddp_status deferred_wait(struct cddpi_device *base, struct cddpi_event *
     }
 }
 
-static cddp_status deferred_elapsed(struct cddpi_device *base, struct cddpi_event *from,
-                                    struct cddpi_event *to, float *out_ms)
+static cddp_status deferred_elapsed(struct cddpi_device *base, struct cddpi_event *event_from,
+                                    struct cddpi_event *event_to, float *out_ms)
 {
+    struct deferred_event *from = deferred_event_of(event_from);
+    struct deferred_event *to = deferred_event_of(event_to);
+
     (void)base;
     if (from->passed != from->recorded || to->passed != to->recorded) {
         return cddpi_fail(CDDP_ERR_DEVICE, "deferred device: time of an event to come");
@@ -378,25 +406,30 @@ static cddp_status deferred_cast(struct cddpi_device *base, cddp_type from, cons
 
 /* --- the transport --- */
 
+static const struct cddpi_device_transport_ops deferred_transport_ops;
+
 static cddp_status deferred_transport_open(const struct cddpi_device_open_params *params,
                                            struct cddpi_device_transport **out)
 {
-    struct cddpi_device_transport *transport = calloc(1, sizeof *transport);
+    struct deferred_transport_state *transport = calloc(1, sizeof *transport);
     void *memory;
     cddp_status status;
 
+    transport->base.ops = &deferred_transport_ops;
     transport->device = deferred_of(params->device);
     transport->rank = params->rank;
     transport->size = params->world_size;
     status = params->shared(params->context, (size_t)transport->size * sizeof *transport->ranks,
                             &memory);
     transport->ranks = memory;
-    *out = transport;
+    *out = &transport->base;
     return status;
 }
 
-static void deferred_transport_close(struct cddpi_device_transport *transport)
+static void deferred_transport_close(struct cddpi_device_transport *base)
 {
+    struct deferred_transport_state *transport = deferred_transport_of(base);
+
     free(transport);
 }
 
@@ -406,7 +439,7 @@ static size_t deferred_least(size_t a, size_t b)
 }
 
 /* Pieces: elements [first, first + count) of each block. */
-static void deferred_bring(struct cddpi_device_transport *transport,
+static void deferred_bring(struct deferred_transport_state *transport,
                            const struct cddpi_group_op *op, size_t first, size_t count)
 {
     size_t element = cddp_type_bytes(op->type);
@@ -423,7 +456,7 @@ static void deferred_bring(struct cddpi_device_transport *transport,
     }
 }
 
-static void deferred_reduce(struct cddpi_device_transport *transport,
+static void deferred_reduce(struct deferred_transport_state *transport,
                             const struct cddpi_group_op *op, size_t first, size_t count)
 {
     struct cddpi_reduce how = {op->type, op->op, transport->size, 1, NULL};
@@ -444,8 +477,8 @@ static void deferred_reduce(struct cddpi_device_transport *transport,
     cddpi_reduce(&how, &out, in, count);
 }
 
-static void deferred_take(struct cddpi_device_transport *transport, const struct cddpi_group_op *op,
-                          size_t first, size_t count)
+static void deferred_take(struct deferred_transport_state *transport,
+                          const struct cddpi_group_op *op, size_t first, size_t count)
 {
     size_t element = cddp_type_bytes(op->type);
     bool root = op->root == transport->rank;
@@ -484,7 +517,8 @@ static void deferred_take(struct cddpi_device_transport *transport, const struct
     }
 }
 
-static bool deferred_all_have(struct cddpi_device_transport *transport, bool taken, uint64_t pieces)
+static bool deferred_all_have(struct deferred_transport_state *transport, bool taken,
+                              uint64_t pieces)
 {
     for (int r = 0; r < transport->size; r++) {
         if (atomic_load(taken ? &transport->ranks[r].taken : &transport->ranks[r].brought) <
@@ -497,7 +531,7 @@ static bool deferred_all_have(struct cddpi_device_transport *transport, bool tak
 
 static bool deferred_transport_item(struct deferred *device, struct deferred_item *item)
 {
-    struct cddpi_device_transport *transport = item->transport;
+    struct deferred_transport_state *transport = item->transport;
     struct deferred_rank *own = &transport->ranks[transport->rank];
     size_t piece = DEFERRED_SLICE / cddp_type_bytes(item->op.type) / (size_t)transport->size;
 
@@ -530,9 +564,10 @@ static bool deferred_transport_item(struct deferred *device, struct deferred_ite
     return true;
 }
 
-static cddp_status deferred_enqueue(struct cddpi_device_transport *transport,
+static cddp_status deferred_enqueue(struct cddpi_device_transport *base,
                                     const struct cddpi_group_op *op)
 {
+    struct deferred_transport_state *transport = deferred_transport_of(base);
     struct deferred_item *item;
 
     if (op->kind == CDDPI_ALL_TO_ALL && op->type == CDDP_I64) {
@@ -547,33 +582,37 @@ static cddp_status deferred_enqueue(struct cddpi_device_transport *transport,
     return CDDP_OK;
 }
 
-static cddp_status deferred_poll(struct cddpi_device_transport *transport)
+static cddp_status deferred_poll(struct cddpi_device_transport *base)
 {
-    (void)transport;
+    (void)base;
     return CDDP_OK;
 }
 
-static void deferred_abort(struct cddpi_device_transport *transport, const char *reason)
+static void deferred_abort(struct cddpi_device_transport *base, const char *reason)
 {
+    struct deferred_transport_state *transport = deferred_transport_of(base);
+
     (void)reason;
     atomic_store(&transport->aborted, true);
 }
 
-static cddp_status deferred_transport_alloc(struct cddpi_device_transport *transport, size_t bytes,
+static cddp_status deferred_transport_alloc(struct cddpi_device_transport *base, size_t bytes,
                                             void **out)
 {
+    struct deferred_transport_state *transport = deferred_transport_of(base);
+
     return deferred_alloc(&transport->device->device, bytes, "the transport", out);
 }
 
-static void deferred_transport_free(struct cddpi_device_transport *transport, void *memory)
+static void deferred_transport_free(struct cddpi_device_transport *base, void *memory)
 {
-    (void)transport;
+    (void)base;
     (void)memory;
 }
 
-static bool deferred_can_capture(const struct cddpi_device_transport *transport)
+static bool deferred_can_capture(const struct cddpi_device_transport *base)
 {
-    (void)transport;
+    (void)base;
     return false;
 }
 
@@ -595,10 +634,8 @@ static const struct cddpi_device_transport_ops deferred_transport_ops = {
 static const struct cddpi_transport deferred_transport = {
     .name = "deferred",
     .carries = CDDPI_MEMORY_DEVICE,
-    .device = {.ops = &deferred_transport_ops,
-               .probe = deferred_transport_probe,
-               .open = deferred_transport_open,
-               .for_host = true}};
+    .device = {
+        .probe = deferred_transport_probe, .open = deferred_transport_open, .for_host = true}};
 
 static void deferred_range_push(struct cddpi_device *of, const char *name)
 {

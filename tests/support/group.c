@@ -48,7 +48,7 @@ cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_s
                             uint32_t timeout_ms, cddp_group **out)
 {
     struct cddpi_open_params params = {rank, world_size, timeout_ms, NULL};
-    struct cddpi_backend *host;
+    struct shm_backend *host;
     cddp_status status;
 
     if (getenv("CDDP_BACKEND") != NULL) {
@@ -60,8 +60,8 @@ cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_s
     }
     status = cddpi_shm_await_attached(host, cddpi_deadline_ns(timeout_ms), NULL, NULL);
     if (status != CDDP_OK) {
-        cddpi_shm_ops.close(host);
+        cddpi_shm_ops.close(&host->base);
         return status;
     }
-    return cddpi_group_build(&params, &cddpi_shm_transport, host, out);
+    return cddpi_group_build(&params, &cddpi_shm_transport, &host->base, out);
 }

@@ -128,7 +128,6 @@ cddp_status transport_rank_open(struct transport_world *world, int rank, const c
     if (me->row == NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "no transport %s in this module", name);
     }
-    me->ops = me->row->device.ops;
     me->params = (struct cddpi_device_open_params){.rank = rank,
                                                    .world_size = world->size,
                                                    .local_rank = rank,
@@ -149,7 +148,10 @@ cddp_status transport_open(struct transport_rank *me)
 {
     cddp_status status = transport_agree(me, me->row->device.probe(&me->params));
 
-    return status != CDDP_OK ? status : me->row->device.open(&me->params, &me->transport);
+    CDDPI_TRY(status);
+    CDDPI_TRY(me->row->device.open(&me->params, &me->transport));
+    me->ops = me->transport->ops;
+    return CDDP_OK;
 }
 
 cddp_status transport_rank_start(struct transport_world *world, int rank, const char *name,

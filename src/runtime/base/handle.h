@@ -2,18 +2,14 @@
  * call: is it such a handle, does it still live, is this the process that made it, and is no other
  * thread in a call with it.
  *
- *     cddp_status status = cddpi_handle_enter(&thing->handle, CDDPI_HANDLE_STORE, "store_set");
- *     if (status != CDDP_OK) {
- *         return status;
- *     }
- *     ...
- *     return cddpi_handle_leave(&thing->handle, status);
+ *     CDDPI_ENTER(&group->handle, cddpi_group_enter(group, "group_split"));
+ *     ... the call, which ends wherever the function returns
  *
  * The thread that is in a call may enter again: calls call each other, and hooks call the group. */
 #ifndef CDDPI_HANDLE_H
 #define CDDPI_HANDLE_H
 
-#include <cddp/status.h>
+#include "base/error.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -66,6 +62,22 @@ static inline cddp_status cddpi_handle_leave(struct cddpi_handle *handle, cddp_s
     }
     return status;
 }
+
+/* For CDDPI_ENTER: leaves what a function has entered, or nothing. */
+static inline void cddpi_handle_leave_entered(struct cddpi_handle *const *entered)
+{
+    if (*entered != NULL) {
+        (void)cddpi_handle_leave(*entered, CDDP_OK);
+    }
+}
+
+/** Begin a public call in this function, once in it, and end it wherever the function returns.
+ *  @param handle  What is left at the end, read after @p enter; NULL: nothing.
+ *  @param enter   A call that enters @p handle; if it fails, this function returns its status. */
+#define CDDPI_ENTER(handle, enter)                                                                 \
+    CDDPI_TRY(enter);                                                                              \
+    __attribute__((cleanup(cddpi_handle_leave_entered),                                            \
+                   unused)) struct cddpi_handle *const entered_ = (handle)
 
 /** Whether this thread is within a call with @p handle. */
 bool cddpi_handle_is_entered(const struct cddpi_handle *handle);

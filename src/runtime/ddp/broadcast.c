@@ -2,6 +2,7 @@
  * before any is waited for, since most buffers are small. */
 #include "base/error.h"
 #include "ddp/ddp.h"
+#include "group/engine/handles.h"
 #include "group/group.h"
 
 /* Start them all; the handles hang at the last one's, which is done after all others. */

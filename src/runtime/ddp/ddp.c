@@ -9,6 +9,7 @@
 #include "ddp/copies.h"
 #include "ddp/manifest.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* ddp_entry.c - owns the way into a handle's public calls. */
 #include "ddp/ddp.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 
 cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call)

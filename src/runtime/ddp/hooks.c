@@ -1,5 +1,6 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
 #include "ddp/ddp.h"
+#include "group/engine/handles.h"
 #include "group/group.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"

@@ -23,11 +23,15 @@ enum cddpi_stream {
 enum cddpi_device_kind { CDDPI_DEVICE_CPU, CDDPI_DEVICE_CUDA, CDDPI_DEVICE_KINDS };
 
 struct cddpi_device;
-struct cddpi_event;          /* a point in a stream */
 struct cddpi_captured_graph; /* work of the compute stream that was captured, to be launched as one
                               */
 struct cddpi_cuda_kernels;
 struct cddpi_transport;
+
+/* A point in a stream. Each device has events of its own, whose first member this is. */
+struct cddpi_event {
+    bool timed; /* elapsed can tell when the stream came to it */
+};
 
 struct cddpi_device_memory {
     size_t free_bytes, total_bytes;

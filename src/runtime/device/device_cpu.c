@@ -9,9 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-struct cddpi_event {
+struct cpu_event {
+    struct cddpi_event base; /* first: see cpu_event_of() */
     int64_t at_ns;
 };
+
+static struct cpu_event *cpu_event_of(struct cddpi_event *base)
+{
+    return (struct cpu_event *)(void *)base;
+}
 
 static void cpu_close(struct cddpi_device *device)
 {
@@ -91,26 +97,30 @@ static cddp_status cpu_clear(struct cddpi_device *device, enum cddpi_stream stre
 static cddp_status cpu_event_create(struct cddpi_device *device, bool timed,
                                     struct cddpi_event **out)
 {
-    struct cddpi_event *event = cddpi_zalloc(sizeof *event);
+    struct cpu_event *event = cddpi_zalloc(sizeof *event);
 
     (void)device;
-    (void)timed;
     if (event == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "event: no memory for %zu bytes", sizeof *event);
     }
-    *out = event;
+    event->base.timed = timed;
+    *out = &event->base;
     return CDDP_OK;
 }
 
-static void cpu_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
+static void cpu_event_destroy(struct cddpi_device *device, struct cddpi_event *base)
 {
+    struct cpu_event *event = cpu_event_of(base);
+
     (void)device;
     cddpi_free(event);
 }
 
-static cddp_status cpu_record(struct cddpi_device *device, struct cddpi_event *event,
+static cddp_status cpu_record(struct cddpi_device *device, struct cddpi_event *base,
                               enum cddpi_stream stream)
 {
+    struct cpu_event *event = cpu_event_of(base);
+
     (void)device;
     (void)stream;
     event->at_ns = cddpi_now_ns();
@@ -143,9 +153,12 @@ static cddp_status cpu_wait(struct cddpi_device *device, struct cddpi_event *eve
     return CDDP_OK;
 }
 
-static cddp_status cpu_elapsed(struct cddpi_device *device, struct cddpi_event *from,
-                               struct cddpi_event *to, float *out_ms)
+static cddp_status cpu_elapsed(struct cddpi_device *device, struct cddpi_event *from_base,
+                               struct cddpi_event *to_base, float *out_ms)
 {
+    struct cpu_event *from = cpu_event_of(from_base);
+    struct cpu_event *to = cpu_event_of(to_base);
+
     (void)device;
     *out_ms = (float)((double)(to->at_ns - from->at_ns) / 1e6);
     return CDDP_OK;

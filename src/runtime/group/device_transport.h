@@ -14,7 +14,7 @@
 #define CDDPI_GROUP_DEVICE_TRANSPORT_H
 
 #include "device/device.h"
-#include "group/group.h"
+#include "group/operation.h"
 
 struct cddpi_device_transport;
 
@@ -47,7 +47,7 @@ struct cddpi_device_open_params {
  * pair. */
 struct cddpi_p2p_message {
     const struct cddpi_group_op *op; /* copied */
-    struct cddpi_event *ready;       /* it begins behind this, as it was recorded last */
+    struct cddpi_event *ready;       /* it begins after this event, as it was recorded last */
     struct cddpi_event *done;        /* is recorded where it ends */
     _Atomic bool *begun; /* becomes true once `done` was recorded: by any thread, and late if the
                             message is too large for a stream to hold */
@@ -76,8 +76,8 @@ struct cddpi_device_transport_ops {
     cddp_status (*poll)(struct cddpi_device_transport *transport);
     /* End everything that is under way, so that streams run dry; any thread, from any state. */
     void (*abort)(struct cddpi_device_transport *transport, const char *reason);
-    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
-     */
+    /* The program ends without closing the group: tell the peers, by setting flags and nothing
+     * else. NULL: there is nothing to tell. */
     void (*exits)(struct cddpi_device_transport *transport);
     /* Memory that the transport reduces fastest, zeroed. Collective. All ranks pass the same place
      * of it to an operation (in place: their own part of that), or none does. */
@@ -94,6 +94,11 @@ struct cddpi_device_transport_ops {
     /* After a capture failed on some rank, and all captured graphs are destroyed: make operations
      * work again. Collective. NULL: they do already. */
     cddp_status (*recover)(struct cddpi_device_transport *transport);
+};
+
+/* What all device transports begin with: an implementation embeds it as its first member. */
+struct cddpi_device_transport {
+    const struct cddpi_device_transport_ops *ops;
 };
 
 #endif

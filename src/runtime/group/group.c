@@ -6,7 +6,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/handles.h"
+#include "group/join/user_store.h"
 #include "group/transports.h"
+#include "group/watch/at_exit.h"
 #include "group/watch/dump.h"
 #include "group/watch/group_trace.h"
 
@@ -22,7 +26,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     cddp_status status;
 
     if (group == NULL) {
-        transport->cpu.ops->close(backend);
+        backend->ops->close(backend);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "group: no memory for %zu bytes", sizeof *group);
     }
     cddpi_handle_init(&group->handle, CDDPI_HANDLE_GROUP);
@@ -32,7 +36,6 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     group->timeout_ms = params->timeout_ms;
     group->transport = transport;
     group->recorder.bucket = -1;
-    group->ops = transport->cpu.ops;
     group->backend = backend;
     if (transport->cpu.cores != NULL) {
         transport->cpu.cores(backend, &cores);
@@ -58,7 +61,7 @@ static void leave(cddp_group *group)
     }
     cddpi_queue_fini(group);
     cddpi_dump_withdraw(group); /* after its threads: a failure of theirs is written, too */
-    group->ops->close(group->backend);
+    group->backend->ops->close(group->backend);
     cddp_store_close(group->place);
     for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
         work->group = NULL; /* its owner will destroy it */
@@ -74,6 +77,11 @@ static void leave(cddp_group *group)
     cddpi_handle_release(&group->handle, sizeof *group);
 }
 
+void cddpi_group_ref(cddp_group *group)
+{
+    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
+}
+
 void cddpi_group_unref(cddp_group *group)
 {
     if (atomic_fetch_sub_explicit(&group->refs, 1, memory_order_acq_rel) == 1) {
@@ -86,7 +94,7 @@ void cddpi_group_unref(cddp_group *group)
 static void forget(cddp_group *group)
 {
     if (!cddpi_group_has_device(group)) {
-        group->ops->close(group->backend);
+        group->backend->ops->close(group->backend);
     }
     cddpi_handle_end(&group->handle);
 }
@@ -138,10 +146,11 @@ void *cddp_group_stream(const cddp_group *group)
     return device->ops->compute_stream(device);
 }
 
-static cddp_status set_stream(cddp_group *group, void *stream)
+cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
 {
     struct cddpi_device *device;
 
+    CDDPI_ENTER_GROUP(group, "group_set_stream");
     if (stream == NULL) {
         return cddpi_fail(
             CDDP_ERR_ARGUMENT,
@@ -157,41 +166,25 @@ static cddp_status set_stream(cddp_group *group, void *stream)
     return device->ops->adopt(device, stream);
 }
 
-cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
-{
-    cddp_status status = cddpi_group_enter(group, "group_set_stream");
-
-    return status == CDDP_OK ? cddpi_group_leave(group, set_stream(group, stream)) : status;
-}
-
 static cddp_status alloc_host(cddp_group *group, size_t bytes, void **out)
 {
     void *memory = NULL;
     struct cddpi_group_op op = {
         .kind = CDDPI_ALLOC, .type = CDDP_U8, .count = bytes, .out = &memory};
-    cddp_status status = cddpi_group_run(group, &op, NULL);
 
-    if (status == CDDP_OK) {
-        *out = memory;
-    }
-    return status;
+    CDDPI_TRY(cddpi_group_run(group, &op, NULL));
+    *out = memory;
+    return CDDP_OK;
 }
 
 static cddp_status alloc(cddp_group *group, bool on_host, size_t bytes, void **out)
 {
-    cddp_status status = cddpi_group_enter(group, on_host ? "group_alloc_host" : "group_alloc");
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_ENTER_GROUP(group, on_host ? "group_alloc_host" : "group_alloc");
     if (out == NULL || bytes > CDDPI_BYTES_MAX) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
-    } else if (!on_host && cddpi_group_has_device(group)) {
-        status = cddpi_group_device_alloc(group, bytes, out);
-    } else {
-        status = alloc_host(group, bytes, out);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
     }
-    return cddpi_group_leave(group, status);
+    return !on_host && cddpi_group_has_device(group) ? cddpi_group_device_alloc(group, bytes, out)
+                                                     : alloc_host(group, bytes, out);
 }
 
 cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
@@ -211,7 +204,8 @@ bool cddpi_group_has_thread(const cddp_group *group)
 
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out)
 {
-    return group->ops->peers != NULL && group->ops->peers(group->backend, memory, bytes, out);
+    return group->backend->ops->peers != NULL &&
+           group->backend->ops->peers(group->backend, memory, bytes, out);
 }
 
 void cddp_group_free(cddp_group *group, void *memory)
@@ -221,7 +215,7 @@ void cddp_group_free(cddp_group *group, void *memory)
         return;
     }
     if (!(cddpi_group_has_device(group) && cddpi_group_device_free(group, memory))) {
-        group->ops->free_memory(group->backend, memory);
+        group->backend->ops->free_memory(group->backend, memory);
     }
     (void)cddpi_group_leave(group, CDDP_OK);
 }

@@ -1,185 +1,21 @@
-/* group.h - inside of a process group: one operation's state, the queue that runs operations, and
- * the table of functions that a backend fills. What lies in a device's memory goes by
+/* group.h - inside of a process group. What lies in a device's memory goes by
  * group/device/group_device.h, beside the queue. */
 #ifndef CDDPI_GROUP_H
 #define CDDPI_GROUP_H
 
 #include "base/error.h"
 #include "base/handle.h"
-#include "group/join/user_store.h"
+#include "group/backend.h"
+#include "group/engine/queue.h"
 #include "group/watch/recorder.h"
+#include "group/watch/straggler.h"
 
 #include <cddp/group.h>
 
-#include <pthread.h>
 #include <stdatomic.h>
 
-enum cddpi_kind {
-    CDDPI_BARRIER,
-    CDDPI_ALL_REDUCE,
-    CDDPI_REDUCE,
-    CDDPI_BROADCAST,
-    CDDPI_ALL_GATHER,
-    CDDPI_REDUCE_SCATTER,
-    CDDPI_GATHER,
-    CDDPI_SCATTER,
-    CDDPI_ALL_TO_ALL,
-    CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes, *(void **)out gets the memory */
-    CDDPI_SEND,
-    CDDPI_RECV,
-    CDDPI_REPLAY, /* of a captured graph: see group/device/group_device.h */
-    CDDPI_KINDS
-};
-
-enum { CDDPI_OP_STATE_BYTES = 96 };
-
-/* One operation: what was asked for, and how far it has come. */
-struct cddpi_group_op {
-    enum cddpi_kind kind;
-    cddp_type type;
-    cddp_op op;
-    int root; /* of broadcast, reduce, gather, scatter; the peer of send and recv; else 0 */
-    bool weighted;
-    double weight;
-    size_t count;
-    const void *in;
-    void *out;
-    uint64_t number; /* counts collectives of the group, or messages of the ordered pair */
-    uint64_t call;   /* counts the program's own calls of collectives, as errors name them; 0: it is
-                        one of those with which cddp does something else, such as a step */
-    const struct cddpi_group_op *whole; /* the operation that this one is a part of, which errors
-                                           name; NULL: none */
-    uint64_t serial;                    /* in the recorder; 0: it is not there */
-    bool started;                       /* as the recorder knows it */
-    bool unattended; /* it may be advanced but rarely: in calls of a thread that computes between
-                        them */
-    int64_t start_ns;
-    int64_t deadline_ns;
-
-    /* the backend's own; all zero before the first advance */
-    _Alignas(8) unsigned char state[CDDPI_OP_STATE_BYTES];
-};
-
-/** The rank in the job of rank @p rank of @p group. */
-int cddpi_group_rank_of_job(const cddp_group *group, int rank);
-/** A call fails with @p status for what broke @p group. */
-cddp_status cddpi_group_fail_broken(cddp_group *group, cddp_status status);
-/** End the group on all ranks: @p failure, from now on of this @p status and with a culprit, says
- *  why. Any thread. */
-void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure *failure);
-
-/** "all_reduce", "send" ... */
-const char *cddpi_kind_name(enum cddpi_kind kind);
-
-struct cddpi_backend;
-struct cddpi_late;      /* group/watch/peer.h */
-struct cddpi_transport; /* group/transports.h */
-
-/* What a transport gives a group. advance, check and sleep are called by one thread at a time: the
- * one that runs the group's queue. */
-struct cddpi_backend_ops {
-    void (*close)(struct cddpi_backend *backend);
-    /* Do what can be done now without waiting. @p out_done only on CDDP_OK. */
-    cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_group_op *op,
-                           bool *out_done);
-    /* Before sleeping: whether @p op can still be completed. @p thorough asks the system whether
-     * the peers live. Words what it finds. */
-    cddp_status (*check)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
-                         bool thorough);
-    /* @p op failed elsewhere and will not be advanced again: release what it holds. */
-    void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
-    /* Add those for whom @p op waits, unless another rank knows better who is late. NULL: nobody is
-     * ever known. */
-    void (*late)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
-                 struct cddpi_late *late);
-    /* Word the timeout of @p op. */
-    cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-    /* Sleeping: prepare_sleep (@p op is all that is waited for, or NULL), advance once more, sleep
-     * at most @p ns, and end_sleep. sleep returns whether it was woken. */
-    uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-    bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
-    void (*end_sleep)(struct cddpi_backend *backend);
-    /* The program ends without closing: say so to the peers, by no more than flags. NULL: nothing.
-     */
-    void (*exits)(struct cddpi_backend *backend);
-    void (*wake)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
-    /* Let every peer fail as @p failure says, which is copied. Any thread. */
-    void (*abort)(struct cddpi_backend *backend, const struct cddpi_failure *failure);
-    /* CDDP_OK, or what another thread's or rank's abort says, with the name of the rank that ended
-     * the group before it: CDDP_ERR_CLOSED for one's own. Cheap. */
-    cddp_status (*broken)(struct cddpi_backend *backend);
-    /* Where this rank sees every rank's counterpart of [memory, memory + bytes), which lies in
-     * cddp_group_alloc()'s; false: nowhere. NULL: never. */
-    bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
-                  const void **out);
-    void (*free_memory)(struct cddpi_backend *backend, void *memory);
-    /* Whether CDDPI_ALLOC with `in`, whole pages of private memory, lets all ranks share those
-     * where they are; free_memory() makes them private again. */
-    bool shares_pages;
-    /* A number for where [memory, memory + bytes) lies in cddp_group_alloc()'s: the same on ranks
-     * that see each other's by peers(); 0: nowhere. NULL: never. */
-    uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
-    /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
-     * its end; false: it is not known on this rank. NULL: never. */
-    bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
-    /* Whether other machines' data come while this rank computes, and end a sleep. NULL: no. */
-    bool (*has_wire)(const struct cddpi_backend *backend);
-};
-
-struct cddp_work {
-    struct cddpi_handle handle;
-    struct cddpi_group_op op;
-    cddp_group *group;               /* NULL once the group is destroyed */
-    struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
-    struct cddp_work *next;          /* in its channel, the incoming list or the free list */
-    struct cddp_work *newer, *older; /* handles that the caller has */
-    struct cddp_work *before;        /* goes with this one, which is done after it; or NULL */
-    cddp_status status;
-    _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
-};
-
-/* Operations that must run in order: channel 0 has the collectives, 1 + 2p the sends to rank p,
- * 2 + 2p the recvs from it. */
-struct cddpi_channel {
-    struct cddp_work *first, *last;
-};
-
-struct cddpi_queue {
-    struct cddpi_channel *channels;
-    unsigned channel_count;
-    unsigned messages; /* sends and recvs in channels; only if there are any are their channels
-                          looked at */
-    unsigned running;  /* works in channels; this and `finished` are the running thread's own */
-    unsigned finished; /* works done that `pending` still counts */
-    _Atomic unsigned pending; /* submitted and not done, whoever runs them */
-
-    int64_t spin_ns;
-    unsigned yields; /* how often a wait yields, instead of spinning, when ranks outnumber cores */
-
-    /* the comm thread, where the rank has a core to spare: the queue is its */
-    bool threaded;
-    pthread_t thread;
-    pthread_mutex_t mutex; /* guards incoming, stop and idle; or all of the queue, see shared */
-    pthread_cond_t wake;
-    struct cddp_work *incoming, *incoming_last;
-    _Atomic bool arrived; /* incoming is not empty, or stop */
-    bool stop;
-    bool idle; /* the thread sleeps on `wake` */
-
-    /* group_wire.c; else, if neither is there, the calling thread alone advances the queue */
-    bool shared;           /* both threads do, in turn, each with the mutex */
-    bool caller_drives;    /* the calling thread waits: the other one keeps out */
-    pthread_cond_t parked; /* the thread has become idle */
-};
-
-/* Of the thread that runs the queue: when it warns of ranks that are late. */
-struct cddpi_straggler {
-    int64_t limit_ns;  /* CDDP_STRAGGLER_MS; 0: never */
-    uint64_t number;   /* of the collective that was last looked at, */
-    int64_t since_ns;  /* which has waited since then */
-    int64_t again_ns;  /* no warning before */
-    unsigned warnings; /* so far; many are as good as a few more */
-};
+struct cddpi_transport;
+struct cddpi_user_store;
 
 struct cddp_group {
     struct cddpi_handle handle;
@@ -195,7 +31,6 @@ struct cddp_group {
     uint32_t timeout_ms;
     cddp_store *place; /* where its ranks met, kept so that no other job meets there; NULL: not */
     const struct cddpi_transport *transport;
-    const struct cddpi_backend_ops *ops; /* the transport's */
     struct cddpi_backend *backend;
     struct cddpi_group_device *device; /* see cddpi_group_has_device() */
     struct cddpi_queue queue;
@@ -225,18 +60,6 @@ static inline bool cddpi_group_has_device(const cddp_group *group)
     return group->device != NULL;
 }
 
-/* What a backend learns when it is opened. */
-struct cddpi_open_params {
-    int rank;
-    int world_size;
-    uint32_t timeout_ms;
-    const int *names; /* by rank: what errors call it, where the ranks are some of a larger group's;
-                         NULL: the same */
-};
-
-/** Let pending operations progress, where no thread does. Never waits; does nothing otherwise. */
-void cddpi_group_poll(cddp_group *group);
-
 /** Whether a thread of the group's own drives communication, beside compute. */
 bool cddpi_group_has_thread(const cddp_group *group);
 
@@ -244,7 +67,7 @@ bool cddpi_group_has_thread(const cddp_group *group);
  *  world_size pointers, valid as long as the memory. False: it does not. */
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
 
-/** What is called from now on reduces @p bucket; -1: none. */
+/** Operations that begin from now on reduce bucket number @p bucket; -1: no bucket. */
 static inline void cddpi_group_name_bucket(cddp_group *group, int32_t bucket)
 {
     group->recorder.bucket = bucket;
@@ -256,70 +79,8 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,
                               struct cddpi_backend *backend, cddp_group **out);
 
-/** Whether an operation can begin: CDDP_OK, or what has ended the group. */
-cddp_status cddpi_group_usable(cddp_group *group);
-
-/** Start @p op on the processor's memory: wait for it when @p out is NULL. */
-cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
-
-/* straggler.c */
-void cddpi_straggler_init(struct cddpi_straggler *straggler);
-/** Collective @p op has not ended yet: warn of those who let it wait, if that is due. */
-void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns);
-
-/* group_entry.c: what every public call begins and ends with */
-/** Begin the public call @p call (its name without cddp_) on @p group, which may be NULL: see
- *  base/handle.h. On CDDP_OK the call ends with cddpi_group_leave(). */
-cddp_status cddpi_group_enter(cddp_group *group, const char *call);
-/** The same for what keeps the group alive, also after the caller has destroyed it. */
-cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call);
-/** End the call. Returns @p status. */
-static inline cddp_status cddpi_group_leave(cddp_group *group, cddp_status status)
-{
-    return cddpi_handle_leave(&group->handle, status);
-}
-/** Whether @p group may be asked what it is: by any thread, and also in a fork. */
-bool cddpi_group_may_ask(const cddp_group *group, const char *call);
 /** Keep the group alive until cddpi_group_unref(). */
 void cddpi_group_ref(cddp_group *group);
 void cddpi_group_unref(cddp_group *group);
-
-/* at_exit.c */
-void cddpi_group_note_open(cddp_group *group);
-void cddpi_group_note_closed(cddp_group *group);
-
-/** The public call that has just been entered is one of a cddp_ddp. */
-static inline void cddpi_group_call_of_ddp(cddp_group *group)
-{
-    if (group->handle.depth == 0) {
-        group->call_is_of_ddp = true;
-    }
-}
-
-/* group_state.c */
-/** Something failed here with @p status and the thread's text: tell all others through the backend,
- *  unless another rank's failure was first. Returns the status of the first failure, with a text
- *  that names its rank. Called by the group's thread, or the watchdog. */
-cddp_status cddpi_group_fail_all(cddp_group *group, cddp_status status);
-
-/* handles.c */
-/** A handle for the caller, begun as a copy of @p start; NULL with a text: no memory. */
-struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start);
-/** The caller has given the handle back, and nobody waits for it: it may be used again. */
-void cddpi_work_put(struct cddp_work *work);
-
-/* The cores of a rank's host. */
-struct cddpi_cores {
-    int ranks; /* of the group, on this host */
-    int all;   /* that any of them may use */
-    int own;   /* that this rank may use */
-};
-
-/* queue.c */
-cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores);
-void cddpi_queue_fini(cddp_group *group);
-void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
-/** Wait for @p work, until @p deadline_ns if that is not 0. Returns whether it is done. */
-bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
 
 #endif

@@ -1,5 +1,10 @@
 /* transports.h - the list of transports: what carries a group's operations, one row each.
  *
+ * A transport is a row of this list: its name, whether it can serve some ranks, how it is opened.
+ * A backend is what an open transport of the processor's memory is for one group (backend.h).
+ * A device transport is what an open one of a device's memory is, beside it (device_transport.h).
+ * A carrier is how the backend "net" sends bytes to another host: tcp or mpi (net/carrier.h).
+ *
  * A transport is one folder (or file) and one row. Control always goes through one that carries the
  * processor's memory; a device's memory goes through one of its own, which is opened beside it.
  * Rows that need CUDA lie in the device's module (group/cuda/) and come with the device. */
@@ -20,7 +25,6 @@ struct cddpi_transport {
     enum cddpi_memory carries; /* says which of the two that follow is set */
     union {
         struct {
-            const struct cddpi_backend_ops *ops;
             /* Whether it can serve these ranks, about which all of them know the same. Words why
              * not. */
             cddp_status (*probe)(const struct cddpi_members *members);
@@ -39,7 +43,6 @@ struct cddpi_transport {
                          struct cddpi_group_link *out);
         } cpu;
         struct {
-            const struct cddpi_device_transport_ops *ops;
             /* Whether it could serve these ranks, as far as one of them knows: the library is
              * there, the device can do what it takes. Calls no peer.
              * @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why not; else an error that every other
@@ -50,7 +53,7 @@ struct cddpi_transport {
              * (nccl), versions that differ. A part of a group opens its own likewise. */
             cddp_status (*open)(const struct cddpi_device_open_params *params,
                                 struct cddpi_device_transport **out);
-            int ranks; /* only for groups of so many ranks; 0: of any number */
+            int ranks; /* the size of group that it serves; 0: any */
             /* only where all ranks are on one host, or only where they are not: for two of a name
              */
             enum { CDDPI_ANY_HOSTS, CDDPI_ONE_HOST, CDDPI_SEVERAL_HOSTS } hosts;
@@ -69,7 +72,7 @@ struct cddpi_transport {
 
 /** The row of @p name that carries the processor's memory. CDDP_OK with NULL: @p name carries a
  *  device's alone.
- *  @return CDDP_ERR_UNAVAILABLE, with a text that lists all names: there is none. */
+ *  @return CDDP_ERR_UNAVAILABLE if no transport has this name, with a text that lists all names. */
 cddp_status cddpi_transport_find(const char *name, const struct cddpi_transport **out);
 
 /** The first that can carry the processor's memory for @p members, or NULL with the last one's
@@ -81,7 +84,7 @@ const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_members 
 const struct cddpi_transport *cddpi_transport_of_device(const struct cddpi_device *device,
                                                         size_t index);
 
-/** Add one more row, behind the others: for modules, and tests. Before any group is created;
+/** Add a row after the others, for modules and tests. Before any group is created;
  *  @p row stays valid.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (its name is taken), CDDP_ERR_NO_MEMORY (the list is full).
  */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/struct_size.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/on_device.h"
 

@@ -6,13 +6,19 @@
 
 /* A point in a stream. While work is captured, `event` is what orders the captured work; the time
  * is taken by `clock`, each time the capture is replayed. */
-struct cddpi_event {
+struct cuda_event {
+    struct cddpi_event base; /* first: see cuda_event_of() */
     cudaEvent_t event;
-    cudaEvent_t clock; /* NULL: not timed */
+    cudaEvent_t clock; /* NULL: it is not timed */
     /* any thread asks, while the one that drives compute records */
     _Atomic bool recorded;
     _Atomic uint64_t capture; /* in which it was recorded last; 0: in none */
 };
+
+static inline struct cuda_event *cuda_event_of(struct cddpi_event *base)
+{
+    return (struct cuda_event *)(void *)base;
+}
 
 struct cddpi_captured_graph {
     cudaGraphExec_t exec;

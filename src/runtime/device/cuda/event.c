@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 
-void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
+void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *base)
 {
+    struct cuda_event *event = cuda_event_of(base);
+
     if (event == NULL) {
         return;
     }
@@ -20,7 +22,7 @@ void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *event)
 
 cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cddpi_event **out)
 {
-    struct cddpi_event *event = cuda_device_of(device)->host->alloc(sizeof *event);
+    struct cuda_event *event = cuda_device_of(device)->host->alloc(sizeof *event);
     cddp_status status = cuda_enter(device);
 
     if (event == NULL) {
@@ -35,10 +37,11 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
         status = CUDA_CHECK(device, cudaEventCreateWithFlags(&event->clock, cudaEventDefault));
     }
     if (status != CDDP_OK) {
-        cuda_event_destroy(device, event);
+        cuda_event_destroy(device, &event->base);
         return status;
     }
-    *out = event;
+    event->base.timed = timed;
+    *out = &event->base;
     return CDDP_OK;
 }
 
@@ -56,9 +59,10 @@ static cddp_status check_capture(struct cddpi_device *device, cudaStream_t strea
     return status;
 }
 
-cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *event,
+cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *base,
                               enum cddpi_stream stream)
 {
+    struct cuda_event *event = cuda_event_of(base);
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t in = cuda_device_stream(device, stream);
     uint64_t capture = cuda_is_capturing(self, in) ? self->capture : 0;
@@ -84,8 +88,9 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *e
 }
 
 cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stream,
-                             struct cddpi_event *event)
+                             struct cddpi_event *base)
 {
+    struct cuda_event *event = cuda_event_of(base);
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t in = cuda_device_stream(device, stream);
     unsigned flags = cudaEventWaitDefault;
@@ -104,9 +109,10 @@ cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stre
     return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
 }
 
-cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
+cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *base,
                                  cudaStream_t stream)
 {
+    struct cuda_event *event = cuda_event_of(base);
     cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, stream));
 
     if (status == CDDP_OK) {
@@ -117,14 +123,16 @@ cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event
 }
 
 cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,
-                                struct cddpi_event *event)
+                                struct cddpi_event *base)
 {
+    struct cuda_event *event = cuda_event_of(base);
+
     return event->recorded ? CUDA_CHECK(device, cudaStreamWaitEvent(stream, event->event, 0))
                            : CDDP_OK;
 }
 
 /* The event to query: of one in a capture, replays record only the clock. */
-static cudaEvent_t observable(const struct cddpi_event *event)
+static cudaEvent_t observable(const struct cuda_event *event)
 {
     return event->capture != 0 && event->clock != NULL ? event->clock : event->event;
 }
@@ -134,8 +142,9 @@ static cudaError_t event_ready(void *event)
     return cudaEventQuery((cudaEvent_t)event);
 }
 
-cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *event, bool *out_done)
+cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *base, bool *out_done)
 {
+    struct cuda_event *event = cuda_event_of(base);
     cddp_status status = cuda_enter(device); /* a new thread would use device 0 */
     cudaError_t error;
 
@@ -154,9 +163,10 @@ cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *ev
     return cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
 }
 
-cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *event,
+cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *base,
                             uint32_t timeout_ms)
 {
+    struct cuda_event *event = cuda_event_of(base);
     cddp_status status = cuda_enter(device);
     cudaError_t error;
 
@@ -173,12 +183,14 @@ cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *eve
                : cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
 }
 
-cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from,
-                               struct cddpi_event *to, float *out_ms)
+cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from_base,
+                               struct cddpi_event *to_base, float *out_ms)
 {
+    struct cuda_event *from = cuda_event_of(from_base);
+    struct cuda_event *to = cuda_event_of(to_base);
     cddp_status status = cuda_enter(device);
 
-    if (from->clock == NULL || to->clock == NULL) {
+    if (!from->base.timed || !to->base.timed) {
         return cuda_fail(device, CDDP_ERR_ARGUMENT, "the time of an event that is not timed");
     }
     return status != CDDP_OK

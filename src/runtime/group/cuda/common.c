@@ -98,11 +98,12 @@ cddp_status cddpi_transport_agree(const struct cddpi_device_open_params *params,
 }
 
 cddp_status cddpi_transport_give_up(const struct cddpi_device *device, cddp_status status,
-                                    void (*close)(struct cddpi_device_transport *transport),
                                     struct cddpi_device_transport *transport)
 {
     struct cddpi_failure failure = *host_of(device)->last_failure();
 
-    close(transport);
+    if (transport != NULL) {
+        transport->ops->close(transport);
+    }
     return host_of(device)->fail_again(status, &failure);
 }

@@ -39,10 +39,9 @@ void cddpi_transport_free(const struct cddpi_device *device, void *memory);
 /** Every rank passes its status, with its failure stored: see cddpi_agree(). Collective. */
 cddp_status cddpi_transport_agree(const struct cddpi_device_open_params *params, cddp_status own);
 
-/** Close @p transport, whose opening failed with @p status and the thread's text, and keep that
- *  text: closing has failures of its own. Returns the status. */
+/** Close @p transport, which may be NULL and whose opening failed with @p status and the thread's
+ * text, and keep that text: closing has failures of its own. Returns the status. */
 cddp_status cddpi_transport_give_up(const struct cddpi_device *device, cddp_status status,
-                                    void (*close)(struct cddpi_device_transport *transport),
                                     struct cddpi_device_transport *transport);
 
 #define CDDPI_DECLARE_TRANSPORT(name) extern const struct cddpi_transport cddpi_##name##_transport;

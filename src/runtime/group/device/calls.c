@@ -104,8 +104,8 @@ void cddpi_calls_exit(struct cddpi_group_device *dev)
     if (dev->calls != NULL) {
         atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_EXITED, memory_order_release);
     }
-    if (dev->transport != NULL && dev->ops->exits != NULL) {
-        dev->ops->exits(dev->transport);
+    if (dev->transport != NULL && dev->transport->ops->exits != NULL) {
+        dev->transport->ops->exits(dev->transport);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/engine/handles.h"
 #include "group/join/group_agree.h"
 
 #include <stdio.h>
@@ -71,21 +72,14 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_group
 }
 
 /* Put the operation into the communication stream, behind what the compute stream has now. */
-static cddp_status enqueue(struct cddpi_group_device *dev, struct cddpi_pending *pending)
+static cddp_status enqueue_pending(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     struct cddpi_device *device = dev->device;
-    cddp_status status = device->ops->record(device, dev->ready, CDDPI_STREAM_COMPUTE);
 
-    if (status == CDDP_OK) {
-        status = device->ops->order(device, CDDPI_STREAM_COMM, dev->ready);
-    }
-    if (status == CDDP_OK) {
-        status = dev->ops->enqueue(dev->transport, &pending->op);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->record(device, pending->done, CDDPI_STREAM_COMM);
-    }
-    return status;
+    CDDPI_TRY(device->ops->record(device, dev->ready, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(device->ops->order(device, CDDPI_STREAM_COMM, dev->ready));
+    CDDPI_TRY(dev->transport->ops->enqueue(dev->transport, &pending->op));
+    return device->ops->record(device, pending->done, CDDPI_STREAM_COMM);
 }
 
 static bool is_reduction(const struct cddpi_group_op *op)
@@ -137,7 +131,7 @@ static cddp_status run(struct cddpi_group_device *dev, const struct cddpi_group_
     status = call(dev, pending);
     if (status == CDDP_OK) {
         cddpi_pending_begin(dev, pending);
-        status = enqueue(dev, pending);
+        status = enqueue_pending(dev, pending);
         cddpi_pending_begin(dev, NULL);
         if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
             status = cddpi_pending_fail(dev, pending, status);
@@ -167,14 +161,9 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
                                      cddp_work **out)
 {
     bool on_device = false;
-    cddp_status status = cddpi_group_device_status(group->device);
 
-    if (status == CDDP_OK) {
-        status = find_memory(group, op, &on_device);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_group_device_status(group->device));
+    CDDPI_TRY(find_memory(group, op, &on_device));
     if (!on_device) {
         return cddpi_group_run(group, op, out);
     }
@@ -239,10 +228,7 @@ cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms)
     cddp_status status = state_of(work, &over);
 
     if (status == CDDP_OK && timeout_ms != 0 && !over) {
-        status = cddpi_device_p2p_await(dev, work->pending, timeout_ms);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_device_p2p_await(dev, work->pending, timeout_ms));
         status = dev->device->ops->wait(dev->device, work->pending->done, timeout_ms);
         if (status == CDDP_ERR_TIMEOUT) {
             return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,

@@ -79,8 +79,7 @@ struct cddpi_group_device {
     cddp_group *group;
     struct cddpi_device_ref *ref;
     struct cddpi_device *device;
-    const struct cddpi_transport *row;            /* of the device's memory */
-    const struct cddpi_device_transport_ops *ops; /* the transport's */
+    const struct cddpi_transport *row; /* of the device's memory */
     struct cddpi_device_transport *transport;
     struct cddpi_device_block *blocks; /* the device's */
     struct cddpi_device_block *shared;

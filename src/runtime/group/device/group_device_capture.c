@@ -18,7 +18,7 @@ cddp_status cddpi_group_can_capture(const cddp_group *group)
     if (!cddpi_group_has_device(group)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "nothing can be captured on the processor");
     }
-    if (!dev->ops->can_capture(dev->transport)) {
+    if (!dev->transport->ops->can_capture(dev->transport)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "operations of backend %s cannot be captured",
                           dev->row->name);
     }
@@ -55,10 +55,10 @@ cddp_status cddpi_group_capture_failed(cddp_group *group)
     struct cddpi_group_device *dev = group->device;
     cddp_status status = cddpi_group_device_status(dev);
 
-    if (status != CDDP_OK || dev->ops->recover == NULL) {
+    if (status != CDDP_OK || dev->transport->ops->recover == NULL) {
         return status;
     }
-    return cddpi_agree(group, dev->ops->recover(dev->transport));
+    return cddpi_agree(group, dev->transport->ops->recover(dev->transport));
 }
 
 cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_capture *captured)

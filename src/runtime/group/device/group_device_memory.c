@@ -45,14 +45,14 @@ cddp_status cddpi_group_device_alloc(cddp_group *group, size_t bytes, void **out
         cddp_group_abort(group, cddp_last_error()); /* the others are about to call the transport */
         return status;
     }
-    status = dev->ops->alloc(dev->transport, bytes > 0 ? bytes : 1, &block->memory);
+    status = dev->transport->ops->alloc(dev->transport, bytes > 0 ? bytes : 1, &block->memory);
     if (status == CDDP_OK) {
         status = dev->device->ops->clear(dev->device, CDDPI_STREAM_COMPUTE, block->memory, bytes);
     }
     status = cddpi_agree(group, status);
     if (status != CDDP_OK) {
         if (block->memory != NULL) {
-            dev->ops->free_memory(dev->transport, block->memory);
+            dev->transport->ops->free_memory(dev->transport, block->memory);
         }
         cddpi_free(block);
         return cddpi_fail_prefix(status, "group_alloc of %zu bytes", bytes);
@@ -74,7 +74,7 @@ bool cddpi_group_device_free(cddp_group *group, void *memory)
         if (block->memory == memory) {
             (void)drain(dev); /* if the device is lost, so is its memory */
             *link = block->next;
-            dev->ops->free_memory(dev->transport, memory);
+            dev->transport->ops->free_memory(dev->transport, memory);
             cddpi_free(block);
             return true;
         }
@@ -87,7 +87,7 @@ void cddpi_group_device_free_all(struct cddpi_group_device *dev)
     while (dev->blocks != NULL) {
         struct cddpi_device_block *next = dev->blocks->next;
 
-        dev->ops->free_memory(dev->transport, dev->blocks->memory);
+        dev->transport->ops->free_memory(dev->transport, dev->blocks->memory);
         cddpi_free(dev->blocks);
         dev->blocks = next;
     }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "group/engine/handles.h"
 #include "group/join/group_agree.h"
 #include "group/transports.h"
 #include "store/encryption.h"
@@ -183,8 +184,8 @@ static cddp_status find_hosts(struct cddpi_group_device *dev)
     void *places = NULL;
     cddp_status status;
 
-    if (group->ops->interface != NULL) {
-        (void)group->ops->interface(group->backend, own.interface, sizeof own.interface);
+    if (group->backend->ops->interface != NULL) {
+        (void)group->backend->ops->interface(group->backend, own.interface, sizeof own.interface);
     }
     dev->host_of = cddpi_zalloc_array((size_t)group->world_size, sizeof *dev->host_of);
     status = cddpi_agree(
@@ -281,17 +282,13 @@ static cddp_status try_transport(struct cddpi_group_device *dev, const struct cd
         params.interfaces = dev->interfaces[0] != '\0' ? dev->interfaces : NULL;
         params.host_id = cddpi_env(CDDPI_ENV_HOST_ID);
     }
-    status = cddpi_agree(group, status == CDDP_OK ? row->device.probe(&params) : status);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_agree(group, status == CDDP_OK ? row->device.probe(&params) : status));
     status = cddpi_agree(group, row->device.open(&params, &transport));
     if (status != CDDP_OK && transport != NULL) {
-        row->device.ops->close(transport);
+        transport->ops->close(transport);
         transport = NULL;
     }
     dev->row = row;
-    dev->ops = row->device.ops;
     dev->transport = transport;
     return status;
 }
@@ -341,7 +338,7 @@ struct cddpi_device_ref *cddpi_device_ref_create(struct cddpi_device *device)
     return ref;
 }
 
-static void unref(struct cddpi_device_ref *ref)
+static void unref_device(struct cddpi_device_ref *ref)
 {
     if (ref != NULL && atomic_fetch_sub_explicit(&ref->groups, 1, memory_order_acq_rel) == 1) {
         cddpi_device_close(ref->device);
@@ -361,14 +358,14 @@ static void free_pending(struct cddpi_group_device *dev, struct cddpi_pending *p
     }
 }
 
-static void destroy(struct cddpi_group_device *dev)
+static void destroy_device(struct cddpi_group_device *dev)
 {
     if (dev == NULL) {
         return;
     }
     if (dev->transport != NULL) {
         cddpi_group_device_free_all(dev);
-        dev->ops->close(dev->transport);
+        dev->transport->ops->close(dev->transport);
     }
     free_pending(dev, dev->first);
     free_pending(dev, dev->messages);
@@ -386,7 +383,7 @@ static void destroy(struct cddpi_group_device *dev)
     cddpi_remote_destroy(dev->remote);
     cddp_group_destroy(dev->remote_group);
     cddpi_free(dev->host_of);
-    unref(dev->ref);
+    unref_device(dev->ref);
     cddpi_free(dev);
 }
 
@@ -438,22 +435,13 @@ static cddp_status check_devices(struct cddpi_group_device *dev)
 /* Set up everything but the watchdog's thread. Collective. */
 static cddp_status set_up(struct cddpi_group_device *dev, const char *transport, bool deterministic)
 {
-    cddp_status status = find_hosts(dev);
-
-    if (status == CDDP_OK) {
-        status = share_calls(dev);
+    CDDPI_TRY(find_hosts(dev));
+    CDDPI_TRY(share_calls(dev));
+    if (transport == NULL) {
+        CDDPI_TRY(check_devices(dev));
     }
-    if (status == CDDP_OK && transport == NULL) {
-        status = check_devices(dev);
-    }
-    if (status == CDDP_OK) {
-        status = open_transport(dev, transport, deterministic);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = dev->device->ops->event_create(dev->device, false, &dev->ready);
-    return cddpi_agree(dev->group, status);
+    CDDPI_TRY(open_transport(dev, transport, deterministic));
+    return cddpi_agree(dev->group, dev->device->ops->event_create(dev->device, false, &dev->ready));
 }
 
 cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref *ref,
@@ -474,7 +462,7 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
         dev->deterministic = deterministic;
         snprintf(dev->requested, sizeof dev->requested, "%s", transport != NULL ? transport : "");
     } else {
-        unref(ref);
+        unref_device(ref);
     }
     status = cddpi_agree(group, own);
     if (status == CDDP_OK) {
@@ -488,7 +476,7 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
         }
     }
     if (status != CDDP_OK) {
-        destroy(dev);
+        destroy_device(dev);
         return status;
     }
     group->device = dev;
@@ -578,5 +566,5 @@ void cddpi_group_device_close(cddp_group *group)
     cddpi_watchdog_stop(dev, !abandoned);
     (void)dev->device->ops->finish(dev->device, group->timeout_ms);
     group->device = NULL;
-    destroy(dev);
+    destroy_device(dev);
 }

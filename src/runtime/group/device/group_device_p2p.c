@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "group/engine/handles.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -123,11 +124,8 @@ static cddp_status start_message(struct cddpi_group_device *dev, struct cddpi_pe
     if (status != CDDP_OK) { /* the peer was told nothing yet */
         return status;
     }
-    status = await_room(dev, pending);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = dev->ops->message(dev->transport, &message);
+    CDDPI_TRY(await_room(dev, pending));
+    status = dev->transport->ops->message(dev->transport, &message);
     if (status == CDDP_OK) {
         announce_message(dev, pending);
     } else if (status != CDDP_ERR_UNAVAILABLE) {
@@ -150,7 +148,7 @@ static void release(struct cddpi_group_device *dev, struct cddpi_pending *pendin
 
 static cddp_status check(const struct cddpi_group_device *dev, const struct cddpi_group_op *op)
 {
-    if (dev->ops->message == NULL) {
+    if (dev->transport->ops->message == NULL) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
                                "%s of memory of device %s %d (copy it to the processor's)",
                                cddpi_kind_name(op->kind), dev->device->ops->name,
@@ -213,13 +211,9 @@ cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
     int64_t until = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : INT64_MAX;
 
     while (!atomic_load_explicit(&pending->begun, memory_order_acquire)) {
-        cddp_status status;
 
         cddpi_watchdog_check(dev); /* puts more pieces into the stream */
-        status = cddpi_group_device_status(dev);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_group_device_status(dev));
         if (cddpi_now_ns() >= until) {
             return cddpi_fail_rank(CDDP_ERR_TIMEOUT, dev->group->rank,
                                    "the work was not done within %u ms", timeout_ms);
@@ -359,10 +353,7 @@ static cddp_status check_message(struct cddpi_group_device *dev, struct group_de
     cddp_status status = CDDP_OK;
 
     if (query_device) {
-        status = compare(dev, view);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(compare(dev, view));
         if (atomic_load_explicit(&view->pending->begun, memory_order_acquire)) {
             status = cddpi_watchdog_query(dev, view->pending->done, &done);
         }
@@ -374,11 +365,11 @@ static cddp_status check_message(struct cddpi_group_device *dev, struct group_de
             return CDDP_OK;
         }
     }
-    status = check_peer(dev, view, thorough);
-    if (status == CDDP_OK && cddpi_now_ns() >= view->op.deadline_ns) {
-        status = expired(dev, view);
+    CDDPI_TRY(check_peer(dev, view, thorough));
+    if (cddpi_now_ns() >= view->op.deadline_ns) {
+        CDDPI_TRY(expired(dev, view));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_device_p2p_check(struct cddpi_group_device *dev, bool query_device)

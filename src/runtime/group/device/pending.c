@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/device/remote.h"
+#include "group/engine/group_state.h"
 #include "group/watch/dump.h"
 
 #include <stdio.h>
@@ -146,9 +147,9 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
         cddpi_dump_failure(dev->group, &dev->failure);
         cddpi_remote_abort(dev, &dev->failure);
         /* without this rank's name: transports add it */
-        dev->ops->abort(dev->transport, dev->failure.rank == dev->group->rank
-                                            ? dev->failure.text + dev->failure.unnamed
-                                            : dev->failure.text);
+        dev->transport->ops->abort(dev->transport, dev->failure.rank == dev->group->rank
+                                                       ? dev->failure.text + dev->failure.unnamed
+                                                       : dev->failure.text);
     }
     return cddpi_group_device_failed(dev);
 }
@@ -188,7 +189,7 @@ cddp_status cddpi_group_device_status(struct cddpi_group_device *dev)
     cddp_group *group = dev->group;
 
     if (!atomic_load_explicit(&dev->failed, memory_order_acquire)) {
-        cddp_status status = group->ops->broken(group->backend);
+        cddp_status status = group->backend->ops->broken(group->backend);
 
         if (status == CDDP_OK) {
             return CDDP_OK;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_state.h"
 
 #include <string.h>
 #include <time.h>
@@ -107,7 +108,7 @@ static cddp_status await_end(struct cddpi_remote *remote, const struct remote_jo
         if (atomic_load(&remote->is_over)) {
             return CDDP_OK;
         }
-        status = remote->group->ops->check(remote->group->backend, &end, false);
+        status = remote->group->backend->ops->check(remote->group->backend, &end, false);
         if (status != CDDP_OK) { /* another host is gone, or has failed */
             return fail_during(job, status);
         }
@@ -123,8 +124,9 @@ static cddp_status do_job(struct cddpi_remote *remote, const struct remote_job *
     bool is_newest = false;
     cddp_status status = compare(remote, job, &is_newest);
 
-    if (status == CDDP_OK && dev->ops->host_part != NULL) {
-        status = dev->ops->host_part(dev->transport, &job->op); /* watches the peers itself */
+    if (status == CDDP_OK && dev->transport->ops->host_part != NULL) {
+        status = dev->transport->ops->host_part(dev->transport,
+                                                &job->op); /* watches the peers itself */
         return status == CDDP_OK ? CDDP_OK : fail_during(job, status);
     }
     return status == CDDP_OK && is_newest ? await_end(remote, job) : status;

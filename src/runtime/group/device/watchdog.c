@@ -67,9 +67,8 @@ static void retire(struct cddpi_group_device *dev, uint64_t number)
 /* Fail if everything was ended early: then streams run dry, too. */
 static cddp_status verify(struct cddpi_group_device *dev)
 {
-    cddp_status status = dev->group->ops->broken(dev->group->backend);
-
-    return status == CDDP_OK ? dev->ops->poll(dev->transport) : status;
+    CDDPI_TRY(dev->group->backend->ops->broken(dev->group->backend));
+    return dev->transport->ops->poll(dev->transport);
 }
 
 cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_event *done,
@@ -162,7 +161,7 @@ static cddp_status check_all(struct cddpi_group_device *dev)
 {
     struct watchdog_view view;
     bool left = false;
-    cddp_status status = dev->group->ops->broken(dev->group->backend);
+    cddp_status status = dev->group->backend->ops->broken(dev->group->backend);
 
     if (status != CDDP_OK) {
         return status; /* another rank has worded it */
@@ -185,7 +184,7 @@ static cddp_status check_all(struct cddpi_group_device *dev)
     }
     if (status == CDDP_OK) {
         atomic_store_explicit(&dev->query_start_ns, cddpi_now_ns(), memory_order_relaxed);
-        status = dev->ops->poll(dev->transport); /* it may put messages into streams */
+        status = dev->transport->ops->poll(dev->transport); /* it may put messages into streams */
         atomic_store_explicit(&dev->query_start_ns, 0, memory_order_relaxed);
         if (status != CDDP_OK && left) {
             status = cddpi_fail_prefix(status, "%s", view.title);
@@ -262,7 +261,7 @@ static void *watchdog_main(void *argument)
 static void check_without_device(struct cddpi_group_device *dev)
 {
     struct watchdog_view view;
-    cddp_status status = dev->group->ops->broken(dev->group->backend);
+    cddp_status status = dev->group->backend->ops->broken(dev->group->backend);
 
     if (status == CDDP_OK &&
         (first_under_way(dev, false, &view) || first_under_way(dev, true, &view))) {
@@ -376,7 +375,7 @@ void cddpi_watchdog_stop(struct cddpi_group_device *dev, bool finish)
     cddpi_remote_stop(dev, finish && !is_busy(dev));
     if (is_busy(dev)) {
         atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_LEFT, memory_order_release);
-        dev->ops->abort(dev->transport, "this rank has left the group");
+        dev->transport->ops->abort(dev->transport, "this rank has left the group");
     }
     stop_threads(dev, true);
     fini(dev);

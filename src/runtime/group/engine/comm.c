@@ -1,8 +1,11 @@
 /* comm.c - runs the queue of a group on a thread of its own, where the rank has a core to spare. It
  * sleeps while there is nothing to do. */
-#include "group/engine/queue.h"
+#include "group/engine/comm.h"
 
 #include "base/clock.h"
+#include "group/engine/handles.h"
+#include "group/engine/queue.h"
+#include "group/group.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -120,5 +123,5 @@ void cddpi_comm_submit(cddp_group *group, struct cddp_work *work)
         pthread_cond_signal(&queue->wake);
     }
     pthread_mutex_unlock(&queue->mutex);
-    group->ops->wake(group->backend);
+    group->backend->ops->wake(group->backend);
 }

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/handles.h"
 
 #include <cddp/exchange.h>
 
@@ -31,14 +33,12 @@ static cddp_status count_before(const cddp_group *group, const size_t *counts, c
     return CDDP_OK;
 }
 
-static cddp_status check(const cddp_group *group, const void *in, const void *out,
-                         const size_t *counts, cddp_type type, size_t *out_own)
+static cddp_status check_blocks(const cddp_group *group, const void *in, const void *out,
+                                const size_t *counts, cddp_type type, size_t *out_own)
 {
     static const char call[] = "all_gatherv";
     size_t element = cddp_type_bytes(type);
-    const char *place;
     size_t all = 0;
-    cddp_status status;
 
     if (element == 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no element type %d",
@@ -47,20 +47,14 @@ static cddp_status check(const cddp_group *group, const void *in, const void *ou
     if (counts == NULL) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: counts is NULL", call);
     }
-    status = count_before(group, counts, type, out_own, &all);
-    if (status == CDDP_OK) {
-        status = cddpi_check_memory(group, call, "in", in, counts[group->rank], type);
+    CDDPI_TRY(count_before(group, counts, type, out_own, &all));
+    CDDPI_TRY(cddpi_check_memory(group, call, "in", in, counts[group->rank], type));
+    CDDPI_TRY(cddpi_check_memory(group, call, "out", out, all, type));
+    if (out == NULL ||
+        in == (const char *)out + *out_own * element) { /* NULL: no rank has elements */
+        return CDDP_OK;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_check_memory(group, call, "out", out, all, type);
-    }
-    if (status != CDDP_OK || out == NULL) { /* NULL: nobody has elements */
-        return status;
-    }
-    place = (const char *)out + *out_own * element;
-    return in != place ? cddpi_check_apart(group, call, in, counts[group->rank] * element, out,
-                                           all * element)
-                       : CDDP_OK;
+    return cddpi_check_apart(group, call, in, counts[group->rank] * element, out, all * element);
 }
 
 /* Put this rank's block where it belongs, in whichever memory that is. */
@@ -104,26 +98,20 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
     return CDDP_OK;
 }
 
-static cddp_status all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
-                               cddp_type type, cddp_work **work)
+cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
+                             cddp_type type, cddp_work **work)
 {
     static unsigned char nothing; /* where no elements go, if the caller has no memory for them */
+    size_t element = cddp_type_bytes(type);
     cddp_work *last = NULL;
     size_t own = 0;
-    cddp_status status = check(group, in, out, counts, type, &own);
+    cddp_status status;
 
+    CDDPI_ENTER_GROUP(group, "all_gatherv");
+    CDDPI_TRY(check_blocks(group, in, out, counts, type, &own));
     out = out != NULL ? out : &nothing;
-    if (status == CDDP_OK) {
-        size_t element = cddp_type_bytes(type);
-
-        status = place_own(group, (char *)out + own * element, in, counts[group->rank] * element);
-    }
-    if (status == CDDP_OK) {
-        status = start_all(group, out, counts, type, &last);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(place_own(group, (char *)out + own * element, in, counts[group->rank] * element));
+    CDDPI_TRY(start_all(group, out, counts, type, &last));
     if (work != NULL) {
         *work = last;
         return CDDP_OK;
@@ -131,14 +119,4 @@ static cddp_status all_gatherv(cddp_group *group, const void *in, void *out, con
     status = cddp_work_wait(last, 0);
     cddp_work_destroy(last);
     return status;
-}
-
-cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
-                             cddp_type type, cddp_work **work)
-{
-    cddp_status status = cddpi_group_enter(group, "all_gatherv");
-
-    return status == CDDP_OK
-               ? cddpi_group_leave(group, all_gatherv(group, in, out, counts, type, work))
-               : status;
 }

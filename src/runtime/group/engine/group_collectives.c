@@ -3,12 +3,13 @@
 #include "base/error.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 
 #include <math.h>
 
 /* Whether @p op says how elements are combined; in all others it is of no meaning. */
-static bool reduces(const struct cddpi_group_op *op)
+static bool is_reduction(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
            op->kind == CDDPI_REDUCE_SCATTER;
@@ -23,7 +24,7 @@ static cddp_status check_combination(const cddp_group *group, const struct cddpi
 {
     bool bits = op->op == CDDP_OP_AND || op->op == CDDP_OP_OR || op->op == CDDP_OP_XOR;
 
-    if (reduces(op) &&
+    if (is_reduction(op) &&
         ((bits && is_floating(op->type)) || (op->op == CDDP_OP_MEAN && op->type == CDDP_BOOL))) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no %s of %s",
                                cddpi_kind_name(op->kind), cddp_op_name(op->op),
@@ -111,38 +112,25 @@ static cddp_status check_buffers(const cddp_group *group, const struct cddpi_gro
     size_t element = cddp_type_bytes(op->type);
     size_t in_count = needs_in(group, op) ? blocks_in(group, op) * op->count : 0;
     size_t out_count = needs_out(group, op) ? blocks_out(group, op) * op->count : 0;
-    cddp_status status;
 
     if (op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
     }
-    status = cddpi_check_memory(group, name, "in", op->in, in_count, op->type);
-    if (status == CDDP_OK) {
-        status = cddpi_check_memory(group, name, "out", op->out, out_count, op->type);
-    }
-    if (status == CDDP_OK && !is_in_place(group, op)) {
-        status = cddpi_check_apart(group, name, op->in, in_count * element, op->out,
-                                   out_count * element);
-    }
-    return status;
+    CDDPI_TRY(cddpi_check_memory(group, name, "in", op->in, in_count, op->type));
+    CDDPI_TRY(cddpi_check_memory(group, name, "out", op->out, out_count, op->type));
+    return is_in_place(group, op) ? CDDP_OK
+                                  : cddpi_check_apart(group, name, op->in, in_count * element,
+                                                      op->out, out_count * element);
 }
 
-static cddp_status start(cddp_group *group, const struct cddpi_group_op *op, cddp_work **work)
+static cddp_status start_operation(cddp_group *group, const struct cddpi_group_op *op,
+                                   cddp_work **work)
 {
-    cddp_status status = cddpi_group_enter(group, cddpi_kind_name(op->kind));
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = check_numbers(group, op);
-    if (status == CDDP_OK) {
-        status = check_buffers(group, op);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
-                                               : cddpi_group_run(group, op, work);
-    }
-    return cddpi_group_leave(group, status);
+    CDDPI_ENTER_GROUP(group, cddpi_kind_name(op->kind));
+    CDDPI_TRY(check_numbers(group, op));
+    CDDPI_TRY(check_buffers(group, op));
+    return cddpi_group_has_device(group) ? cddpi_group_device_start(group, op, work)
+                                         : cddpi_group_run(group, op, work);
 }
 
 cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,
@@ -151,7 +139,7 @@ cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_REDUCE, .type = type, .op = op, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what, double weight,
@@ -170,7 +158,7 @@ static cddp_status start_weighted(cddp_group *group, struct cddpi_group_op *what
     what->op = CDDP_OP_SUM;
     what->weighted = true;
     what->weight = weight;
-    return start(group, what, work);
+    return start_operation(group, what, work);
 }
 
 cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out, size_t count,
@@ -202,7 +190,7 @@ cddp_status cddp_reduce(cddp_group *group, const void *in, void *out, size_t cou
                                   .in = in,
                                   .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_type type, int root,
@@ -215,7 +203,7 @@ cddp_status cddp_broadcast(cddp_group *group, void *data, size_t count, cddp_typ
                                   .in = data,
                                   .out = data};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t count,
@@ -224,7 +212,7 @@ cddp_status cddp_all_gather(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_GATHER, .type = type, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, size_t count,
@@ -233,7 +221,7 @@ cddp_status cddp_reduce_scatter(cddp_group *group, const void *in, void *out, si
     struct cddpi_group_op what = {
         .kind = CDDPI_REDUCE_SCATTER, .type = type, .op = op, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
@@ -242,7 +230,7 @@ cddp_status cddp_gather(cddp_group *group, const void *in, void *out, size_t cou
     struct cddpi_group_op what = {
         .kind = CDDPI_GATHER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t count, cddp_type type,
@@ -251,7 +239,7 @@ cddp_status cddp_scatter(cddp_group *group, const void *in, void *out, size_t co
     struct cddpi_group_op what = {
         .kind = CDDPI_SCATTER, .type = type, .root = root, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t count,
@@ -260,7 +248,7 @@ cddp_status cddp_all_to_all(cddp_group *group, const void *in, void *out, size_t
     struct cddpi_group_op what = {
         .kind = CDDPI_ALL_TO_ALL, .type = type, .count = count, .in = in, .out = out};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_type type, int to,
@@ -269,7 +257,7 @@ cddp_status cddp_send(cddp_group *group, const void *data, size_t count, cddp_ty
     struct cddpi_group_op what = {
         .kind = CDDPI_SEND, .type = type, .root = to, .count = count, .in = data};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type, int from,
@@ -278,12 +266,12 @@ cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type typ
     struct cddpi_group_op what = {
         .kind = CDDPI_RECV, .type = type, .root = from, .count = count, .out = data};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }
 
 cddp_status cddp_barrier(cddp_group *group, cddp_work **work)
 {
     struct cddpi_group_op what = {.kind = CDDPI_BARRIER, .type = CDDP_U8};
 
-    return start(group, &what, work);
+    return start_operation(group, &what, work);
 }

@@ -1,15 +1,14 @@
-/* group_entry.c - owns the way into a group's public calls, and how long the group lives. */
-#include "group/group.h"
+/* group_entry.c - owns the way into a group's public calls. */
+#include "group/engine/group_entry.h"
 
 cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call)
 {
-    cddp_status status = cddpi_handle_enter((struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, call);
-
-    if (status == CDDP_OK && group->handle.depth == 0) {
+    CDDPI_TRY(cddpi_handle_enter((struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, call));
+    if (group->handle.depth == 0) {
         group->call_is_counted = group->call_is_of_ddp = false;
         group->call_found_broken = atomic_load_explicit(&group->broken, memory_order_acquire);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_group_enter(cddp_group *group, const char *call)
@@ -29,9 +28,4 @@ bool cddpi_group_may_ask(const cddp_group *group, const char *call)
 {
     return cddpi_handle_check_life((const struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, call) ==
            CDDP_OK;
-}
-
-void cddpi_group_ref(cddp_group *group)
-{
-    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
 }

@@ -1,8 +1,11 @@
 /* group_state.c - owns what a group is, and that it is broken: the same for all transports, which
  * use it.
  */
+#include "group/engine/group_state.h"
+
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/watch/dump.h"
 
@@ -57,13 +60,13 @@ void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure
     if (failure->culprit < 0 && status != CDDP_ERR_MISMATCH) { /* a mismatch has no culprit */
         failure->culprit = cddpi_group_rank_of_job(group, group->rank);
     }
-    group->ops->abort(group->backend, failure);
+    group->backend->ops->abort(group->backend, failure);
 }
 
 cddp_status cddpi_group_fail_all(cddp_group *group, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
-    cddp_status first = group->ops->broken(group->backend);
+    cddp_status first = group->backend->ops->broken(group->backend);
 
     if (first != CDDP_OK) {
         return first;

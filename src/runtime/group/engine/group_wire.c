@@ -4,7 +4,10 @@
  * something comes and moves that on; whenever the calling thread waits, it runs the queue itself,
  * without a change of threads, and the other one is parked. Whoever runs the queue has its mutex,
  * except where the thread sleeps. */
+#include "group/engine/group_wire.h"
+
 #include "group/engine/queue.h"
+#include "group/group.h"
 
 #include <stdint.h>
 
@@ -46,7 +49,7 @@ static void enter(cddp_group *group)
     pthread_mutex_lock(&queue->mutex);
     queue->caller_drives = true;
     if (!queue->idle) {
-        group->ops->wake(group->backend);
+        group->backend->ops->wake(group->backend);
     }
     while (!queue->idle) {
         pthread_cond_wait(&queue->parked, &queue->mutex);
@@ -83,7 +86,8 @@ void cddpi_wire_submit(cddp_group *group, struct cddp_work *work)
     if (queue->running > 0 && queue->idle) {
         pthread_cond_signal(&queue->wake);
     } else if (queue->running > 0) {
-        group->ops->wake(group->backend); /* it may sleep on what is not waited for any more */
+        group->backend->ops->wake(
+            group->backend); /* it may sleep on what is not waited for any more */
     }
     pthread_mutex_unlock(&queue->mutex);
 }

@@ -1,4 +1,6 @@
 /* handles.c - owns the handles of works: those that callers have, and those to be used again. */
+#include "group/engine/handles.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/group.h"

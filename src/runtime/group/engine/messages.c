@@ -3,13 +3,15 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 
 #include <cddp/exchange.h>
 
 #include <stdio.h>
 
-static cddp_status check(const cddp_group *group, const cddp_message *messages, size_t index)
+static cddp_status check_message(const cddp_group *group, const cddp_message *messages,
+                                 size_t index)
 {
     const cddp_message *message = &messages[index];
     char call[64];
@@ -35,6 +37,7 @@ static void destroy_all(cddp_work **works, size_t count)
     }
 }
 
+/* Start all, or none: then the group is aborted. */
 static cddp_status start_all(cddp_group *group, const cddp_message *messages, size_t count,
                              cddp_work **works)
 {
@@ -55,12 +58,35 @@ static cddp_status start_all(cddp_group *group, const cddp_message *messages, si
     return CDDP_OK;
 }
 
-static cddp_status messages_start(cddp_group *group, const cddp_message *messages, size_t count,
-                                  cddp_work **works)
+/* Start @p messages and wait for all of them. */
+static cddp_status do_all(cddp_group *group, const cddp_message *messages, size_t count)
 {
-    cddp_work **own = NULL;
-    cddp_status status = CDDP_OK;
+    cddp_work **works = cddpi_zalloc_array(count, sizeof(cddp_work *));
+    struct cddpi_failure failure;
+    cddp_status status;
 
+    if (works == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
+                               "messages_start: no memory for %zu handles", count);
+    }
+    status = start_all(group, messages, count, works);
+    if (status != CDDP_OK) {
+        cddpi_free(works); /* it has destroyed those that it had begun */
+        return status;
+    }
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = cddp_work_wait(works[i], 0);
+    }
+    failure = *cddpi_last_failure();
+    destroy_all(works, count);
+    cddpi_free(works);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
+}
+
+cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages, size_t count,
+                                cddp_work **works)
+{
+    CDDPI_ENTER_GROUP(group, "messages_start");
     if (messages == NULL && count > 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
                                "messages_start: the array of messages is NULL");
@@ -69,37 +95,9 @@ static cddp_status messages_start(cddp_group *group, const cddp_message *message
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "messages_start: %zu messages",
                                count);
     }
-    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
-        status = check(group, messages, i);
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(check_message(group, messages, i));
     }
-    if (status == CDDP_OK && works == NULL && count > 0) {
-        own = cddpi_zalloc_array(count, sizeof(cddp_work *));
-        status = own != NULL ? CDDP_OK
-                             : cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
-                                               "messages_start: no memory for %zu handles", count);
-    }
-    if (status == CDDP_OK) {
-        status = start_all(group, messages, count, works != NULL ? works : own);
-    }
-    for (size_t i = 0; own != NULL && i < count && status == CDDP_OK; i++) {
-        status = cddp_work_wait(own[i], 0);
-    }
-    if (own != NULL) {
-        struct cddpi_failure failure = *cddpi_last_failure();
-
-        destroy_all(own, count);
-        cddpi_free(own);
-        return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
-    }
-    return status;
-}
-
-cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages, size_t count,
-                                cddp_work **works)
-{
-    cddp_status status = cddpi_group_enter(group, "messages_start");
-
-    return status == CDDP_OK
-               ? cddpi_group_leave(group, messages_start(group, messages, count, works))
-               : status;
+    return works == NULL && count > 0 ? do_all(group, messages, count)
+                                      : start_all(group, messages, count, works);
 }

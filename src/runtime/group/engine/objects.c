@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/engine/group_check.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/join/group_agree.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 /* Memory for @p bytes and a NUL byte. A rank without it ends the group: the others wait for it. */
-static cddp_status reserve(cddp_group *group, const char *what, uint64_t bytes, char **out)
+static cddp_status reserve_bytes(cddp_group *group, const char *what, uint64_t bytes, char **out)
 {
     cddp_status status;
 
@@ -24,8 +25,8 @@ static cddp_status reserve(cddp_group *group, const char *what, uint64_t bytes, 
     return status;
 }
 
-static cddp_status check(const cddp_group *group, const char *what, const void *data, size_t bytes,
-                         const void *out)
+static cddp_status check_bytes(const cddp_group *group, const char *what, const void *data,
+                               size_t bytes, const void *out)
 {
     if (out == NULL) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: out is NULL", what);
@@ -33,22 +34,19 @@ static cddp_status check(const cddp_group *group, const char *what, const void *
     return cddpi_check_memory(group, what, "data", data, bytes, CDDP_U8);
 }
 
-static cddp_status all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,
-                                    size_t *out_bytes)
+cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,
+                                  size_t *out_bytes)
 {
     static const char what[] = "all_gather_bytes";
     uint64_t own = bytes;
     uint64_t sum = 0;
     void *sizes = NULL;
     char *all = NULL;
-    cddp_status status = check(group, what, data, bytes, out_bytes != NULL ? out : NULL);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_all_gather_bytes(group, &own, sizeof own, &sizes);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_ENTER_GROUP(group, what);
+    CDDPI_TRY(check_bytes(group, what, data, bytes, out_bytes != NULL ? out : NULL));
+    CDDPI_TRY(cddpi_all_gather_bytes(group, &own, sizeof own, &sizes));
     for (int r = 0; r < group->world_size; r++) {
         uint64_t given = ((const uint64_t *)sizes)[r];
 
@@ -56,10 +54,8 @@ static cddp_status all_gather_bytes(cddp_group *group, const void *data, size_t 
         out_bytes[r] = (size_t)given;
     }
     cddpi_free(sizes);
-    status = reserve(group, what, sum, &all);
-    if (status == CDDP_OK) {
-        status = cddp_all_gatherv(group, data, all, out_bytes, CDDP_U8, NULL);
-    }
+    CDDPI_TRY(reserve_bytes(group, what, sum, &all));
+    status = cddp_all_gatherv(group, data, all, out_bytes, CDDP_U8, NULL);
     if (status != CDDP_OK) {
         cddpi_free(all);
         return status;
@@ -68,24 +64,20 @@ static cddp_status all_gather_bytes(cddp_group *group, const void *data, size_t 
     return CDDP_OK;
 }
 
-static cddp_status broadcast_bytes(cddp_group *group, const void *data, size_t bytes, int root,
-                                   void **out, size_t *out_bytes)
+cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t bytes, int root,
+                                 void **out, size_t *out_bytes)
 {
     static const char what[] = "broadcast_bytes";
-    bool is_root = group->rank == root;
     uint64_t length = bytes;
     char *copy = NULL;
-    cddp_status status = check(group, what, data, is_root ? bytes : 0, out);
+    cddp_status status;
+    bool is_root;
 
-    if (status == CDDP_OK) {
-        status = cddp_broadcast(group, &length, sizeof length, CDDP_U8, root, NULL);
-    }
-    if (status == CDDP_OK) {
-        status = reserve(group, what, length, &copy);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_ENTER_GROUP(group, what);
+    is_root = group->rank == root;
+    CDDPI_TRY(check_bytes(group, what, data, is_root ? bytes : 0, out));
+    CDDPI_TRY(cddp_broadcast(group, &length, sizeof length, CDDP_U8, root, NULL));
+    CDDPI_TRY(reserve_bytes(group, what, length, &copy));
     if (is_root && bytes > 0) {
         memcpy(copy, data, bytes);
     }
@@ -99,24 +91,4 @@ static cddp_status broadcast_bytes(cddp_group *group, const void *data, size_t b
         *out_bytes = (size_t)length;
     }
     return CDDP_OK;
-}
-
-cddp_status cddp_all_gather_bytes(cddp_group *group, const void *data, size_t bytes, void **out,
-                                  size_t *out_bytes)
-{
-    cddp_status status = cddpi_group_enter(group, "all_gather_bytes");
-
-    return status == CDDP_OK
-               ? cddpi_group_leave(group, all_gather_bytes(group, data, bytes, out, out_bytes))
-               : status;
-}
-
-cddp_status cddp_broadcast_bytes(cddp_group *group, const void *data, size_t bytes, int root,
-                                 void **out, size_t *out_bytes)
-{
-    cddp_status status = cddpi_group_enter(group, "broadcast_bytes");
-
-    return status == CDDP_OK
-               ? cddpi_group_leave(group, broadcast_bytes(group, data, bytes, root, out, out_bytes))
-               : status;
 }

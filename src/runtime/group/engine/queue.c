@@ -2,12 +2,17 @@
  * spare (comm.c), else inside the calls of the thread that owns the group, and, between machines,
  * meanwhile on a thread that mostly sleeps (group_wire.c). */
 #include "group/engine/queue.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/comm.h"
 #include "group/engine/group_call.h"
+#include "group/engine/group_state.h"
+#include "group/engine/group_wire.h"
+#include "group/engine/handles.h"
 #include "group/watch/dump.h"
 
 #include <limits.h>
@@ -45,7 +50,7 @@ void cddpi_queue_push(struct cddpi_queue *queue, struct cddp_work *work)
 }
 
 /* Take the first work off its channel and wake its waiters. They may destroy the work at once. */
-static void complete(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
+static void complete_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     struct cddpi_queue *queue = &group->queue;
     struct cddp_work *work = channel->first;
@@ -113,10 +118,10 @@ static void fail_all(cddp_group *group)
 
     for (unsigned i = 0; i < queue->channel_count; i++) {
         while (queue->channels[i].first != NULL) {
-            if (group->ops->drop != NULL) {
-                group->ops->drop(group->backend, &queue->channels[i].first->op);
+            if (group->backend->ops->drop != NULL) {
+                group->backend->ops->drop(group->backend, &queue->channels[i].first->op);
             }
-            complete(group, &queue->channels[i], CDDP_ERR_CLOSED);
+            complete_first(group, &queue->channels[i], CDDP_ERR_CLOSED);
         }
     }
 }
@@ -134,16 +139,16 @@ static void note_operation(const struct cddpi_group_op *op)
 }
 
 /* The first work of @p channel failed with @p status and the thread's text: end all works. */
-static void fail(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
+static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     note_operation(&channel->first->op);
     cddpi_recorder_end(&group->recorder, channel->first->op.serial, status);
     status = cddpi_group_device_reason(group, cddpi_group_fail_all(group, status));
     set_broken(group);
-    if (group->ops->drop != NULL) {
-        group->ops->drop(group->backend, &channel->first->op);
+    if (group->backend->ops->drop != NULL) {
+        group->backend->ops->drop(group->backend, &channel->first->op);
     }
-    complete(group, channel, status);
+    complete_first(group, channel, status);
     fail_all(group);
 }
 
@@ -161,15 +166,15 @@ static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
             op->started = true;
             cddpi_recorder_start(&group->recorder, op->serial);
         }
-        status = group->ops->advance(group->backend, op, &done);
+        status = group->backend->ops->advance(group->backend, op, &done);
         if (status != CDDP_OK) {
-            fail(group, channel, status);
+            fail_first(group, channel, status);
             return true;
         }
         if (!done) {
             return any;
         }
-        complete(group, channel, CDDP_OK);
+        complete_first(group, channel, CDDP_OK);
         any = true;
     }
     return any;
@@ -201,12 +206,12 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
         if (channel->first == NULL) {
             continue;
         }
-        status = group->ops->check(group->backend, &channel->first->op, thorough);
+        status = group->backend->ops->check(group->backend, &channel->first->op, thorough);
         if (status == CDDP_OK && now >= channel->first->op.deadline_ns) {
-            status = group->ops->expired(group->backend, &channel->first->op);
+            status = group->backend->ops->expired(group->backend, &channel->first->op);
         }
         if (status != CDDP_OK) {
-            fail(group, channel, status);
+            fail_first(group, channel, status);
             return false;
         }
         if (i == 0) {
@@ -222,7 +227,7 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
 bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthread_mutex_t *mutex)
 {
     struct cddpi_queue *queue = &group->queue;
-    const struct cddpi_backend_ops *ops = group->ops;
+    const struct cddpi_backend_ops *ops = group->backend->ops;
     const struct cddpi_group_op *only = NULL;
     int64_t until;
     uint32_t ticket;
@@ -304,7 +309,7 @@ static bool idle_now(struct cddpi_queue *queue)
 
 /* Number @p op, which is begun now: for the transport, and for the program, which counts its calls.
  */
-static void number(cddp_group *group, struct cddpi_group_op *op)
+static void number_operation(cddp_group *group, struct cddpi_group_op *op)
 {
     unsigned channel = channel_of(op);
 
@@ -330,7 +335,7 @@ cddp_status cddpi_group_usable(cddp_group *group)
         return cddpi_group_fail_broken(
             group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
     }
-    status = group->ops->broken(group->backend);
+    status = group->backend->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
         status = cddpi_group_device_reason(group, status);
         set_broken(group);
@@ -355,7 +360,7 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
             return CDDP_ERR_NO_MEMORY;
         }
     }
-    number(group, &work->op);
+    number_operation(group, &work->op);
     work->op.unattended = out != NULL && !group->queue.threaded;
     work->op.start_ns = cddpi_now_ns();
     work->op.deadline_ns = work->op.start_ns + (int64_t)group->timeout_ms * 1000000;
@@ -459,7 +464,7 @@ cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores)
     queue->spin_ns *= 1000;
     queue->yields = crowded ? YIELDS : 0;
     if (group->world_size > 1 && cddpi_env(CDDPI_ENV_COMM_THREAD) == NULL && !spare &&
-        group->ops->has_wire != NULL && group->ops->has_wire(group->backend)) {
+        group->backend->ops->has_wire != NULL && group->backend->ops->has_wire(group->backend)) {
         queue->shared = true;
         queue->idle = true;
         return start_thread(group, cddpi_wire_main);
@@ -481,7 +486,7 @@ void cddpi_queue_fini(cddp_group *group)
         atomic_store_explicit(&queue->arrived, true, memory_order_release);
         pthread_cond_signal(&queue->wake);
         pthread_mutex_unlock(&queue->mutex);
-        group->ops->wake(group->backend);
+        group->backend->ops->wake(group->backend);
         pthread_join(queue->thread, NULL);
         pthread_mutex_destroy(&queue->mutex);
         pthread_cond_destroy(&queue->wake);

@@ -3,9 +3,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/group_state.h"
+#include "group/engine/handles.h"
 
 /* What became of a work that is done: of the first of those that go with it, if that failed. */
-static cddp_status result(const struct cddp_work *work)
+static cddp_status result_of(const struct cddp_work *work)
 {
     for (const struct cddp_work *part = work->before; part != NULL; part = part->before) {
         work = part->status != CDDP_OK ? part : work;
@@ -24,21 +27,18 @@ static cddp_status result(const struct cddp_work *work)
 
 /* Begin the call @p call. The group of a work, if it is still there, is one with it: one thread at
  * a time is in calls of any of them. */
-static cddp_status enter(cddp_work *work, const char *call)
+static cddp_status enter_work(cddp_work *work, const char *call)
 {
-    cddp_status status = cddpi_handle_check((struct cddpi_handle *)work, CDDPI_HANDLE_WORK, call);
-
-    return status == CDDP_OK && work->group != NULL ? cddpi_group_enter_kept(work->group, call)
-                                                    : status;
+    CDDPI_TRY(cddpi_handle_check((struct cddpi_handle *)work, CDDPI_HANDLE_WORK, call));
+    return work->group != NULL ? cddpi_group_enter_kept(work->group, call) : CDDP_OK;
 }
 
-static cddp_status leave(cddp_work *work, cddp_status status)
-{
-    return work->group != NULL ? cddpi_group_leave(work->group, status) : status;
-}
+#define ENTER_WORK(work, call)                                                                     \
+    CDDPI_ENTER((work)->group != NULL ? &(work)->group->handle : NULL, enter_work(work, call))
 
-static cddp_status test(cddp_work *work, bool *out_done)
+cddp_status cddp_work_test(cddp_work *work, bool *out_done)
 {
+    ENTER_WORK(work, "work_test");
     if (out_done == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "work_test: out_done is NULL");
     }
@@ -53,20 +53,14 @@ static cddp_status test(cddp_work *work, bool *out_done)
         return CDDP_OK;
     }
     *out_done = true;
-    return result(work);
+    return result_of(work);
 }
 
-cddp_status cddp_work_test(cddp_work *work, bool *out_done)
-{
-    cddp_status status = enter(work, "work_test");
-
-    return status == CDDP_OK ? leave(work, test(work, out_done)) : status;
-}
-
-static cddp_status wait(cddp_work *work, uint32_t timeout_ms)
+cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
 {
     int64_t deadline;
 
+    ENTER_WORK(work, "work_wait");
     if (work->pending != NULL) {
         return cddpi_group_device_wait(work, timeout_ms);
     }
@@ -75,18 +69,11 @@ static cddp_status wait(cddp_work *work, uint32_t timeout_ms)
         return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,
                                "the work was not done within %u ms", timeout_ms);
     }
-    return result(work);
+    return result_of(work);
 }
 
-cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
-{
-    cddp_status status = enter(work, "work_wait");
-
-    return status == CDDP_OK ? leave(work, wait(work, timeout_ms)) : status;
-}
-
-/* Destroy the handle of a group that is still there. */
-static void destroy(cddp_work *work, cddp_group *group)
+/* Destroy the handle of a group that is still there, and end the call with that. */
+static void destroy_entered(cddp_work *work, cddp_group *group)
 {
     cddp_work_destroy(work->before);
     if (!cddpi_handle_is_own(&group->handle)) {
@@ -111,7 +98,7 @@ void cddp_work_destroy(cddp_work *work)
         cddp_work_destroy(work->before);
         cddpi_handle_release(&work->handle, sizeof *work);
     } else if (cddpi_handle_enter_last(&work->group->handle, CDDPI_HANDLE_GROUP, "work_destroy")) {
-        destroy(work, work->group);
+        destroy_entered(work, work->group);
     } else {
         (void)cddpi_handle_leave(&work->handle, CDDP_OK);
     }

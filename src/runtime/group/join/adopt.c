@@ -54,7 +54,8 @@ static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, si
     uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
     struct adopt_place place = {0, first - (uintptr_t)memory, 0};
 
-    if (group->ops->place != NULL && group->ops->place(group->backend, memory, bytes) != 0) {
+    if (group->backend->ops->place != NULL &&
+        group->backend->ops->place(group->backend, memory, bytes) != 0) {
         place.shared = 1;
     } else if (end > first && place.head % element == 0 &&
                cddpi_env_integer(CDDPI_ENV_SHARE_GRADS, 0, 1, 1) != 0 && is_private(first, end)) {
@@ -93,16 +94,12 @@ cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, siz
     bool shared = true;
     bool possible;
     void *places;
-    cddp_status status;
 
     *out = made;
-    if (!group->ops->shares_pages || bytes < LEAST_BYTES) {
+    if (!group->backend->ops->shares_pages || bytes < LEAST_BYTES) {
         return CDDP_OK;
     }
-    status = cddpi_all_gather_bytes(group, &own, sizeof own, &places);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_all_gather_bytes(group, &own, sizeof own, &places));
     for (int r = 0; r < group->world_size; r++) {
         shared = shared && ((const struct adopt_place *)places)[r].shared != 0;
     }
@@ -119,11 +116,9 @@ cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, siz
     }
     op.in = (char *)memory + own.head;
     op.count = (size_t)(pages * page);
-    status = cddpi_group_run(group, &op, NULL);
-    if (status == CDDP_OK) {
-        cddpi_log(CDDPI_LOG_INFO, "%zu of %zu bytes of a block of the caller's are shared now",
-                  made.high - made.low, bytes);
-        *out = made;
-    }
-    return status;
+    CDDPI_TRY(cddpi_group_run(group, &op, NULL));
+    cddpi_log(CDDPI_LOG_INFO, "%zu of %zu bytes of a block of the caller's are shared now",
+              made.high - made.low, bytes);
+    *out = made;
+    return CDDP_OK;
 }

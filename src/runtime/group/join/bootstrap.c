@@ -171,8 +171,8 @@ static cddp_status check_secrets(const struct arrival *all, int count)
 }
 
 /* Rank 0's part. @p without: a rank that has no token; -1: none. */
-static cddp_status serve(struct cddpi_launch_env *env, bool is_local, int without,
-                         struct bootstrap_offer *offer)
+static cddp_status serve_store(struct cddpi_launch_env *env, bool is_local, int without,
+                               struct bootstrap_offer *offer)
 {
     struct cddpi_store_server_options options = {.reserved = OWN_FILES, .token = env->token};
     cddp_status status;
@@ -202,8 +202,8 @@ static cddp_status serve(struct cddpi_launch_env *env, bool is_local, int withou
 }
 
 /* Choose the address that this rank uses. @p by_loopback: it reaches rank 0. */
-static cddp_status take(const struct bootstrap_offer *offer, bool by_loopback,
-                        struct cddpi_launch_env *env)
+static cddp_status take_offer(const struct bootstrap_offer *offer, bool by_loopback,
+                              struct cddpi_launch_env *env)
 {
     char host[TCP_HOST_TEXT_BYTES] = "127.0.0.1";
     cddp_status status = CDDP_OK;
@@ -242,19 +242,16 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
 
     count_locals(bootstrap, all, env);
     if (env->rank == 0) {
-        status = serve(env, all_are_at_one_place(all, env->world_size),
-                       find_without_token(all, env->world_size), &offer);
+        status = serve_store(env, all_are_at_one_place(all, env->world_size),
+                             find_without_token(all, env->world_size), &offer);
     }
-    status = cddpi_agree_by(&exchange, status);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_agree_by(&exchange, status));
     cddpi_error_clear();
     code = bootstrap->broadcast(bootstrap->context, &offer, sizeof offer);
     if (code != 0) {
         return fail_with(bootstrap, "broadcast", code);
     }
-    status = take(&offer, is_near(&all[0], &all[env->rank]), env);
+    status = take_offer(&offer, is_near(&all[0], &all[env->rank]), env);
     return cddpi_agree_by(&exchange, status);
 }
 
@@ -301,7 +298,7 @@ cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status
     if (env->bootstrap.world_size == 0) {
         return status;
     }
-    /* whoever waited in vain knows less than the rank that did not come */
+    /* a rank that waited in vain knows less than the rank that did not come */
     cause = cddpi_agree_by(&exchange, status == CDDP_ERR_TIMEOUT ? CDDP_OK : status);
     if (cause == CDDP_OK) {
         cause = status != CDDP_OK ? cddpi_fail_again(status, &own) : CDDP_OK;

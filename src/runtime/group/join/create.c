@@ -47,8 +47,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
 }
 
 /* Meet the other ranks in the store, and connect to them. */
-static cddp_status create(struct cddpi_launch_env *env, const struct cddpi_transport *transport,
-                          cddp_group **out)
+static cddp_status meet_and_connect(struct cddpi_launch_env *env,
+                                    const struct cddpi_transport *transport, cddp_group **out)
 {
     struct cddpi_rendezvous rendezvous;
     bool alone = env->world_size == 1;
@@ -89,22 +89,16 @@ struct choice {
     bool on_device;
 };
 
-static cddp_status choose(const cddp_group_options *options, struct choice *out)
+static cddp_status choose_backend(const cddp_group_options *options, struct choice *out)
 {
     const char *name = options->backend != NULL ? options->backend : cddpi_env(CDDPI_ENV_BACKEND);
     const char *device = options->device != NULL ? options->device : cddpi_env(CDDPI_ENV_DEVICE);
     struct choice choice = {NULL, name, device, strcmp(device, "cpu") != 0};
     bool encrypts;
-    cddp_status status = cddpi_encryption_wanted(&encrypts); /* an error before anything is sent */
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_encryption_wanted(&encrypts)); /* an error before anything is sent */
     if (name != NULL) {
-        status = cddpi_transport_find(name, &choice.transport);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_transport_find(name, &choice.transport));
     }
     if (options->stream != NULL && !choice.on_device) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "options.stream is for CUDA devices, not for cpu");
@@ -120,11 +114,11 @@ static cddp_status choose(const cddp_group_options *options, struct choice *out)
 }
 
 /* Join as @p env says. */
-static cddp_status join(const cddp_group_options *options, const struct choice *choice,
-                        struct cddpi_launch_env *env, cddp_group **out)
+static cddp_status join_group(const cddp_group_options *options, const struct choice *choice,
+                              struct cddpi_launch_env *env, cddp_group **out)
 {
     cddp_group *group = NULL;
-    cddp_status status = create(env, choice->transport, &group);
+    cddp_status status = meet_and_connect(env, choice->transport, &group);
 
     status = cddpi_bootstrap_end(env, status);
     if (status == CDDP_OK && choice->on_device) {
@@ -145,37 +139,28 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     struct cddpi_launch_env env;
     struct choice choice;
-    cddp_status status;
 
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
     }
-    status = cddpi_group_options_read(options, &read);
-    if (status == CDDP_OK) {
-        status = cddpi_launch_env_read(options, &env);
+    CDDPI_TRY(cddpi_group_options_read(options, &read));
+    CDDPI_TRY(cddpi_launch_env_read(options, &env));
+    CDDPI_TRY(choose_backend(&read, &choice));
+    if (env.rendezvous_by_mpi) {
+        CDDPI_TRY(cddpi_bootstrap_rendezvous_by_mpi(&env));
     }
-    if (status == CDDP_OK) {
-        status = choose(&read, &choice);
-    }
-    if (status == CDDP_OK && env.rendezvous_by_mpi) {
-        status = cddpi_bootstrap_rendezvous_by_mpi(&env);
-    }
-    return status == CDDP_OK ? join(&read, &choice, &env, out) : status;
+    return join_group(&read, &choice, &env, out);
 }
 
 static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
 {
     cddp_bootstrap known;
-    cddp_status status;
 
     if (bootstrap == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL");
     }
-    status = cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", bootstrap, sizeof known,
-                               sizeof known, &known);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", bootstrap, sizeof known,
+                                sizeof known, &known));
     if (bootstrap->world_size < 1 || bootstrap->rank < 0 ||
         bootstrap->rank >= bootstrap->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: rank %d of %d", bootstrap->rank,
@@ -192,16 +177,13 @@ static cddp_status read_bootstrap(const cddp_bootstrap *bootstrap,
                                   const cddp_group_options *options, struct cddpi_launch_env *out)
 {
     cddp_group_options read = *options;
-    cddp_status status;
 
     read.rendezvous = "bootstrap";
     read.rank = read.local_rank = bootstrap->rank;
     read.world_size = read.local_world_size = bootstrap->world_size;
-    status = cddpi_launch_env_read(&read, out);
-    if (status == CDDP_OK) {
-        out->origin = "a bootstrap";
-    }
-    return status;
+    CDDPI_TRY(cddpi_launch_env_read(&read, out));
+    out->origin = "a bootstrap";
+    return CDDP_OK;
 }
 
 cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap, const cddp_group_options *options,
@@ -210,22 +192,14 @@ cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap, const cddp_gro
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     struct cddpi_launch_env env;
     struct choice choice;
-    cddp_status status = check_bootstrap(bootstrap);
 
-    if (status == CDDP_OK && out == NULL) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
+    CDDPI_TRY(check_bootstrap(bootstrap));
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
     }
-    if (status == CDDP_OK) {
-        status = cddpi_group_options_read(options, &read);
-    }
-    if (status == CDDP_OK) {
-        status = read_bootstrap(bootstrap, &read, &env);
-    }
-    if (status == CDDP_OK) {
-        status = choose(&read, &choice);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_bootstrap_rendezvous(bootstrap, &env);
-    }
-    return status == CDDP_OK ? join(&read, &choice, &env, out) : status;
+    CDDPI_TRY(cddpi_group_options_read(options, &read));
+    CDDPI_TRY(read_bootstrap(bootstrap, &read, &env));
+    CDDPI_TRY(choose_backend(&read, &choice));
+    CDDPI_TRY(cddpi_bootstrap_rendezvous(bootstrap, &env));
+    return join_group(&read, &choice, &env, out);
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/engine/group_state.h"
 #include "group/group.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * Keys of the rendezvous: "member/R" holds "world size|host id"; "members" holds rank 0's answer,
  * "ok SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from
- * HOST on; a few words for the usual jobs, however large, since every rank reads them) or "no
- * STATUS RANK TEXT". */
+ * HOST on; a few words for the usual jobs, however large, since every rank reads them) or its
+ * refusal (refusal.h). */
 #include "group/join/members.h"
 
 #include "base/alloc.h"
@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "group/join/refusal.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -150,20 +151,12 @@ static cddp_status give_members(struct cddpi_members *members)
 
 static cddp_status answer_members(struct cddpi_members *members)
 {
-    struct cddpi_failure failure;
-    char text[1200];
     cddp_status status;
 
     cddpi_rendezvous_delete(members->rendezvous, "members");
     status = take_members(members);
-    if (status == CDDP_OK) {
-        return give_members(members);
-    }
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "no %d %d %.1100s", (int)status, failure.rank,
-             failure.text + failure.unnamed);
-    cddpi_rendezvous_set(members->rendezvous, "members", text);
-    return cddpi_fail_again(status, &failure);
+    return status == CDDP_OK ? give_members(members)
+                             : cddpi_refusal_set(members->rendezvous, "members", status);
 }
 
 cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
@@ -210,9 +203,6 @@ static cddp_status await_members(struct cddpi_members *members)
 
     for (;;) {
         char *value;
-        int failed;
-        int rank;
-        int at = 0;
         cddp_status status = cddpi_rendezvous_await(rendezvous, "members", 0, deadline, &value);
 
         if (status == CDDP_ERR_TIMEOUT) {
@@ -221,9 +211,8 @@ static cddp_status await_members(struct cddpi_members *members)
         if (status != CDDP_OK) {
             return status;
         }
-        if (sscanf(value, "no %d %d %n", &failed, &rank, &at) == 2 && at > 0 && failed < 0 &&
-            failed >= CDDP_ERR_CLOSED) {
-            status = cddpi_fail_rank((cddp_status)failed, rank, "%s", value + at);
+        status = cddpi_refusal_read(value);
+        if (status != CDDP_OK) {
             cddp_free(value);
             return status;
         }
@@ -255,10 +244,7 @@ static cddp_status exchange_hosts(struct cddpi_members *members)
     write_host_id(host_id);
     snprintf(mine, sizeof mine, "%d|%s", env->world_size, host_id);
     cddpi_rendezvous_member(env->rank, key);
-    status = cddp_store_set(members->rendezvous->store, key, mine, strlen(mine));
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_store_set(members->rendezvous->store, key, mine, strlen(mine)));
     return env->rank == 0 ? answer_members(members) : await_members(members);
 }
 

@@ -23,8 +23,8 @@
 enum {
     LOOK_MS = 500,      /* between two looks at what the launcher says, */
     LOOK_PER_RANKS = 4, /* and as many ms more as there are ranks, divided by this: all look */
-    FIRST_LOOKS = 8,    /* the first look of who waits for all comes so much earlier, */
-    WAIT_KEYS = 16384,  /* and one message is about so many of them at most */
+    FIRST_LOOKS = 8,    /* a rank that waits for all looks for the first time this much earlier, */
+    WAIT_KEYS = 16384,  /* and one message asks for no more keys than this */
     OWN_FILES = 64      /* open files that a rank with the store's server needs for itself */
 };
 
@@ -33,7 +33,7 @@ enum {
 #define ENDED "ended/"
 #define FAILURE "failure"
 
-/* Connect. Where that takes long, say who waits for whom. */
+/* Connect. If that takes long, log which rank waits for which. */
 static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_store_options *options)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
@@ -56,14 +56,13 @@ static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_stor
         return cddpi_fail_suffix(status, " (this is rank %d of %d: %s)", env->rank, env->world_size,
                                  env->says);
     }
-    if (status == CDDP_OK) {
-        cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
-    }
-    return status;
+    CDDPI_TRY(status);
+    cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
+    return CDDP_OK;
 }
 
 /* Rank 0's server, at the address of the store's URL. */
-static cddp_status serve(struct cddpi_rendezvous *rendezvous)
+static cddp_status serve_store(struct cddpi_rendezvous *rendezvous)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
     struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
@@ -132,7 +131,7 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_
         cddpi_store_token(env->token);
     }
     if (serves) {
-        status = serve(rendezvous);
+        status = serve_store(rendezvous);
     }
     if (status != CDDP_OK && cddpi_last_errno() == EADDRINUSE) {
         if (is_local) {
@@ -140,13 +139,12 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_
         }
         return cddpi_rendezvous_name_rival(rendezvous, env, status);
     }
-    if (status == CDDP_OK && is_local && serves) {
-        status = cddpi_local_token_write(env);
+    CDDPI_TRY(status);
+    if (is_local && serves) {
+        CDDPI_TRY(cddpi_local_token_write(env));
     }
-    if (status == CDDP_OK) {
-        status = connect_to(rendezvous, env, is_local && !serves);
-    }
-    return status == CDDP_OK ? cddpi_file_token_share(env, rendezvous->store) : status;
+    CDDPI_TRY(connect_to(rendezvous, env, is_local && !serves));
+    return cddpi_file_token_share(env, rendezvous->store);
 }
 
 cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_rendezvous *out)
@@ -260,10 +258,7 @@ cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const ch
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        status = check_launcher(rendezvous, key, rank);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_launcher(rendezvous, key, rank));
         cddpi_rendezvous_tell_for_0(rendezvous);
         if (left <= slice) {
             return CDDP_ERR_TIMEOUT;

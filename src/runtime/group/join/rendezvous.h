@@ -15,7 +15,7 @@ enum {
     CDDPI_MEMBER_KEY_BYTES = 32,
     CDDPI_PREFIX_BYTES = 320,
     CDDPI_WHO_BYTES = 640,
-    CDDPI_FIRST_NEWS_MS = 10000 /* of joining, until it is said who is missing */
+    CDDPI_FIRST_NEWS_MS = 10000 /* of joining, before a rank logs which ranks are missing */
 };
 
 struct cddpi_store_pair;
@@ -26,8 +26,8 @@ struct cddpi_rendezvous {
     cddp_store *store;
     struct cddpi_store_server *server; /* rank 0's, where there is no launcher; else NULL */
     int64_t deadline_ns;
-    int64_t news_ns;           /* when to say who is still missing, */
-    int news_ms;               /* and how much later once more */
+    int64_t news_ns;           /* when to log which ranks are missing */
+    int news_ms;               /* how long after that to log it again */
     char who[CDDPI_WHO_BYTES]; /* this process, as in "who/R"; "": not told yet */
 };
 
@@ -44,9 +44,9 @@ void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete);
  *  @return NULL for other places. */
 cddp_store *cddpi_rendezvous_keep(struct cddpi_rendezvous *rendezvous);
 
-/** The key that @p rank writes: "member/R". */
 /** What the keys of @p env's job and generation begin with. */
 void cddpi_rendezvous_prefix(const struct cddpi_launch_env *env, char out[CDDPI_PREFIX_BYTES]);
+/** The key that @p rank writes: "member/R". */
 void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES]);
 /** Set @p key, or log that it could not be: for keys whose loss others notice by themselves. */
 void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text);

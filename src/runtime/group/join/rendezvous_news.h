@@ -4,7 +4,7 @@
 
 #include "group/join/rendezvous.h"
 
-/** Rank 0 waits: once in a while, and less and less often, log who has not come. */
+/** Rank 0 waits: log from time to time, at growing intervals, which ranks have not come. */
 void cddpi_rendezvous_tell(struct cddpi_rendezvous *rendezvous,
                            const struct cddpi_member_values *values);
 

@@ -73,14 +73,13 @@ static cddp_status fail_twice(struct cddpi_rendezvous *rendezvous, const char *f
 static cddp_status replace(struct cddpi_rendezvous *rendezvous, const char *key, bool is_known_gone)
 {
     char contested[KEY_BYTES];
-    cddp_status status = cddp_store_set(rendezvous->store, key, rendezvous->who,
-                                        strlen(rendezvous->who));
 
-    if (status == CDDP_OK && !is_known_gone) {
+    CDDPI_TRY(cddp_store_set(rendezvous->store, key, rendezvous->who, strlen(rendezvous->who)));
+    if (!is_known_gone) {
         snprintf(contested, sizeof contested, "failure/%d", rendezvous->env->rank);
         cddpi_rendezvous_set(rendezvous, contested, rendezvous->who);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous)

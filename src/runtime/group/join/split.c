@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
 #include "group/join/group_agree.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"
@@ -74,17 +75,39 @@ static int *ranks_of_job(const cddp_group *group, const struct split_choice *cho
     return ranks;
 }
 
-static cddp_status split(cddp_group *group, int color, int key, cddp_group **out)
+/* Make the part of this rank's color; NULL where it has none. All ranks of @p group take part. */
+static cddp_status make_part(cddp_group *group, const struct split_choice *choices,
+                             cddp_group **out)
+{
+    bool joins = choices[group->rank].color >= 0;
+    struct cddpi_backend *backend = NULL;
+    struct cddpi_open_params params;
+    cddp_group *made;
+    int first;
+
+    params = params_in(group, choices, &first);
+    CDDPI_TRY(group->transport->cpu.split(group, &params, first, joins, &backend));
+    if (!joins) {
+        *out = NULL;
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_group_build(&params, group->transport, backend, &made));
+    made->ranks_of_job = ranks_of_job(group, choices, &params);
+    made->generation = group->generation;
+    made->host = group->host;
+    memcpy(made->token, group->token, sizeof made->token);
+    *out = made;
+    return CDDP_OK;
+}
+
+cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
 {
     struct split_choice mine = {color < 0 ? -1 : color, key};
-    struct cddpi_backend *backend = NULL;
     cddp_group *made = NULL;
     void *choices = NULL;
-    int *ranks;
-    struct cddpi_open_params params;
-    int first;
     cddp_status status;
 
+    CDDPI_ENTER_GROUP(group, "group_split");
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group_split: out is NULL");
     }
@@ -92,41 +115,19 @@ static cddp_status split(cddp_group *group, int color, int key, cddp_group **out
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "split");
     }
-    params = params_in(group, choices, &first);
-    ranks = ranks_of_job(group, choices, &params);
+    status = make_part(group, choices, &made);
     cddpi_free(choices);
-    status = group->transport->cpu.split(group, &params, first, color >= 0, &backend);
-    if (status == CDDP_OK && color >= 0) {
-        status = cddpi_group_build(&params, group->transport, backend, &made);
-    }
-    if (status != CDDP_OK) {
-        cddpi_free(ranks);
-        return status;
-    }
-    if (made == NULL) {
-        cddpi_free(ranks);
-        *out = NULL;
-        return CDDP_OK;
-    }
-    made->generation = group->generation;
-    made->host = group->host;
-    made->ranks_of_job = ranks;
-    memcpy(made->token, group->token, sizeof made->token);
-    if (cddpi_group_has_device(group)) {
+    CDDPI_TRY(status);
+    if (made != NULL && cddpi_group_has_device(group)) {
         status = cddpi_group_device_split(group, made);
         if (status != CDDP_OK) {
             cddp_group_destroy(made);
             return cddpi_fail_prefix(status, "split");
         }
     }
-    cddpi_dump_publish(made);
+    if (made != NULL) {
+        cddpi_dump_publish(made);
+    }
     *out = made;
     return CDDP_OK;
-}
-
-cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out)
-{
-    cddp_status status = cddpi_group_enter(group, "group_split");
-
-    return status == CDDP_OK ? cddpi_group_leave(group, split(group, color, key, out)) : status;
 }

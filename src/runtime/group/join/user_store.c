@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/join/bootstrap.h"
 #include "group/join/group_agree.h"
@@ -72,23 +73,19 @@ void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_B
 static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
 {
     uint8_t nonce[CDDPI_NONCE_BYTES];
-    cddp_status status;
 
     if (group->token[0] == '\0') {
         return CDDP_OK;
     }
     cddpi_random_bytes(nonce, sizeof nonce);
-    status = cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL);
-    if (status == CDDP_OK) {
-        cddpi_user_store_token(group->token, nonce, env->token);
-    }
-    return status;
+    CDDPI_TRY(cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL));
+    cddpi_user_store_token(group->token, nonce, env->token);
+    return CDDP_OK;
 }
 
-static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
+static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
-    cddp_status status;
 
     bootstrap.context = group;
     bootstrap.rank = group->rank;
@@ -98,8 +95,8 @@ static cddp_status serve(cddp_group *group, struct cddpi_launch_env *env)
     if (group->world_size == 1) {
         return serve_self(env);
     }
-    status = agree_on_token(group, env);
-    return status == CDDP_OK ? cddpi_bootstrap_rendezvous(&bootstrap, env) : status;
+    CDDPI_TRY(agree_on_token(group, env));
+    return cddpi_bootstrap_rendezvous(&bootstrap, env);
 }
 
 /* Open it on every rank, or on none. */
@@ -128,44 +125,41 @@ static cddp_status open_store(cddp_group *group, const struct cddpi_launch_env *
     return CDDP_OK;
 }
 
-static cddp_status group_store(cddp_group *group, cddp_store **out)
+/* Serve the store on rank 0 and open it on all ranks. */
+static cddp_status make_store(cddp_group *group)
 {
-    struct cddpi_launch_env *env;
-    cddp_status status;
+    struct cddpi_launch_env *env = cddpi_zalloc(sizeof *env);
+    cddp_status status = CDDP_OK;
 
-    if (out == NULL) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "group_store: out is NULL");
+    if (env == NULL) {
+        status = cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
+                                 "group_store: no memory for %zu bytes", sizeof *env);
     }
-    if (group->user_store != NULL) {
-        *out = group->user_store->store;
-        return CDDP_OK;
-    }
-    env = cddpi_zalloc(sizeof *env);
-    status = env != NULL ? CDDP_OK
-                         : cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
-                                           "group_store: no memory for %zu bytes", sizeof *env);
-    status = cddpi_agree(group, status);
-    if (status == CDDP_OK) {
-        env->timeout_ms = group->timeout_ms;
-        status = serve(group, env);
-    }
-    if (status == CDDP_OK) {
-        status = open_store(group, env, &group->user_store);
-        if (status != CDDP_OK) {
-            cddpi_store_server_destroy(env->server);
-        }
-    }
-    cddpi_free(env);
+    CDDPI_TRY_GOTO(out, status, cddpi_agree(group, status));
+    env->timeout_ms = group->timeout_ms;
+    CDDPI_TRY_GOTO(out, status, serve_store(group, env));
+    status = open_store(group, env, &group->user_store);
     if (status != CDDP_OK) {
-        return cddpi_fail_prefix(status, "group_store");
+        cddpi_store_server_destroy(env->server);
     }
-    *out = group->user_store->store;
-    return CDDP_OK;
+out:
+    cddpi_free(env);
+    return status;
 }
 
 cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
 {
-    cddp_status status = cddpi_group_enter(group, "group_store");
+    CDDPI_ENTER_GROUP(group, "group_store");
+    if (out == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "group_store: out is NULL");
+    }
+    if (group->user_store == NULL) {
+        cddp_status status = make_store(group);
 
-    return status == CDDP_OK ? cddpi_group_leave(group, group_store(group, out)) : status;
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "group_store");
+        }
+    }
+    *out = group->user_store->store;
+    return CDDP_OK;
 }

@@ -57,7 +57,7 @@ struct cddpi_carrier_params {
                            other ranks connect when they first have a transfer */
     int host_count;
     const char *job;     /* id and generation, so that a stranger of another job is refused */
-    uint32_t generation; /* */
+    uint32_t generation; /* of the job */
     const char *token;   /* the job's secret, "" if there is none; never sent */
     uint32_t timeout_ms; /* of opening, and of connecting later */
     bool only_control;   /* nothing is transferred: no more than check(), abort(), describe() and
@@ -127,6 +127,11 @@ struct cddpi_carrier_ops {
     /* The name of the network interface by which this rank reaches another host; false: it reaches
      * none yet. NULL: the carrier does not know. */
     bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);
+};
+
+/* What all carriers begin with: an implementation embeds it as its first member. */
+struct cddpi_carrier {
+    const struct cddpi_carrier_ops *ops;
 };
 
 /* in tcp/ */

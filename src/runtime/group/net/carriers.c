@@ -55,7 +55,7 @@ static const struct cddpi_carrier_ops *probe(const struct carriers_row *row)
     return carrier != NULL && carrier->probe() == CDDP_OK ? carrier : NULL;
 }
 
-/* The same where no carrier was asked for by name: who wants data encrypted gets no carrier that
+/* The same where the user named no carrier: one who wants data encrypted gets no carrier that
  * cannot do that. */
 static const struct cddpi_carrier_ops *probe_unnamed(const struct carriers_row *row)
 {

@@ -1,9 +1,12 @@
 /* heads.c - owns the comparison of calls: each rank's with those of its host, and each host's with
  * those of other hosts, whose leaders send each other one fingerprint a collective; each leader
  * those of its number. */
+#include "group/net/heads.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/transfer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +16,7 @@ enum { ALL_HOSTS = 8 };
 
 enum { INDEX_HEAD, INDEX_WEIGHTS };
 
-static bool is_partner(const struct cddpi_backend *net, const struct net_collective *collective,
+static bool is_partner(const struct net_backend *net, const struct net_collective *collective,
                        int host)
 {
     int distance = host - net->host;
@@ -33,7 +36,7 @@ static bool is_partner(const struct cddpi_backend *net, const struct net_collect
     return (distance & (distance - 1)) == 0;
 }
 
-static struct cddpi_transfer transfer_of(const struct cddpi_backend *net,
+static struct cddpi_transfer transfer_of(const struct net_backend *net,
                                          const struct net_collective *collective, int host,
                                          bool is_send, unsigned index, void *data, size_t bytes)
 {
@@ -46,7 +49,7 @@ static struct cddpi_transfer transfer_of(const struct cddpi_backend *net,
         .bytes = bytes};
 }
 
-static cddp_status start_weights(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status start_weights(struct net_backend *net, struct net_collective *collective,
                                  int host)
 {
     struct cddpi_transfer *send = &collective->head_sends[2 * host + 1];
@@ -54,22 +57,22 @@ static cddp_status start_weights(struct cddpi_backend *net, struct net_collectiv
     double *weights = collective->weights;
     size_t own = (size_t)net_host_size(net, net->host) * sizeof *weights;
     size_t theirs = (size_t)net_host_size(net, host) * sizeof *weights;
-    cddp_status status;
 
     *send = transfer_of(net, collective, host, true, INDEX_WEIGHTS, weights + net->first[net->host],
                         own);
     *recv = transfer_of(net, collective, host, false, INDEX_WEIGHTS, weights + net->first[host],
                         theirs);
-    status = cddpi_net_start(net, send);
-    return status == CDDP_OK ? cddpi_net_start(net, recv) : status;
+    CDDPI_TRY(cddpi_net_start(net, send));
+    return cddpi_net_start(net, recv);
 }
 
-cddp_status cddpi_net_heads_begin(struct cddpi_backend *net, struct net_collective *collective)
+cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = CDDP_OK;
 
     for (int host = 0; host < 2 * net->host_count; host++) {
-        collective->head_sends[host].is_done = collective->head_recvs[host].is_done = true;
+        collective->head_sends[host] = collective->head_recvs[host] = (struct cddpi_transfer){
+            .is_done = true};
     }
     for (int i = 0; i < net->local_size && collective->op->weighted; i++) {
         collective->weights[net->first[net->host] + i] = collective->heads[i].weight;
@@ -96,7 +99,7 @@ cddp_status cddpi_net_heads_begin(struct cddpi_backend *net, struct net_collecti
     return status;
 }
 
-static cddp_status mismatch(const struct net_collective *collective, const char *text)
+static cddp_status fail_mismatch(const struct net_collective *collective, const char *text)
 {
     return cddpi_call_mismatch(collective->op, text);
 }
@@ -108,7 +111,7 @@ static const struct cddpi_call *call_of_head(const void *context, int rank)
     return &heads[rank].call;
 }
 
-cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collective *collective)
+cddp_status cddpi_net_heads_compare(struct net_backend *net, struct net_collective *collective)
 {
     const int *names = net->by_host + net->first[net->host];
     char text[900];
@@ -117,14 +120,14 @@ cddp_status cddpi_net_heads_compare(struct cddpi_backend *net, struct net_collec
         if (!cddpi_call_same(&collective->heads[i].call, &collective->mine.call)) {
             cddpi_call_describe_all(call_of_head, collective->heads, names, net->local_size, text,
                                     sizeof text);
-            return mismatch(collective, text);
+            return fail_mismatch(collective, text);
         }
     }
     return CDDP_OK;
 }
 
 /* Whether @p host's leader called the same as this one. */
-static cddp_status compare_host(const struct cddpi_backend *net,
+static cddp_status compare_host(const struct net_backend *net,
                                 const struct net_collective *collective, int host)
 {
     struct net_head pair[2] = {collective->mine, collective->peer_heads[host]};
@@ -141,10 +144,10 @@ static cddp_status compare_host(const struct cddpi_backend *net,
         names[1] = net->rank;
     }
     cddpi_call_describe_all(call_of_head, pair, names, 2, text, sizeof text);
-    return mismatch(collective, text);
+    return fail_mismatch(collective, text);
 }
 
-cddp_status cddpi_net_heads_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_heads_advance(struct net_backend *net, struct net_collective *collective,
                                     bool *out_done)
 {
     bool all = cddpi_net_are_done(collective->head_sends, 2 * (size_t)net->host_count);

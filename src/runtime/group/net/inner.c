@@ -1,7 +1,9 @@
 /* inner.c - the operations of the transport inside a host that a collective consists of. */
-#include "group/net/net.h"
+#include "group/net/inner.h"
 
-void cddpi_net_inner_begin(struct cddpi_backend *net, struct net_collective *collective,
+#include "group/net/net_collective.h"
+
+void cddpi_net_inner_begin(struct net_backend *net, struct net_collective *collective,
                            enum cddpi_kind kind, int root, const void *in, void *out, size_t bytes)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -20,18 +22,19 @@ void cddpi_net_inner_begin(struct cddpi_backend *net, struct net_collective *col
     net->waits_inside = true;
 }
 
-cddp_status cddpi_net_inner_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_inner_advance(struct net_backend *net, struct net_collective *collective,
                                     bool *out_done)
 {
     cddp_status status = CDDP_OK;
 
     *out_done = true;
     if (collective->inner_runs) {
-        status = net->inner_ops->advance(net->inner, &collective->inner, out_done);
+        status = net->inner->ops->advance(net->inner, &collective->inner, out_done);
     }
-    if (status == CDDP_OK && *out_done) {
+    CDDPI_TRY(status);
+    if (*out_done) {
         collective->inner_runs = false;
         net->waits_inside = false;
     }
-    return status;
+    return CDDP_OK;
 }

@@ -1,5 +1,7 @@
 /* leaders.c - owns how many ranks of each host exchange data with other hosts: one, or, where one
  * core cannot fill the link, several. */
+#include "group/net/leaders.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -20,7 +22,7 @@ struct moved {
 };
 
 /* The most leaders that every host has ranks for. */
-static int most_leaders(const struct cddpi_backend *net)
+static int most_leaders(const struct net_backend *net)
 {
     int most = NET_MAX_LEADERS;
 
@@ -31,7 +33,7 @@ static int most_leaders(const struct cddpi_backend *net)
 }
 
 /* CDDP_LEADERS, or 0: to be measured. */
-static cddp_status agree_on_wish(struct cddpi_backend *net, const struct cddpi_exchange *exchange,
+static cddp_status agree_on_wish(struct net_backend *net, const struct cddpi_exchange *exchange,
                                  int *out)
 {
     int mine = (int)cddpi_env_integer(CDDPI_ENV_LEADERS, 1, NET_MAX_LEADERS, 0);
@@ -53,8 +55,8 @@ static cddp_status agree_on_wish(struct cddpi_backend *net, const struct cddpi_e
 }
 
 /* Exchange @p bytes some times with the neighbour's leader of the same number. */
-static cddp_status move(struct cddpi_backend *net, int leaders, unsigned char *buffer, size_t bytes,
-                        struct moved *out)
+static cddp_status move_data(struct net_backend *net, int leaders, unsigned char *buffer,
+                             size_t bytes, struct moved *out)
 {
     int neighbour = net->host ^ 1;
     unsigned index = NET_MEASURED + (unsigned)leaders * SWAPS;
@@ -74,7 +76,7 @@ static cddp_status move(struct cddpi_backend *net, int leaders, unsigned char *b
 }
 
 /* Bytes a second of the slowest host, from when its first leader began until its last one ended. */
-static double slowest_host(const struct cddpi_backend *net, const struct moved *all)
+static double slowest_host(const struct net_backend *net, const struct moved *all)
 {
     double slowest = 0;
 
@@ -100,8 +102,8 @@ static double slowest_host(const struct cddpi_backend *net, const struct moved *
 }
 
 /* What @p leaders of each host move together. */
-static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange,
-                           int leaders, double *out)
+static cddp_status measure_rate(struct net_backend *net, const struct cddpi_exchange *exchange,
+                                int leaders, double *out)
 {
     struct moved *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
     unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)SWAP_BYTES);
@@ -114,11 +116,11 @@ static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchang
     if (status == CDDP_OK) {
         memset(buffer, 0, 2 * (size_t)SWAP_BYTES);
         /* the first messages connect, after which all begin at once */
-        status = move(net, leaders, buffer, 1, &mine);
+        status = move_data(net, leaders, buffer, 1, &mine);
         status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
-        status = move(net, leaders, buffer, SWAP_BYTES, &mine);
+        status = move_data(net, leaders, buffer, SWAP_BYTES, &mine);
         status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
     if (status == CDDP_OK) {
@@ -130,20 +132,16 @@ static cddp_status measure(struct cddpi_backend *net, const struct cddpi_exchang
 }
 
 /* How many leaders there are is settled: what they are planned by is what all of them move. */
-static cddp_status measure_together(struct cddpi_backend *net,
-                                    const struct cddpi_exchange *exchange)
+static cddp_status measure_together(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     double rate;
-    cddp_status status = measure(net, exchange, net->leader_count, &rate);
 
-    if (status == CDDP_OK) {
-        net->link.bytes_per_s = rate;
-    }
-    return status;
+    CDDPI_TRY(measure_rate(net, exchange, net->leader_count, &rate));
+    net->link.bytes_per_s = rate;
+    return CDDP_OK;
 }
 
-cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
-                                     const struct cddpi_exchange *exchange)
+cddp_status cddpi_net_choose_leaders(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     int most = most_leaders(net);
     int wish;
@@ -158,11 +156,11 @@ cddp_status cddpi_net_choose_leaders(struct cddpi_backend *net,
     if (status != CDDP_OK || most == 1 || net->link.bytes_per_s < one_fills_s) {
         return status;
     }
-    status = measure(net, exchange, 1, &rate);
+    status = measure_rate(net, exchange, 1, &rate);
     for (int leaders = 2; leaders <= most && status == CDDP_OK; leaders *= 2) {
         double more;
 
-        status = measure(net, exchange, leaders, &more);
+        status = measure_rate(net, exchange, leaders, &more);
         if (status == CDDP_OK && more < worth_it * rate) {
             break;
         }

@@ -2,21 +2,56 @@
  *
  * On each host the operations of the inner transport are, in this order on all of its ranks: heads;
  * those of the pieces; a barrier where there is nothing to bring down. */
+#include "group/net/net_collective.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/heads.h"
+#include "group/net/inner.h"
+#include "group/net/net_message.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_reduce.h"
+#include "group/net/net_room.h"
+#include "group/net/pieces.h"
+#include "group/net/transfer.h"
+#include "kernels/cpu/reduce.h"
 
 #include <string.h>
 
 enum net_collective_phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
 
-static void free_collective(struct net_collective *collective)
+cddp_status cddpi_net_collective_open(struct net_backend *net)
 {
-    for (int i = 0; i < NET_PIECES; i++) {
-        cddpi_free(collective->window[i].transfers);
-        cddpi_free(collective->window[i].slots);
-        cddpi_free(collective->window[i].by_host);
+    struct net_collective *collective = cddpi_zalloc(sizeof *collective);
+    size_t hosts = (size_t)net->host_count;
+    size_t local = (size_t)net->local_size;
+    size_t size = (size_t)net->size;
+
+    net->collective = collective;
+    net->root_plans = cddpi_zalloc_array(hosts, sizeof *net->root_plans);
+    if (collective == NULL || net->root_plans == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu hosts", hosts);
     }
+    collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
+    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
+    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
+    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
+    collective->weights = cddpi_zalloc_array(size, sizeof *collective->weights);
+    collective->factors = cddpi_zalloc_array(size, sizeof *collective->factors);
+    collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
+    collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
+    if (collective->heads == NULL || collective->head_sends == NULL ||
+        collective->head_recvs == NULL || collective->peer_heads == NULL ||
+        collective->weights == NULL || collective->factors == NULL ||
+        collective->peers_in == NULL || collective->peers_out == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu ranks on %zu hosts", size,
+                          hosts);
+    }
+    return CDDP_OK;
+}
+
+static void free_arrays(struct net_collective *collective)
+{
     cddpi_free(collective->heads);
     cddpi_free(collective->head_sends);
     cddpi_free(collective->head_recvs);
@@ -28,59 +63,59 @@ static void free_collective(struct net_collective *collective)
     cddpi_free(collective);
 }
 
-static struct net_collective *new_collective(const struct cddpi_backend *net)
+void cddpi_net_collective_close(struct net_backend *net)
 {
-    struct net_collective *collective = cddpi_zalloc(sizeof *collective);
-    size_t hosts = (size_t)net->host_count;
-    size_t local = (size_t)net->local_size;
-
-    if (collective == NULL) {
-        return NULL;
+    for (int host = 0; net->root_plans != NULL && host < net->host_count; host++) {
+        cddpi_net_plan_fini(&net->root_plans[host]);
     }
-    collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
-    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
-    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
-    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
-    collective->weights = cddpi_zalloc_array((size_t)net->size, sizeof *collective->weights);
-    collective->factors = cddpi_zalloc_array((size_t)net->size, sizeof *collective->factors);
-    collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
-    collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
-    if (collective->heads == NULL || collective->head_sends == NULL ||
-        collective->head_recvs == NULL || collective->peer_heads == NULL ||
-        collective->weights == NULL || collective->factors == NULL ||
-        collective->peers_in == NULL || collective->peers_out == NULL) {
-        free_collective(collective);
-        return NULL;
+    cddpi_free(net->root_plans);
+    if (net->is_memory_lent) {
+        return; /* a library may still read and write the rest */
     }
-    return collective;
+    for (int i = 0; i < NET_PIECES; i++) {
+        cddpi_net_room_fini(&net->rooms[i]);
+    }
+    if (net->collective != NULL) {
+        free_arrays(net->collective);
+    }
 }
 
-static uint64_t place(const struct cddpi_backend *net, const void *memory, size_t bytes)
+static uint64_t place_of_memory(const struct net_backend *net, const void *memory, size_t bytes)
 {
-    return net->inner_ops->place != NULL && bytes > 0
-               ? net->inner_ops->place(net->inner, memory, bytes)
+    return net->inner->ops->place != NULL && bytes > 0
+               ? net->inner->ops->place(net->inner, memory, bytes)
                : 0;
 }
 
-static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
+static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_op *op)
 {
-    struct net_collective *collective = new_collective(net);
+    struct net_collective *collective = net->collective;
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
-    if (collective == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
+    if (net->is_memory_lent) { /* by a collective that failed */
+        return cddpi_fail(CDDP_ERR_CLOSED, "%s: the group has failed", cddpi_kind_name(op->kind));
     }
+    *collective = (struct net_collective){
+        .op = op,
+        .element = cddp_type_bytes(op->type),
+        .sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op)),
+        .op_of_sums = op->op,
+        .leaders = 1,
+        .heads = collective->heads,
+        .head_sends = collective->head_sends,
+        .head_recvs = collective->head_recvs,
+        .peer_heads = collective->peer_heads,
+        .weights = collective->weights,
+        .factors = collective->factors,
+        .peers_in = collective->peers_in,
+        .peers_out = collective->peers_out,
+    };
     net_state(op)->collective = collective;
-    collective->op = op;
-    collective->leaders = 1;
-    collective->element = cddp_type_bytes(op->type);
-    collective->sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op));
-    collective->op_of_sums = op->op;
     collective->mine.call = cddpi_call_of(op);
     collective->mine.weight = op->weight;
     if (op->kind == CDDPI_ALL_REDUCE && net->local_size > 1) {
-        collective->mine.in_place_of = place(net, op->in, bytes);
-        collective->mine.out_place_of = place(net, op->out, bytes);
+        collective->mine.in_place_of = place_of_memory(net, op->in, bytes);
+        collective->mine.out_place_of = place_of_memory(net, op->out, bytes);
     }
     if (net->local_size > 1) {
         cddpi_net_inner_begin(net, collective, CDDPI_ALL_GATHER, net->leaders[net->host],
@@ -93,7 +128,7 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
 
 /* Where all ranks of the host keep their data where the leader sees them, it works on them there.
  */
-static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective *collective)
+static void look_for_zero_copy(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
     size_t bytes = op->count * collective->element;
@@ -109,12 +144,12 @@ static void look_for_zero_copy(struct cddpi_backend *net, struct net_collective 
         }
     }
     collective->zero_copy =
-        net->inner_ops->peers(net->inner, op->in, bytes, collective->peers_in) &&
-        net->inner_ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
+        net->inner->ops->peers(net->inner, op->in, bytes, collective->peers_in) &&
+        net->inner->ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
 }
 
 /* All calls of this host's ranks are known. */
-static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status begin_pieces(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = cddpi_net_heads_compare(net, collective);
 
@@ -144,14 +179,14 @@ static cddp_status begin_pieces(struct cddpi_backend *net, struct net_collective
 }
 
 /* Whether ranks of the host have to wait for their leader at the end. */
-static bool has_barrier(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool has_barrier(const struct net_backend *net, const struct net_collective *collective)
 {
     return net->local_size > 1 && (collective->zero_copy || collective->op->kind == CDDPI_BARRIER ||
                                    collective->op->kind == CDDPI_ALLOC);
 }
 
-static cddp_status advance(struct cddpi_backend *net, struct net_collective *collective,
-                           bool *out_done)
+static cddp_status advance_collective(struct net_backend *net, struct net_collective *collective,
+                                      bool *out_done)
 {
     bool done = true;
     cddp_status status = CDDP_OK;
@@ -185,7 +220,7 @@ static cddp_status advance(struct cddpi_backend *net, struct net_collective *col
 }
 
 /* Come as far with @p op as goes without waiting. */
-static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
     cddp_status status = CDDP_OK;
 
@@ -194,16 +229,14 @@ static cddp_status advance_op(struct cddpi_backend *net, struct cddpi_group_op *
         return cddpi_net_message(net, op, out_done);
     }
     if (net_state(op)->collective == NULL) {
-        status = begin(net, op);
+        status = begin_collective(net, op);
     }
-    if (status == CDDP_OK) {
-        status = advance(net, net_state(op)->collective, out_done);
-    }
-    if (status == CDDP_OK && *out_done) {
-        free_collective(net_state(op)->collective);
+    CDDPI_TRY(status);
+    CDDPI_TRY(advance_collective(net, net_state(op)->collective, out_done));
+    if (*out_done) {
         net_state(op)->collective = NULL;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Whether @p op is a collective that has not begun: others wait for what it sends first, and what
@@ -214,8 +247,10 @@ static bool is_new(const struct cddpi_group_op *op)
 }
 
 /* What the operation has begun to send leaves before anybody computes or sleeps. */
-cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                              bool *out_done)
 {
+    struct net_backend *net = net_of(backend);
     cddp_status status = is_new(op) ? CDDP_OK : cddpi_net_progress(net);
     bool any = true;
 
@@ -229,11 +264,12 @@ cddp_status cddpi_net_advance(struct cddpi_backend *net, struct cddpi_group_op *
     return status;
 }
 
-void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
+void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
 {
+    struct net_backend *net = net_of(backend);
     struct net_collective *collective = net_state(op)->collective;
 
-    if (net->carrier != NULL && !net->carrier_ops->forget(net->carrier)) {
+    if (net->carrier != NULL && !net->carrier->ops->forget(net->carrier)) {
         net->is_memory_lent = true;
     }
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
@@ -243,11 +279,8 @@ void cddpi_net_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
     if (collective == NULL) {
         return;
     }
-    if (collective->inner_runs && net->inner_ops->drop != NULL) {
-        net->inner_ops->drop(net->inner, &collective->inner);
-    }
-    if (!net->is_memory_lent) {
-        free_collective(collective);
+    if (collective->inner_runs && net->inner->ops->drop != NULL) {
+        net->inner->ops->drop(net->inner, &collective->inner);
     }
     net_state(op)->collective = NULL;
 }
@@ -263,7 +296,7 @@ const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op)
     return collective != NULL && collective->inner_runs ? &collective->inner : NULL;
 }
 
-void cddpi_net_waits_for(const struct cddpi_backend *net, const struct cddpi_group_op *op,
+void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group_op *op,
                          void (*visit)(void *context, int rank), void *context)
 {
     const struct net_collective *collective = net_state_of(op)->collective;

@@ -1,10 +1,14 @@
 /* net_describe.c - owns what a group over several hosts tells of its link: see group/join/link.h.
  */
-#include "group/join/link.h"
-#include "group/net/net.h"
+#include "group/net/net_describe.h"
 
-bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddpi_group_link *out)
+#include "group/join/link.h"
+#include "kernels/cpu/reduce.h"
+
+bool cddpi_net_link(const struct cddpi_backend *backend, cddp_type type,
+                    struct cddpi_group_link *out)
 {
+    const struct net_backend *net = net_of_const(backend);
     double widening = (double)cddp_type_bytes(cddpi_reduce_sum_type(type, CDDP_OP_SUM)) /
                       (double)cddp_type_bytes(type);
 
@@ -12,7 +16,7 @@ bool cddpi_net_link(const struct cddpi_backend *net, cddp_type type, struct cddp
         !(net->link.reduce_bytes_per_s > 0)) {
         return false;
     }
-    out->carrier = net->carrier_ops->name;
+    out->carrier = net->carrier->ops->name;
     out->hosts = net->host_count;
     out->is_measured = true;
     out->latency_s = net->link.latency_s;

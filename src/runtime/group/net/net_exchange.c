@@ -1,10 +1,12 @@
 /* net_exchange.c - owns how ranks tell each other small structs while their group is made: those of
  * a host by the inner transport, leaders by the rendezvous' store, or, for a part of a group, by
  * that group's messages. */
+#include "group/net/net_exchange.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/join/refusal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,44 +17,47 @@ enum {
     KEY_BYTES = 96,
     SPINS = 200,
     CHECK_NS = 50000000,
-    /* Who waits for other hosts until the deadline then knows why one of them did not answer: other
-     * leaders wait for its word for so long, also behind the deadline, and the ranks of its host
-     * for longer. */
+    /* A leader that has waited for other hosts until the deadline knows which one did not answer.
+     * Other leaders wait this much longer than the deadline for its refusal, and the ranks of its
+     * host longer still. */
     LATE_MS = 3000,
     LEADER_MS = 8000
 };
 
+static const char refused_key[] = "net/refused";
+
 /* Sleep until a rank of this host has gone on, or it is time to look at whether all live. Ranks
  * that outnumber cores would starve their leader if they looked again and again. */
-static cddp_status sleep_inner(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+static cddp_status sleep_inner(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
-    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner, op);
-    cddp_status status = net->inner_ops->advance(net->inner, op, out_done);
+    uint32_t ticket = net->inner->ops->prepare_sleep(net->inner, op);
+    cddp_status status = net->inner->ops->advance(net->inner, op, out_done);
 
     if (status == CDDP_OK && !*out_done) {
-        (void)net->inner_ops->sleep(net->inner, ticket, CHECK_NS);
+        (void)net->inner->ops->sleep(net->inner, ticket, CHECK_NS);
     }
-    net->inner_ops->end_sleep(net->inner);
+    net->inner->ops->end_sleep(net->inner);
     return status;
 }
 
-static cddp_status look_after_inner(struct cddpi_backend *net, struct cddpi_group_op *op,
+static cddp_status look_after_inner(struct net_backend *net, struct cddpi_group_op *op,
                                     int64_t *check_at)
 {
     int64_t now_ns = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
     if (now_ns > *check_at) {
-        status = net->inner_ops->check(net->inner, op, true);
+        status = net->inner->ops->check(net->inner, op, true);
         *check_at = cddpi_now_ns() + CHECK_NS;
     }
-    if (status == CDDP_OK && now_ns > op->deadline_ns) {
-        status = net->inner_ops->expired(net->inner, op);
+    CDDPI_TRY(status);
+    if (now_ns > op->deadline_ns) {
+        CDDPI_TRY(net->inner->ops->expired(net->inner, op));
     }
-    return status;
+    return CDDP_OK;
 }
 
-cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op *op)
+cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op)
 {
     int64_t more_ns = net_is_leader(net) ? 0 : LEADER_MS * INT64_C(1000000);
     int64_t check_at = 0;
@@ -63,48 +68,22 @@ cddp_status cddpi_net_run_inner(struct cddpi_backend *net, struct cddpi_group_op
     op->start_ns = cddpi_now_ns();
     op->deadline_ns = cddpi_deadline_ns(net->timeout_ms) + more_ns;
     for (int round = 0; status == CDDP_OK && !done; round++) {
-        status = round < SPINS ? net->inner_ops->advance(net->inner, op, &done)
+        status = round < SPINS ? net->inner->ops->advance(net->inner, op, &done)
                                : sleep_inner(net, op, &done);
         if (status == CDDP_OK && !done) {
             status = look_after_inner(net, op, &check_at);
         }
     }
-    if (status != CDDP_OK && net->inner_ops->drop != NULL) {
-        net->inner_ops->drop(net->inner, op);
+    if (status != CDDP_OK && net->inner->ops->drop != NULL) {
+        net->inner->ops->drop(net->inner, op);
     }
     return status;
 }
 
 void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status)
 {
-    struct cddpi_failure failure;
-    char text[1200];
-
     (void)cddpi_fail_name(status, rank);
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, "net/refused", text);
-    (void)cddpi_fail_again(status, &failure);
-}
-
-/* CDDP_ERR_PEER once another rank has said that it fails. */
-static cddp_status look_for_refusal(struct cddpi_rendezvous *rendezvous)
-{
-    void *value;
-    int rank;
-    int at = 0;
-
-    if (cddp_store_try_get(rendezvous->store, "net/refused", &value, NULL) != CDDP_OK) {
-        return CDDP_OK;
-    }
-    if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
-        (void)cddpi_fail_rank(CDDP_ERR_PEER, rank, "%.1100s", (const char *)value + at);
-        cddpi_error_blame(rank);
-    } else {
-        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal is none");
-    }
-    cddp_free(value);
-    return CDDP_ERR_PEER;
+    (void)cddpi_refusal_set(rendezvous, refused_key, status);
 }
 
 /* Of what @p host's leader says in the present exchange: part @p part of it. */
@@ -120,7 +99,7 @@ static void write_key(const struct net_exchange *exchange, int number, int host,
  * parts of hosts h to h+b-1, which lie side by side, under its own key. So what is under host 0's
  * key is everything, which all others read there. Each leader sends O(log H) requests in an
  * exchange, and all together O(H). */
-static int end_of_subtree(const struct cddpi_backend *net, int host)
+static int end_of_subtree(const struct net_backend *net, int host)
 {
     int end = host == 0 ? net->host_count : host + (host & -host);
 
@@ -131,7 +110,7 @@ static int end_of_subtree(const struct cddpi_backend *net, int host)
  * between them have only not gone on. */
 static int find_missing(const struct net_exchange *exchange, int host)
 {
-    const struct cddpi_backend *net = exchange->net;
+    const struct net_backend *net = exchange->net;
 
     for (int step = 1; host + step < end_of_subtree(net, host); step *= 2) {
         char key[KEY_BYTES];
@@ -180,10 +159,7 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        status = look_for_refusal(rendezvous);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_refusal_look(rendezvous, refused_key));
         if (left <= slice) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "joining: rank %d did not come to %s within %u ms",
                               exchange->net->leaders[find_missing(exchange, host)],
@@ -193,14 +169,14 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
 }
 
 /* Where the ranks of hosts @p host to @p end - 1 are in @p all. */
-static unsigned char *range_of(const struct cddpi_backend *net, int host, int end,
-                               unsigned char *all, size_t bytes, size_t *out_bytes)
+static unsigned char *range_of(const struct net_backend *net, int host, int end, unsigned char *all,
+                               size_t bytes, size_t *out_bytes)
 {
     *out_bytes = (size_t)(net->first[end] - net->first[host]) * bytes;
     return all + (size_t)net->first[host] * bytes;
 }
 
-/* A value of the store has no more than so many bytes: what is longer has several keys. */
+/* The size of a value in the store is limited: longer data get several keys. */
 static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
 {
     size_t left = whole - part * exchange->part_bytes;
@@ -214,16 +190,15 @@ static cddp_status take_subtree(struct net_exchange *exchange, int host, unsigne
     size_t whole;
     unsigned char *out = range_of(exchange->net, host, end_of_subtree(exchange->net, host), all,
                                   bytes, &whole);
-    cddp_status status = CDDP_OK;
 
-    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
         char key[KEY_BYTES];
 
         write_key(exchange, exchange->number, host, part, key);
-        status = take_key(exchange, key, host, out + part * exchange->part_bytes,
-                          part_bytes(exchange, whole, part));
+        CDDPI_TRY(take_key(exchange, key, host, out + part * exchange->part_bytes,
+                           part_bytes(exchange, whole, part)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *all, size_t bytes)
@@ -235,14 +210,16 @@ static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *al
     cddp_status status = CDDP_OK;
 
     exchange->bytes_given[exchange->number % 2] = whole;
-    for (size_t part = 0; part * exchange->part_bytes < whole && status == CDDP_OK; part++) {
+    CDDPI_TRY(status);
+    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
         char key[KEY_BYTES];
 
         write_key(exchange, exchange->number, host, part, key);
-        status = cddp_store_set(exchange->rendezvous->store, key, own + part * exchange->part_bytes,
-                                part_bytes(exchange, whole, part));
+        CDDPI_TRY(cddp_store_set(exchange->rendezvous->store, key,
+                                 own + part * exchange->part_bytes,
+                                 part_bytes(exchange, whole, part)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Of the last exchange: all leaders have come further than that. */
@@ -261,29 +238,24 @@ static void delete_given(struct net_exchange *exchange)
 static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned char *all,
                                      size_t bytes)
 {
-    const struct cddpi_backend *net = exchange->net;
+    const struct net_backend *net = exchange->net;
     int end = end_of_subtree(net, net->host);
-    cddp_status status = CDDP_OK;
 
-    for (int step = 1; net->host + step < end && status == CDDP_OK; step *= 2) {
-        status = take_subtree(exchange, net->host + step, all, bytes);
+    for (int step = 1; net->host + step < end; step *= 2) {
+        CDDPI_TRY(take_subtree(exchange, net->host + step, all, bytes));
     }
-    if (status == CDDP_OK) {
-        status = give_subtree(exchange, all, bytes);
+    CDDPI_TRY(give_subtree(exchange, all, bytes));
+    if (net->host != 0) {
+        CDDPI_TRY(take_subtree(exchange, 0, all, bytes));
     }
-    if (status == CDDP_OK && net->host != 0) {
-        status = take_subtree(exchange, 0, all, bytes);
-    }
-    if (status == CDDP_OK) {
-        delete_given(exchange);
-    }
-    return status;
+    delete_given(exchange);
+    return CDDP_OK;
 }
 
 static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned char *all,
                                         size_t bytes)
 {
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
     cddp_status status = works != NULL ? CDDP_OK
                                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
@@ -318,7 +290,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
 static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned char *all,
                                        size_t bytes)
 {
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     cddp_status status = CDDP_OK;
 
     if (net->host_count > 1) {
@@ -329,7 +301,7 @@ static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned c
         if (exchange->rendezvous != NULL) {
             cddpi_net_refuse(exchange->rendezvous, net->rank, status);
         }
-        net->inner_ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
+        net->inner->ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
     }
     return status;
 }
@@ -337,7 +309,7 @@ static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned c
 static cddp_status all_gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     struct net_exchange *exchange = context;
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     size_t total = bytes * (size_t)net->size;
     unsigned char *all = cddpi_zalloc(total);
     struct cddpi_group_op gather = {.kind = CDDPI_GATHER, .type = CDDP_U8, .count = bytes};
@@ -346,7 +318,7 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
 
     if (all == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %zu bytes", total);
-        net->inner_ops->abort(net->inner, cddpi_last_failure());
+        net->inner->ops->abort(net->inner, cddpi_last_failure());
         return status;
     }
     exchange->number++;
@@ -373,11 +345,12 @@ static cddp_status check(void *context)
 {
     const struct net_exchange *exchange = context;
 
-    return exchange->rendezvous != NULL ? look_for_refusal(exchange->rendezvous)
-                                        : exchange->parent->ops->broken(exchange->parent->backend);
+    return exchange->rendezvous != NULL
+               ? cddpi_refusal_look(exchange->rendezvous, refused_key)
+               : exchange->parent->backend->ops->broken(exchange->parent->backend);
 }
 
-void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend *net)
+void cddpi_net_exchange_init(struct net_exchange *exchange, struct net_backend *net)
 {
     *exchange = (struct net_exchange){.net = net, .part_bytes = CDDP_STORE_VALUE_BYTES};
     exchange->base = (struct cddpi_exchange){
@@ -389,7 +362,7 @@ void cddpi_net_exchange_init(struct net_exchange *exchange, struct cddpi_backend
  * out. */
 void cddpi_net_exchange_end(struct net_exchange *exchange)
 {
-    struct cddpi_backend *net = exchange->net;
+    struct net_backend *net = exchange->net;
     struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
     char count[KEY_BYTES];
     char all[KEY_BYTES];

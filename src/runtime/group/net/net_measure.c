@@ -6,7 +6,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/transfer.h"
+#include "group/net/watch.h"
+#include "kernels/cpu/reduce.h"
 
 #include <string.h>
 #include <time.h>
@@ -21,7 +23,7 @@ enum {
     REDUCE_COUNT = 64 << 10,
     CHECK_NS = 1000000,
     PAUSE_NS = 20000,
-    LONG_NS = 50000000, /* nothing is measured any more by who waits for so long */
+    LONG_NS = 50000000, /* a rank that waits longer than this measures nothing more */
     LONG_PAUSE_NS = 2000000
 };
 
@@ -31,7 +33,7 @@ struct measured {
     bool is_measured;
 };
 
-static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transfer *transfers,
+static cddp_status wait_for(struct net_backend *net, const struct cddpi_transfer *transfers,
                             size_t count)
 {
     int64_t deadline = cddpi_deadline_ns(net->timeout_ms);
@@ -60,8 +62,8 @@ static cddp_status wait_for(struct cddpi_backend *net, const struct cddpi_transf
     return status;
 }
 
-cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
-                           unsigned char *buffer, size_t bytes)
+cddp_status cddpi_net_swap(struct net_backend *net, int peer, unsigned index, unsigned char *buffer,
+                           size_t bytes)
 {
     struct cddpi_transfer both[2];
     cddp_status status = CDDP_OK;
@@ -76,13 +78,14 @@ cddp_status cddpi_net_swap(struct cddpi_backend *net, int peer, unsigned index,
             .bytes = bytes,
             .cut_bytes = CDDPI_CUT_BYTES};
     }
-    for (int i = 0; i < 2 && status == CDDP_OK; i++) {
-        status = cddpi_net_start(net, &both[i]);
+    CDDPI_TRY(status);
+    for (int i = 0; i < 2; i++) {
+        CDDPI_TRY(cddpi_net_start(net, &both[i]));
     }
-    return status == CDDP_OK ? wait_for(net, both, 2) : status;
+    return wait_for(net, both, 2);
 }
 
-cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
+cddp_status cddpi_net_agree_on_messages(struct net_backend *net,
                                         const struct cddpi_exchange *exchange, cddp_status mine,
                                         const void *own, size_t bytes, void *out_all)
 {
@@ -99,8 +102,8 @@ cddp_status cddpi_net_agree_on_messages(struct cddpi_backend *net,
     return cddpi_fail_again(mine, &failure);
 }
 
-/* So many large messages each way, one behind the other, as bytes a second. */
-static cddp_status swap_large(struct cddpi_backend *net, int peer, unsigned *index, int count,
+/* Send several large messages each way, one after the other: bytes a second. */
+static cddp_status swap_large(struct net_backend *net, int peer, unsigned *index, int count,
                               unsigned char *buffer, double *out_bytes_per_s)
 {
     int64_t begin = cddpi_now_ns();
@@ -116,7 +119,7 @@ static cddp_status swap_large(struct cddpi_backend *net, int peer, unsigned *ind
 /* Whether a transfer is cut depends on how fast a link is, and a fast one is easily taken for a
  * slow one: one disturbance outweighs the message. It takes little to look again, for which both
  * sides have to have found it fast. */
-static cddp_status look_again(struct cddpi_backend *net, int peer, unsigned *index,
+static cddp_status look_again(struct net_backend *net, int peer, unsigned *index,
                               unsigned char *buffer, double *bytes_per_s)
 {
     const double fast = 2e8;
@@ -144,7 +147,7 @@ static cddp_status look_again(struct cddpi_backend *net, int peer, unsigned *ind
 /* With the leader of @p host, which does the same. One of both may be ahead, so that the other's
  * message is there before it is waited for; what one swap lacks, the next takes more, so two that
  * follow each other count. */
-static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned char *buffer,
+static cddp_status measure_pair(struct net_backend *net, int host, unsigned char *buffer,
                                 struct measured *out)
 {
     int peer = net->leaders[host];
@@ -163,7 +166,7 @@ static cddp_status measure_pair(struct cddpi_backend *net, int host, unsigned ch
     for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens the windows */
         status = swap_large(net, peer, &index, 1, buffer, &out->bytes_per_s);
     }
-    if (status == CDDP_OK && net->carrier_ops->cuts) {
+    if (status == CDDP_OK && net->carrier->ops->cuts) {
         status = look_again(net, peer, &index, buffer, &out->bytes_per_s);
     }
     out->latency_s = (double)least * 1e-9;
@@ -186,7 +189,7 @@ static double measure_reduce(unsigned char *buffer)
 }
 
 /* Leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each is asked once. */
-static cddp_status measure(struct cddpi_backend *net, struct measured *out)
+static cddp_status measure_link(struct net_backend *net, struct measured *out)
 {
     unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)LARGE_BYTES);
     int neighbour = net->host ^ 1;
@@ -204,7 +207,7 @@ static cddp_status measure(struct cddpi_backend *net, struct measured *out)
     return status;
 }
 
-cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exchange *exchange)
+cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     struct measured *all = cddpi_zalloc_array((size_t)net->size, sizeof *all);
     struct measured mine = {0};
@@ -212,7 +215,7 @@ cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exch
     cddp_status status = all != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory");
 
     if (status == CDDP_OK && net_is_leader(net)) {
-        status = measure(net, &mine);
+        status = measure_link(net, &mine);
     }
     status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     for (int rank = 0; rank < net->size && status == CDDP_OK; rank++) {
@@ -230,8 +233,7 @@ cddp_status cddpi_net_measure(struct cddpi_backend *net, const struct cddpi_exch
         link.latency_s = one->latency_s > link.latency_s ? one->latency_s : link.latency_s;
     }
     cddpi_free(all);
-    if (status == CDDP_OK) {
-        net->link = link;
-    }
-    return status;
+    CDDPI_TRY(status);
+    net->link = link;
+    return CDDP_OK;
 }

@@ -1,5 +1,8 @@
 /* net_merge.c - what the kernel has to know to merge the slots of a piece as a schedule says. */
-#include "group/net/net.h"
+#include "group/net/net_merge.h"
+
+#include "group/net/net_collective.h"
+#include "group/net/net_room.h"
 
 /* Which merges the piece's present round has, of which range, and whether it ends with the result.
  */
@@ -26,7 +29,7 @@ static void collect(const struct cddpi_net_schedule *schedule, const struct net_
     }
 }
 
-cddp_status cddpi_net_merging(const struct cddpi_backend *net,
+cddp_status cddpi_net_merging(const struct net_backend *net,
                               const struct net_collective *collective, struct net_piece *piece,
                               const struct cddpi_net_schedule *schedule, struct net_merging *out)
 {

@@ -1,8 +1,11 @@
 /* net_message.c - send and recv: between ranks of one host by the inner transport, else straight
  * from rank to rank: a header, then the data. */
+#include "group/net/net_message.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/transfer.h"
 
 struct net_message_header {
     uint64_t count;
@@ -35,7 +38,7 @@ static struct cddpi_transfer transfer_of(const struct cddpi_group_op *op, bool i
                                    .bytes = bytes};
 }
 
-static cddp_status start_body(struct cddpi_backend *net, struct cddpi_group_op *op,
+static cddp_status start_body(struct net_backend *net, struct cddpi_group_op *op,
                               struct net_message *message)
 {
     void *data = op->kind == CDDPI_SEND ? (void *)(uintptr_t)op->in : op->out;
@@ -45,7 +48,7 @@ static cddp_status start_body(struct cddpi_backend *net, struct cddpi_group_op *
     return cddpi_net_start(net, &message->body);
 }
 
-static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
+static cddp_status begin_message(struct net_backend *net, struct cddpi_group_op *op)
 {
     struct net_message *message = cddpi_zalloc(sizeof *message);
     cddp_status status;
@@ -72,7 +75,7 @@ static cddp_status begin(struct cddpi_backend *net, struct cddpi_group_op *op)
     return status == CDDP_OK && op->kind == CDDPI_SEND ? start_body(net, op, message) : status;
 }
 
-static cddp_status check_header(const struct cddpi_backend *net, const struct cddpi_group_op *op,
+static cddp_status check_header(const struct net_backend *net, const struct cddpi_group_op *op,
                                 const struct net_message_header *header)
 {
     if (header->count == op->count && header->type == (uint32_t)op->type) {
@@ -86,17 +89,17 @@ static cddp_status check_header(const struct cddpi_backend *net, const struct cd
                       net->rank, cddp_type_name(op->type), op->count);
 }
 
-cddp_status cddpi_net_message(struct cddpi_backend *net, struct cddpi_group_op *op, bool *out_done)
+cddp_status cddpi_net_message(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
     struct net_message *message;
     cddp_status status = CDDP_OK;
 
     if (net_state(op)->message == NULL) {
-        status = begin(net, op);
+        status = begin_message(net, op);
     }
     message = net_state(op)->message;
     if (status == CDDP_OK && message->is_inside) {
-        status = net->inner_ops->advance(net->inner, &message->inner, out_done);
+        status = net->inner->ops->advance(net->inner, &message->inner, out_done);
     } else if (status == CDDP_OK && message->head.is_done) {
         if (!message->has_body) {
             status = check_header(net, op, &message->header);
@@ -113,12 +116,12 @@ cddp_status cddpi_net_message(struct cddpi_backend *net, struct cddpi_group_op *
     return status;
 }
 
-void cddpi_net_message_drop(struct cddpi_backend *net, struct cddpi_group_op *op)
+void cddpi_net_message_drop(struct net_backend *net, struct cddpi_group_op *op)
 {
     struct net_message *message = net_state(op)->message;
 
-    if (message != NULL && message->is_inside && net->inner_ops->drop != NULL) {
-        net->inner_ops->drop(net->inner, &message->inner);
+    if (message != NULL && message->is_inside && net->inner->ops->drop != NULL) {
+        net->inner->ops->drop(net->inner, &message->inner);
     }
     if (!net->is_memory_lent) {
         cddpi_free(message);

@@ -2,8 +2,15 @@
  * of this host's ranks when they have come. Each pair of hosts exchanges at most one message a
  * piece.
  */
+#include "group/net/net_move.h"
+
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_merge.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_reduce.h"
+#include "group/net/net_room.h"
+#include "group/net/transfer.h"
 
 #include <string.h>
 
@@ -12,12 +19,12 @@ static size_t block_bytes(const struct net_collective *collective, const struct 
     return piece->count * collective->element;
 }
 
-static const int *ranks_of(const struct cddpi_backend *net, int host)
+static const int *ranks_of(const struct net_backend *net, int host)
 {
     return net->by_host + net->first[host];
 }
 
-/* Where the block of rank @p rank lies in this rank's `out`. */
+/* The place of rank @p rank's block in this rank's `out`. */
 static unsigned char *out_block(const struct net_collective *collective,
                                 const struct net_piece *piece, int rank)
 {
@@ -35,13 +42,13 @@ static const unsigned char *in_block(const struct net_collective *collective,
 
 /* broadcast: a binomial tree over hosts, root's host first. */
 
-static int host_at(const struct cddpi_backend *net, const struct net_collective *collective,
+static int host_at(const struct net_backend *net, const struct net_collective *collective,
                    int distance)
 {
     return (net->host_of[collective->op->root] + distance) % net->host_count;
 }
 
-static int distance_of(const struct cddpi_backend *net, const struct net_collective *collective)
+static int distance_of(const struct net_backend *net, const struct net_collective *collective)
 {
     int distance = net->host - net->host_of[collective->op->root];
 
@@ -49,7 +56,7 @@ static int distance_of(const struct cddpi_backend *net, const struct net_collect
 }
 
 /* The bit that tells this host from its parent in the tree; more than all hosts for the root. */
-static int own_bit(const struct cddpi_backend *net, int distance)
+static int own_bit(const struct net_backend *net, int distance)
 {
     int bit = 1;
 
@@ -59,7 +66,7 @@ static int own_bit(const struct cddpi_backend *net, int distance)
     return bit;
 }
 
-static cddp_status send_to_children(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status send_to_children(struct net_backend *net, struct net_collective *collective,
                                     struct net_piece *piece)
 {
     int distance = distance_of(net, collective);
@@ -75,7 +82,7 @@ static cddp_status send_to_children(struct cddpi_backend *net, struct net_collec
     return status;
 }
 
-static cddp_status begin_broadcast(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_broadcast(struct net_backend *net, struct net_collective *collective,
                                    struct net_piece *piece)
 {
     int distance = distance_of(net, collective);
@@ -90,7 +97,7 @@ static cddp_status begin_broadcast(struct cddpi_backend *net, struct net_collect
 
 /* gather, all_gather: blocks of hosts come whole, and are put in rank order. */
 
-static bool wants_all(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool wants_all(const struct net_backend *net, const struct net_collective *collective)
 {
     return collective->op->kind == CDDPI_ALL_GATHER || net->rank == collective->op->root;
 }
@@ -103,7 +110,7 @@ static unsigned char *place_of(const struct net_collective *collective,
                                  : out_block(collective, piece, rank);
 }
 
-static cddp_status begin_gather(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_gather(struct net_backend *net, struct net_collective *collective,
                                 struct net_piece *piece)
 {
     size_t block = block_bytes(collective, piece);
@@ -139,7 +146,7 @@ static cddp_status begin_gather(struct cddpi_backend *net, struct net_collective
     return status;
 }
 
-static void end_gather(const struct cddpi_backend *net, const struct net_collective *collective,
+static void end_gather(const struct net_backend *net, const struct net_collective *collective,
                        const struct net_piece *piece)
 {
     size_t block = block_bytes(collective, piece);
@@ -162,8 +169,8 @@ static void end_gather(const struct cddpi_backend *net, const struct net_collect
 
 /* scatter: root sends each host the blocks of its ranks. */
 
-/* The blocks of @p host's ranks, one behind the other. */
-static const unsigned char *blocks_for(const struct cddpi_backend *net,
+/* The blocks of @p host's ranks, one after the other. */
+static const unsigned char *blocks_for(const struct net_backend *net,
                                        const struct net_collective *collective,
                                        struct net_piece *piece, int host)
 {
@@ -183,7 +190,7 @@ static const unsigned char *blocks_for(const struct cddpi_backend *net,
 }
 
 /* Where the blocks of this host's ranks are put, before they go down. */
-static unsigned char *room_for_blocks(const struct cddpi_backend *net,
+static unsigned char *room_for_blocks(const struct net_backend *net,
                                       const struct net_collective *collective,
                                       struct net_piece *piece)
 {
@@ -195,7 +202,7 @@ static unsigned char *room_for_blocks(const struct cddpi_backend *net,
     return piece->result;
 }
 
-static cddp_status begin_scatter(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_scatter(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece)
 {
     size_t block = block_bytes(collective, piece);
@@ -225,7 +232,7 @@ static cddp_status begin_scatter(struct cddpi_backend *net, struct net_collectiv
 
 /* all_to_all: between two hosts the blocks of all pairs of their ranks, by receiver. */
 
-static const unsigned char *block_of_pair(const struct cddpi_backend *net,
+static const unsigned char *block_of_pair(const struct net_backend *net,
                                           const struct net_collective *collective,
                                           const struct net_piece *piece, int from_local, int to)
 {
@@ -235,7 +242,7 @@ static const unsigned char *block_of_pair(const struct cddpi_backend *net,
            ((size_t)from_local * (size_t)net->size + (size_t)to) * block_bytes(collective, piece);
 }
 
-static cddp_status begin_all_to_all(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_all_to_all(struct net_backend *net, struct net_collective *collective,
                                     struct net_piece *piece)
 {
     size_t block = block_bytes(collective, piece);
@@ -273,7 +280,7 @@ static cddp_status begin_all_to_all(struct cddpi_backend *net, struct net_collec
     return status;
 }
 
-static cddp_status end_all_to_all(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status end_all_to_all(struct net_backend *net, struct net_collective *collective,
                                   struct net_piece *piece)
 {
     size_t block = block_bytes(collective, piece);
@@ -314,7 +321,7 @@ static size_t part_bytes(const struct net_collective *collective, const struct n
 }
 
 /* Bytes of one block of all parts of @p host. */
-static size_t parts_bytes(const struct cddpi_backend *net, const struct net_collective *collective,
+static size_t parts_bytes(const struct net_backend *net, const struct net_collective *collective,
                           const struct net_piece *piece, int host)
 {
     size_t bytes = 0;
@@ -326,7 +333,7 @@ static size_t parts_bytes(const struct cddpi_backend *net, const struct net_coll
 }
 
 /* Copy this host's parts of rank @p to's block to @p out. */
-static cddp_status write_parts(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status write_parts(struct net_backend *net, struct net_collective *collective,
                                struct net_piece *piece, int to, unsigned char *out)
 {
     cddp_status status = cddpi_net_own_parts(net, collective, piece, (size_t)to, piece->slots);
@@ -346,8 +353,8 @@ static cddp_status write_parts(struct cddpi_backend *net, struct net_collective 
     return status;
 }
 
-static cddp_status begin_reduce_scatter(struct cddpi_backend *net,
-                                        struct net_collective *collective, struct net_piece *piece)
+static cddp_status begin_reduce_scatter(struct net_backend *net, struct net_collective *collective,
+                                        struct net_piece *piece)
 {
     size_t own = parts_bytes(net, collective, piece, net->host);
     cddp_status status = CDDP_OK;
@@ -381,7 +388,7 @@ static cddp_status begin_reduce_scatter(struct cddpi_backend *net,
 }
 
 /* Let the slots of other hosts' parts be what they sent for the @p local-th rank of this one. */
-static void take_parts(const struct cddpi_backend *net, const struct net_collective *collective,
+static void take_parts(const struct net_backend *net, const struct net_collective *collective,
                        struct net_piece *piece, int local)
 {
     for (int host = 0; host < net->host_count; host++) {
@@ -407,22 +414,20 @@ static void take_parts(const struct cddpi_backend *net, const struct net_collect
 }
 
 /* Sum all parts, as they lie in the slots. */
-static cddp_status sum_all(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status sum_all(struct net_backend *net, struct net_collective *collective,
                            struct net_piece *piece, void *out)
 {
     struct net_merging merging;
-    cddp_status status = cddpi_net_merging(
-        net, collective, piece, &net->plans[CDDPI_ALGORITHM_EXCHANGE].schedule, &merging);
 
-    if (status == CDDP_OK) {
-        merging.how.destinations = 1;
-        merging.how.dst = &out;
-        cddpi_reduce_merges(&merging.how, piece->count);
-    }
-    return status;
+    CDDPI_TRY(cddpi_net_merging(net, collective, piece,
+                                &net->plans[CDDPI_ALGORITHM_EXCHANGE].schedule, &merging));
+    merging.how.destinations = 1;
+    merging.how.dst = &out;
+    cddpi_reduce_merges(&merging.how, piece->count);
+    return CDDP_OK;
 }
 
-static cddp_status end_reduce_scatter(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status end_reduce_scatter(struct net_backend *net, struct net_collective *collective,
                                       struct net_piece *piece)
 {
     unsigned char *mine = room_for_blocks(net, collective, piece);
@@ -440,7 +445,7 @@ static cddp_status end_reduce_scatter(struct cddpi_backend *net, struct net_coll
     return status;
 }
 
-cddp_status cddpi_net_move_begin(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_move_begin(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece)
 {
     switch (collective->op->kind) {
@@ -459,8 +464,8 @@ cddp_status cddpi_net_move_begin(struct cddpi_backend *net, struct net_collectiv
 }
 
 /* All that was to come has come. */
-static cddp_status end(struct cddpi_backend *net, struct net_collective *collective,
-                       struct net_piece *piece)
+static cddp_status end_piece(struct net_backend *net, struct net_collective *collective,
+                             struct net_piece *piece)
 {
     switch (collective->op->kind) {
     case CDDPI_BROADCAST:
@@ -478,7 +483,7 @@ static cddp_status end(struct cddpi_backend *net, struct net_collective *collect
     }
 }
 
-cddp_status cddpi_net_move_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_move_advance(struct net_backend *net, struct net_collective *collective,
                                    struct net_piece *piece, bool *out_done)
 {
     cddp_status status = CDDP_OK;
@@ -488,7 +493,7 @@ cddp_status cddpi_net_move_advance(struct cddpi_backend *net, struct net_collect
         return CDDP_OK;
     }
     if (piece->round == 0) {
-        status = end(net, collective, piece);
+        status = end_piece(net, collective, piece);
         piece->round = 1;
     }
     *out_done = status == CDDP_OK && cddpi_net_are_done(piece->transfers, piece->transfer_count);

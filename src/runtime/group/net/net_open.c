@@ -1,11 +1,20 @@
 /* net_open.c - how a group over several hosts comes about: the ranks of each host share memory
  * first, then the leaders connect, then the link between them is measured. A part of a group comes
  * about likewise, with the larger group's collectives in place of the store. */
+#include "group/net/net_open.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "group/net/carriers.h"
-#include "group/net/net.h"
+#include "group/net/leaders.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_exchange.h"
+#include "group/net/net_measure.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_transport.h"
+#include "group/net/wake.h"
+#include "group/net/watch.h"
 #include "store/auth.h"
 
 #include <errno.h>
@@ -14,25 +23,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-void cddpi_net_release(struct cddpi_backend *net)
+void cddpi_net_release(struct net_backend *net)
 {
     if (net == NULL) {
         return;
     }
     cddpi_net_watch_close(net);
     if (net->carrier != NULL) {
-        net->carrier_ops->close(net->carrier);
+        net->carrier->ops->close(net->carrier);
     }
     if (net->inner != NULL) {
-        net->inner_ops->close(net->inner);
+        net->inner->ops->close(net->inner);
     }
     for (int i = 0; i < CDDPI_ALGORITHMS; i++) {
         cddpi_net_plan_fini(&net->plans[i]);
     }
-    cddpi_net_plan_fini(&net->root_plan);
-    for (int i = 0; i < NET_PIECES && !net->is_memory_lent; i++) {
-        cddpi_net_arena_fini(&net->arenas[i]);
-    }
+    cddpi_net_collective_close(net);
     if (net->tree.parts != NULL) {
         cddpi_tree_fini(&net->tree);
     }
@@ -54,7 +60,7 @@ static cddp_status fail_memory(int ranks)
 }
 
 /* Set the tables of who is where; host_of is there. */
-static cddp_status place(struct cddpi_backend *net)
+static cddp_status fill_tables(struct net_backend *net)
 {
     size_t size = (size_t)net->size;
     size_t hosts;
@@ -97,11 +103,11 @@ static cddp_status place(struct cddpi_backend *net)
 }
 
 /* @p host_of: by rank; copied. */
-static cddp_status create(int rank, int size, uint32_t timeout_ms, const int *host_of,
-                          struct cddpi_backend **out)
+static cddp_status create_backend(int rank, int size, uint32_t timeout_ms, const int *host_of,
+                                  struct net_backend **out)
 {
-    struct cddpi_backend *net = cddpi_zalloc(sizeof *net);
-    cddp_status status = CDDP_OK;
+    struct net_backend *net = cddpi_zalloc(sizeof *net);
+    cddp_status status;
 
     if (net == NULL) {
         return fail_memory(size);
@@ -109,34 +115,36 @@ static cddp_status create(int rank, int size, uint32_t timeout_ms, const int *ho
     net->rank = rank;
     net->size = size;
     net->timeout_ms = timeout_ms;
+    net->base.ops = &cddpi_net_ops;
     net->inner_transport = &cddpi_shm_transport;
-    net->inner_ops = net->inner_transport->cpu.ops;
     net->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     net->host_of = cddpi_zalloc_array((size_t)size, sizeof *net->host_of);
     if (net->wake_fd < 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "net: an eventfd");
-    } else if (net->host_of == NULL) {
+        goto fail;
+    }
+    if (net->host_of == NULL) {
         status = fail_memory(size);
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        memcpy(net->host_of, host_of, (size_t)size * sizeof *net->host_of);
-        status = place(net);
-    }
-    if (status != CDDP_OK) {
-        cddpi_net_release(net);
-        return status;
-    }
+    memcpy(net->host_of, host_of, (size_t)size * sizeof *net->host_of);
+    CDDPI_TRY_GOTO(fail, status, fill_tables(net));
+    CDDPI_TRY_GOTO(fail, status, cddpi_net_collective_open(net));
     *out = net;
     return CDDP_OK;
+
+fail:
+    cddpi_net_release(net);
+    return status;
 }
 
-static void say(const struct cddpi_backend *net)
+static void log_link(const struct net_backend *net)
 {
     if (net->rank == 0) {
         cddpi_log(CDDPI_LOG_INFO,
                   "net: %d ranks on %d hosts over %s: latency %.1f us, %.0f MB/s each way by %d %s "
                   "a host (one alone: %.0f)",
-                  net->size, net->host_count, net->carrier_ops->name, net->link.latency_s * 1e6,
+                  net->size, net->host_count, net->carrier->ops->name, net->link.latency_s * 1e6,
                   net->link.bytes_per_s / 1e6, net->leader_count,
                   net->leader_count == 1 ? "leader" : "leaders",
                   net->link_of_one_bytes_per_s / 1e6);
@@ -144,7 +152,7 @@ static void say(const struct cddpi_backend *net)
 }
 
 /* The inner transport is there: connect the hosts. */
-static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
+static cddp_status connect_hosts(struct net_backend *net, uint32_t generation,
                                  struct net_exchange *exchange)
 {
     struct cddpi_carrier_params params = {.rank = net->rank,
@@ -160,42 +168,32 @@ static cddp_status connect_hosts(struct cddpi_backend *net, uint32_t generation,
                                           .wake = cddpi_net_wake_by_carrier,
                                           .wake_context = net,
                                           .host_failed = cddpi_net_host_failed};
+    const struct cddpi_carrier_ops *row;
     struct cddpi_carrier *carrier = NULL;
-    cddp_status status;
 
     if (net->host_count == 1) {
         return CDDP_OK;
     }
-    status = cddpi_carrier_agree(&exchange->base, &net->carrier_ops);
-    if (status == CDDP_OK) {
-        if (net->rank == 0) {
-            cddpi_carrier_warn(net->carrier_ops);
-        }
-        status = net->carrier_ops->open(&params, &carrier);
+    CDDPI_TRY(cddpi_carrier_agree(&exchange->base, &row));
+    if (net->rank == 0) {
+        cddpi_carrier_warn(row);
     }
-    if (status == CDDP_OK) {
-        atomic_store(&net->carrier, carrier);
-        status = cddpi_net_watch_open(net, &params);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_net_measure(net, &exchange->base);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_net_choose_leaders(net, &exchange->base);
-    }
-    if (status == CDDP_OK) {
-        say(net);
-    }
-    return status;
+    CDDPI_TRY(row->open(&params, &carrier));
+    atomic_store(&net->carrier, carrier);
+    CDDPI_TRY(cddpi_net_watch_open(net, &params));
+    CDDPI_TRY(cddpi_net_measure(net, &exchange->base));
+    CDDPI_TRY(cddpi_net_choose_leaders(net, &exchange->base));
+    log_link(net);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_backend **out)
 {
     const struct cddpi_launch_env *env = members->env;
     struct net_exchange exchange;
-    struct cddpi_backend *net;
-    cddp_status status = create(env->rank, env->world_size, env->timeout_ms, members->host_of,
-                                &net);
+    struct net_backend *net;
+    cddp_status status = create_backend(env->rank, env->world_size, env->timeout_ms,
+                                        members->host_of, &net);
 
     if (status != CDDP_OK) {
         if (members->rendezvous != NULL) {
@@ -225,12 +223,12 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
         struct cddpi_failure failure = *cddpi_last_failure();
 
         if (net->inner != NULL) {
-            net->inner_ops->abort(net->inner, &failure);
+            net->inner->ops->abort(net->inner, &failure);
         }
         cddpi_net_release(net);
         return cddpi_fail_again(status, &failure);
     }
-    *out = net;
+    *out = &net->base;
     return CDDP_OK;
 }
 
@@ -267,7 +265,7 @@ static void tables_of_part(const struct split_place *places, int parent_size, in
 }
 
 /* Share memory with the part's ranks on this host. All ranks of @p group take part. */
-static cddp_status split_inside(cddp_group *group, struct cddpi_backend *net,
+static cddp_status split_inside(cddp_group *group, struct net_backend *net,
                                 const struct cddpi_open_params *params, const int *ranks_of_parent)
 {
     struct cddpi_open_params local = *params;
@@ -282,11 +280,11 @@ static cddp_status split_inside(cddp_group *group, struct cddpi_backend *net,
                                          net != NULL ? &net->inner : &(struct cddpi_backend *){0});
 }
 
-static cddp_status connect_part(cddp_group *group, struct cddpi_backend *net,
+static cddp_status connect_part(cddp_group *group, struct net_backend *net,
                                 const int *ranks_of_parent)
 {
     struct net_exchange exchange;
-    const struct cddpi_backend *parent = group->backend;
+    const struct net_backend *parent = net_of_const(group->backend);
 
     /* those of another part, or of another split, are strangers */
     snprintf(net->job, sizeof net->job, "%.200s, split %llu, part of %d", parent->job,
@@ -301,12 +299,12 @@ static cddp_status connect_part(cddp_group *group, struct cddpi_backend *net,
 cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *params, int first,
                             bool joins, struct cddpi_backend **out)
 {
-    struct cddpi_backend *parent = group->backend;
+    struct net_backend *parent = net_of(group->backend);
     struct split_place mine = {joins ? first : -1, params->rank, parent->host};
     size_t size = (size_t)params->world_size;
     int *host_of = cddpi_zalloc_array(size, sizeof *host_of);
     int *ranks_of_parent = cddpi_zalloc_array(size, sizeof *ranks_of_parent);
-    struct cddpi_backend *net = NULL;
+    struct net_backend *net = NULL;
     void *places = NULL;
     cddp_status own = host_of != NULL && ranks_of_parent != NULL ? CDDP_OK
                                                                  : fail_memory(params->world_size);
@@ -315,7 +313,7 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
     if (status == CDDP_OK && own == CDDP_OK && joins) {
         tables_of_part(places, group->world_size, first, params->world_size, host_of,
                        ranks_of_parent);
-        own = create(params->rank, params->world_size, group->timeout_ms, host_of, &net);
+        own = create_backend(params->rank, params->world_size, group->timeout_ms, host_of, &net);
     }
     if (status == CDDP_OK) {
         status = cddpi_agree(group, own);
@@ -341,6 +339,6 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
         cddpi_net_release(net);
         return cddpi_fail_again(status, &failure);
     }
-    *out = net;
+    *out = net != NULL ? &net->base : NULL;
     return CDDP_OK;
 }

@@ -1,7 +1,9 @@
 /* net_plan.c - owns the schedules of a group, made when first used, and what pieces need to know of
  * them. */
+#include "group/net/net_plan.h"
+
 #include "base/alloc.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
 
 #include <string.h>
 
@@ -19,7 +21,7 @@ static void note_range(struct net_plan *plan, const struct cddpi_net_step *step)
     }
 }
 
-bool cddpi_net_plan_make(struct cddpi_backend *net, enum cddpi_algorithm algorithm, int root,
+bool cddpi_net_plan_make(struct net_backend *net, enum cddpi_algorithm algorithm, int root,
                          struct net_plan *plan)
 {
     size_t parts = (size_t)net->tree.part_count;
@@ -53,15 +55,15 @@ void cddpi_net_plan_fini(struct net_plan *plan)
     *plan = (struct net_plan){0};
 }
 
-const struct net_plan *cddpi_net_plan_of(const struct cddpi_backend *net,
+const struct net_plan *cddpi_net_plan_of(const struct net_backend *net,
                                          const struct net_collective *collective)
 {
-    return collective->op->kind == CDDPI_REDUCE ? &net->root_plan
-                                                : &net->plans[collective->algorithm];
+    return collective->op->kind == CDDPI_REDUCE
+               ? &net->root_plans[net->host_of[collective->op->root]]
+               : &net->plans[collective->algorithm];
 }
 
-bool cddpi_net_adds_nothing(const struct cddpi_backend *net,
-                            const struct net_collective *collective,
+bool cddpi_net_adds_nothing(const struct net_backend *net, const struct net_collective *collective,
                             const struct cddpi_net_step *step)
 {
     int first = net->tree.parts[step->slot].first;

@@ -1,23 +1,27 @@
 /* net_reduce.c - all_reduce and reduce between hosts: follows a schedule for each piece, whose
  * slots hold sums of the tree's nodes. */
+#include "group/net/net_reduce.h"
+
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_merge.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_room.h"
+#include "group/net/transfer.h"
 
 #include <string.h>
 
-cddp_status cddpi_net_reduce_choose(struct cddpi_backend *net, struct net_collective *collective)
+cddp_status cddpi_net_reduce_choose(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
-    int root_host = net->host_of[op->root];
     bool is_made;
     double seconds;
 
     if (op->kind == CDDPI_REDUCE) {
-        if (net->root_plan.is_made && net->root_plan_host != root_host) {
-            cddpi_net_plan_fini(&net->root_plan);
-        }
-        net->root_plan_host = root_host;
-        is_made = cddpi_net_plan_make(net, CDDPI_ALGORITHM_DIRECT, root_host, &net->root_plan);
+        int root_host = net->host_of[op->root];
+
+        is_made = cddpi_net_plan_make(net, CDDPI_ALGORITHM_DIRECT, root_host,
+                                      &net->root_plans[root_host]);
     } else {
         collective->algorithm = cddpi_algorithm_choose(&net->tree, &net->link,
                                                        op->count * collective->element,
@@ -29,7 +33,7 @@ cddp_status cddpi_net_reduce_choose(struct cddpi_backend *net, struct net_collec
                    : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
 }
 
-void cddpi_net_use_weights(struct cddpi_backend *net, struct net_collective *collective)
+void cddpi_net_use_weights(struct net_backend *net, struct net_collective *collective)
 {
     struct cddpi_reduce how = {.type = collective->op->type, .op = collective->op->op};
 
@@ -47,7 +51,7 @@ void cddpi_net_use_weights(struct cddpi_backend *net, struct net_collective *col
 }
 
 /* Where the leader finds block @p block of rank @p rank's data. */
-static const unsigned char *data_of(const struct cddpi_backend *net,
+static const unsigned char *data_of(const struct net_backend *net,
                                     const struct net_collective *collective,
                                     const struct net_piece *piece, int rank, size_t block)
 {
@@ -69,7 +73,7 @@ static const unsigned char *data_of(const struct cddpi_backend *net,
 }
 
 /* The sum of the ranks of @p node, which are all on this host. */
-static cddp_status sum_part(struct cddpi_backend *net, const struct net_collective *collective,
+static cddp_status sum_part(struct net_backend *net, const struct net_collective *collective,
                             struct net_piece *piece, const struct cddpi_tree_node *node,
                             size_t block, struct net_slot *slot)
 {
@@ -89,7 +93,7 @@ static cddp_status sum_part(struct cddpi_backend *net, const struct net_collecti
     return CDDP_OK;
 }
 
-cddp_status cddpi_net_own_parts(struct cddpi_backend *net, const struct net_collective *collective,
+cddp_status cddpi_net_own_parts(struct net_backend *net, const struct net_collective *collective,
                                 struct net_piece *piece, size_t block, struct net_slot *slots)
 {
     cddp_status status = CDDP_OK;
@@ -131,7 +135,7 @@ static unsigned char *result_at(const struct net_collective *collective,
 }
 
 /* Room for the sums of slot @p s. */
-static unsigned char *room_for_sums(struct cddpi_backend *net,
+static unsigned char *room_for_sums(struct net_backend *net,
                                     const struct net_collective *collective,
                                     struct net_piece *piece, int s)
 {
@@ -156,7 +160,7 @@ struct move {
     unsigned index;
 };
 
-static cddp_status start_send(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status start_send(struct net_backend *net, struct net_collective *collective,
                               struct net_piece *piece, const struct move *move)
 {
     const struct net_slot *slot = &piece->slots[move->step->slot];
@@ -170,7 +174,7 @@ static cddp_status start_send(struct cddpi_backend *net, struct net_collective *
                                 from != NULL ? (move->end - move->begin) * bytes : 0);
 }
 
-static cddp_status start_recv(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status start_recv(struct net_backend *net, struct net_collective *collective,
                               struct net_piece *piece, const struct move *move)
 {
     const struct cddpi_net_step *step = move->step;
@@ -191,7 +195,7 @@ static cddp_status start_recv(struct cddpi_backend *net, struct net_collective *
         slot->data != NULL ? (move->end - move->begin) * net_slot_bytes(collective, slot) : 0);
 }
 
-static cddp_status start_step(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status start_step(struct net_backend *net, struct net_collective *collective,
                               struct net_piece *piece, int at)
 {
     const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
@@ -217,13 +221,13 @@ static cddp_status start_step(struct cddpi_backend *net, struct net_collective *
     }
 }
 
-static bool receives(const struct cddpi_net_step *step)
+static bool is_recv(const struct cddpi_net_step *step)
 {
     return step->kind == CDDPI_STEP_RECV || step->kind == CDDPI_STEP_RECV_DONE;
 }
 
 /* Start the round's sends, or its recvs. */
-static cddp_status start_round(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status start_round(struct net_backend *net, struct net_collective *collective,
                                struct net_piece *piece, bool recvs)
 {
     const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
@@ -232,7 +236,7 @@ static cddp_status start_round(struct cddpi_backend *net, struct net_collective 
     for (int i = 0; i < schedule->count && status == CDDP_OK; i++) {
         const struct cddpi_net_step *step = &schedule->steps[i];
 
-        if (step->round == piece->round && receives(step) == recvs) {
+        if (step->round == piece->round && is_recv(step) == recvs) {
             status = start_step(net, collective, piece, i);
         }
     }
@@ -243,7 +247,7 @@ static cddp_status start_round(struct cddpi_backend *net, struct net_collective 
  * wanted, and a host that is ahead may send one of a later round, or of a later piece, first. (The
  * memory is free: what comes into `out` has been summed elsewhere with what this host had there.)
  */
-cddp_status cddpi_net_reduce_begin(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collective *collective,
                                    struct net_piece *piece)
 {
     int rounds = cddpi_net_plan_of(net, collective)->schedule.rounds;
@@ -256,11 +260,12 @@ cddp_status cddpi_net_reduce_begin(struct cddpi_backend *net, struct net_collect
         status = start_round(net, collective, piece, true);
     }
     piece->round = 0;
-    return status == CDDP_OK ? start_round(net, collective, piece, false) : status;
+    CDDPI_TRY(status);
+    return start_round(net, collective, piece, false);
 }
 
 /* The destinations of the result: this rank's `out`, and where the leader sees them, its peers'. */
-static int destinations(const struct cddpi_backend *net, const struct net_collective *collective,
+static int destinations(const struct net_backend *net, const struct net_collective *collective,
                         const struct net_piece *piece, size_t start, void **out)
 {
     if (!collective->zero_copy) {
@@ -275,7 +280,7 @@ static int destinations(const struct cddpi_backend *net, const struct net_collec
 }
 
 /* Sums that a later round needs are kept; where there is a result, sums live in the cache only. */
-static cddp_status keep_sums(struct cddpi_backend *net, const struct net_collective *collective,
+static cddp_status keep_sums(struct net_backend *net, const struct net_collective *collective,
                              struct net_piece *piece, struct net_merging *merging)
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
@@ -306,7 +311,7 @@ static void hold_sums(struct net_piece *piece, const struct net_merging *merging
 }
 
 /* Do the merges and the finish of the present round, which are about one range. */
-static cddp_status merge_round(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status merge_round(struct net_backend *net, struct net_collective *collective,
                                struct net_piece *piece)
 {
     const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
@@ -324,17 +329,16 @@ static cddp_status merge_round(struct cddpi_backend *net, struct net_collective 
     } else {
         status = keep_sums(net, collective, piece, &merging);
     }
-    if (status == CDDP_OK) {
-        cddpi_reduce_merges(&merging.how, merging.end - merging.begin);
-    }
-    if (status == CDDP_OK && !merging.finishes) {
+    CDDPI_TRY(status);
+    cddpi_reduce_merges(&merging.how, merging.end - merging.begin);
+    if (!merging.finishes) {
         hold_sums(piece, &merging);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* What came straight into this rank's `out` goes to its peers' too. */
-static void copy_to_peers(const struct cddpi_backend *net, const struct net_collective *collective,
+static void copy_to_peers(const struct net_backend *net, const struct net_collective *collective,
                           const struct net_piece *piece)
 {
     const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
@@ -376,7 +380,7 @@ static bool is_round_done(const struct net_collective *collective, const struct 
     return true;
 }
 
-cddp_status cddpi_net_reduce_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_collective *collective,
                                      struct net_piece *piece, bool *out_done)
 {
     const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;

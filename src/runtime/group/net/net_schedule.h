@@ -1,5 +1,5 @@
-/* net_schedule.h - who sends what to whom, when hosts reduce or gather: pure functions, without
- * memory or sockets, so that a test can run all hosts of a schedule in one process.
+/* net_schedule.h - which host sends what to which, when they reduce or gather: pure functions,
+ * without memory or sockets, so that a test can run all hosts of a schedule in one process.
  *
  * A sum over ranks is a tree: node i of level 0 is rank i, node i of level l + 1 is the sum of
  * nodes 2i and 2i + 1 of level l, or, where there is no 2i + 1, is node 2i. A host can sum alone

@@ -1,9 +1,16 @@
 /* net_transport.c - the row "net" and its table of functions: what a group over several hosts is to
  * the queue that drives it. */
+#include "group/net/net_transport.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_describe.h"
+#include "group/net/net_open.h"
+#include "group/net/transfer.h"
+#include "group/net/wake.h"
+#include "group/net/watch.h"
 #include "group/watch/peer.h"
 
 #include <poll.h>
@@ -17,33 +24,38 @@ enum {
     /* A carrier without a descriptor is looked at again and again so long after something moved, */
     STILL_NS = 1000000,
     STILL_PER_SLEEP = 8, /* then after sleeps of the time since then, divided by this */
-    /* Who knows best who is late speaks first: a leader that waits for its own host, then those who
-       wait for another host, then those who wait for a leader. */
+    /* The rank that knows best which rank is late reports first: a leader that waits for its own
+       host, then ranks that wait for another host, then ranks that wait for a leader. */
     AFAR_MS = 1000,
     NEAR_MS = 2000,
-    LAST_WORDS_MS = 100 /* how long data of a peer that is gone are waited for */
+    LAST_WORDS_MS = 100 /* how long a rank waits for data that a lost peer had sent */
 };
 
-/* (A watch beside a blind carrier is not told: that the connection ends is all that it can see of a
- * rank that is still waited for.) */
-static void exits(struct cddpi_backend *net)
+/* A watch beside a blind carrier is not told: it can only see that the connection to a rank ends for
+ * which others still wait. */
+static void exits(struct cddpi_backend *backend)
 {
-    if (net->inner_ops->exits != NULL) {
-        net->inner_ops->exits(net->inner);
+    struct net_backend *net = net_of(backend);
+
+    if (net->inner->ops->exits != NULL) {
+        net->inner->ops->exits(net->inner);
     }
-    if (net->carrier != NULL && net->carrier_ops->exits != NULL) {
-        net->carrier_ops->exits(net->carrier);
+    if (net->carrier != NULL && net->carrier->ops->exits != NULL) {
+        net->carrier->ops->exits(net->carrier);
     }
 }
 
-static void leave(struct cddpi_backend *net)
+static void leave(struct cddpi_backend *backend)
 {
+    struct net_backend *net = net_of(backend);
+
     cddpi_net_release(net);
 }
 
 /* Let this host's ranks, and other hosts, fail. Those that have done so before keep theirs. */
-static void abort_net(struct cddpi_backend *net, const struct cddpi_failure *failure)
+static void abort_net(struct cddpi_backend *backend, const struct cddpi_failure *failure)
 {
+    struct net_backend *net = net_of(backend);
     struct cddpi_failure kept = *cddpi_last_failure();
     struct cddpi_failure named;
 
@@ -53,28 +65,29 @@ static void abort_net(struct cddpi_backend *net, const struct cddpi_failure *fai
     }
     named = *cddpi_last_failure();
     (void)cddpi_fail_again((cddp_status)kept.status, &kept);
-    net->inner_ops->abort(net->inner, failure);
+    net->inner->ops->abort(net->inner, failure);
     cddpi_net_abort_hosts(net, &named);
 }
 
 /* Another host's failure becomes this host's. */
-static bool take_abort(struct cddpi_backend *net, struct cddpi_failure *out)
+static bool take_abort(struct net_backend *net, struct cddpi_failure *out)
 {
     if (!cddpi_net_hosts_aborted(net, out)) {
         return false;
     }
     if (!atomic_exchange(&net->is_told, true)) {
-        net->inner_ops->abort(net->inner, out);
+        net->inner->ops->abort(net->inner, out);
         atomic_store(&net->is_from_afar, true);
     }
     return true;
 }
 
-static cddp_status broken(struct cddpi_backend *net)
+static cddp_status broken(struct cddpi_backend *backend)
 {
+    struct net_backend *net = net_of(backend);
     struct cddpi_failure failure;
     bool came = take_abort(net, &failure);
-    cddp_status status = net->inner_ops->broken(net->inner);
+    cddp_status status = net->inner->ops->broken(net->inner);
 
     if (status == CDDP_OK) {
         return CDDP_OK;
@@ -89,7 +102,7 @@ static cddp_status broken(struct cddpi_backend *net)
 
 /* "rank 4 (host b, 10.0.0.2, heard of 3.1 s ago), rank 8 ..." */
 struct late {
-    struct cddpi_backend *net;
+    struct net_backend *net;
     struct cddpi_late *words;
 };
 
@@ -103,26 +116,28 @@ static void note_late(void *context, int rank)
 }
 
 /* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
-static bool waits_for_leader(const struct cddpi_backend *net, const struct cddpi_group_op *inside)
+static bool waits_for_leader(const struct net_backend *net, const struct cddpi_group_op *inside)
 {
     return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
 }
 
-static void add_late(struct cddpi_backend *net, const struct cddpi_group_op *op,
+static void add_late(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                      struct cddpi_late *words)
 {
+    struct net_backend *net = net_of(backend);
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
     struct late late = {net, words};
 
     if (inside == NULL && net->carrier != NULL) {
         cddpi_net_waits_for(net, op, note_late, &late);
     } else if (inside != NULL && !waits_for_leader(net, inside)) {
-        net->inner_ops->late(net->inner, inside, words);
+        net->inner->ops->late(net->inner, inside, words);
     }
 }
 
-static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_op *op)
+static cddp_status expired(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
+    struct net_backend *net = net_of(backend);
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
     struct cddpi_late late = {.used = 0};
     char title[64];
@@ -135,16 +150,16 @@ static cddp_status expired(struct cddpi_backend *net, const struct cddpi_group_o
         }
     }
     if (inside != NULL) {
-        return net->inner_ops->expired(net->inner, inside);
+        return net->inner->ops->expired(net->inner, inside);
     }
-    add_late(net, op, &late);
+    add_late(&net->base, op, &late);
     cddpi_op_title(op, title, sizeof title);
     return cddpi_late_fail(&late, title, op->start_ns, "its turn", "");
 }
 
 /* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
  * is taken first. @p failure: CDDP_OK if there is none. */
-static cddp_status after_last_words(struct cddpi_backend *net, cddp_status failure)
+static cddp_status after_last_words(struct net_backend *net, cddp_status failure)
 {
     int64_t now = cddpi_now_ns();
 
@@ -154,8 +169,10 @@ static cddp_status after_last_words(struct cddpi_backend *net, cddp_status failu
     return now - net->failed_ns < (int64_t)LAST_WORDS_MS * 1000000 ? CDDP_OK : failure;
 }
 
-static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op *op, bool thorough)
+static cddp_status check(struct cddpi_backend *backend, const struct cddpi_group_op *op,
+                         bool thorough)
 {
+    struct net_backend *net = net_of(backend);
     const struct cddpi_group_op *inside = cddpi_net_inside(op);
     struct cddpi_failure failure;
     char title[64];
@@ -163,12 +180,12 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
     cddp_status status = CDDP_OK;
 
     if (inside != NULL) {
-        status = net->inner_ops->check(net->inner, inside, thorough);
+        status = net->inner->ops->check(net->inner, inside, thorough);
     }
-    is_over = net->inner_ops->broken(net->inner) != CDDP_OK ||
+    is_over = net->inner->ops->broken(net->inner) != CDDP_OK ||
               cddpi_net_hosts_aborted(net, &failure);
     if (status == CDDP_OK && is_over && after_last_words(net, CDDP_ERR_PEER) != CDDP_OK) {
-        return broken(net);
+        return broken(&net->base);
     }
     if (status == CDDP_OK && net->carrier != NULL) {
         status = after_last_words(net, cddpi_net_check_hosts(net));
@@ -180,32 +197,35 @@ static cddp_status check(struct cddpi_backend *net, const struct cddpi_group_op 
     return status;
 }
 
-static uint32_t prepare_sleep(struct cddpi_backend *net, const struct cddpi_group_op *op)
+static uint32_t prepare_sleep(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
-    uint32_t ticket = net->inner_ops->prepare_sleep(net->inner,
-                                                    op != NULL ? cddpi_net_inside(op) : NULL);
+    struct net_backend *net = net_of(backend);
+    uint32_t ticket = net->inner->ops->prepare_sleep(net->inner,
+                                                     op != NULL ? cddpi_net_inside(op) : NULL);
 
     atomic_store(&net->sleeps, true);
     if (net->carrier != NULL) {
-        net->carrier_ops->prepare_sleep(net->carrier);
+        net->carrier->ops->prepare_sleep(net->carrier);
     }
     return ticket;
 }
 
-static bool has_wire(const struct cddpi_backend *net)
+static bool has_wire(const struct cddpi_backend *backend)
 {
-    return net->carrier != NULL && net->carrier_ops->descriptor(net->carrier) >= 0;
+    const struct net_backend *net = net_of_const(backend);
+
+    return net->carrier != NULL && net->carrier->ops->descriptor(net->carrier) >= 0;
 }
 
 /* How long a rank may sleep before it looks after its carrier again. MPI moves nothing on unless it
  * is called, and a message takes several turns of both ends: a sleep between any two of them would
  * leave the wire idle. So while something moves there is none, as in MPI's own calls; and what has
  * been still for long is late for other reasons. */
-static int64_t look_ns(const struct cddpi_backend *net)
+static int64_t look_ns(const struct net_backend *net)
 {
     int64_t still;
 
-    if (has_wire(net) || net->carrier == NULL) {
+    if (has_wire(&net->base) || net->carrier == NULL) {
         return LOOK_NS;
     }
     still = cddpi_now_ns() - net->moved_ns;
@@ -216,9 +236,9 @@ static int64_t look_ns(const struct cddpi_backend *net)
 }
 
 /* Sleep until a descriptor has news, or the carrier has none. */
-static bool sleep_on_descriptors(struct cddpi_backend *net, int64_t ns)
+static bool sleep_on_descriptors(struct net_backend *net, int64_t ns)
 {
-    int carrier_fd = net->carrier != NULL ? net->carrier_ops->descriptor(net->carrier) : -1;
+    int carrier_fd = net->carrier != NULL ? net->carrier->ops->descriptor(net->carrier) : -1;
     struct pollfd entries[2] = {{net->wake_fd, POLLIN, 0}, {carrier_fd, POLLIN, 0}};
     bool blind = net->carrier != NULL && carrier_fd < 0;
     int64_t most = blind ? look_ns(net) : ns;
@@ -240,20 +260,21 @@ static bool sleep_on_descriptors(struct cddpi_backend *net, int64_t ns)
     return woken;
 }
 
-static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
+static bool sleep_net(struct cddpi_backend *backend, uint32_t ticket, int64_t ns)
 {
+    struct net_backend *net = net_of(backend);
     int64_t until = cddpi_now_ns() + ns;
 
     if (!atomic_load(&net->waits_inside)) {
         return sleep_on_descriptors(net, ns);
     }
     if (!atomic_load(&net->uses_carrier)) {
-        return net->inner_ops->sleep(net->inner, ticket, ns);
+        return net->inner->ops->sleep(net->inner, ticket, ns);
     }
     for (int64_t left = ns; left > 0; left = until - cddpi_now_ns()) {
         int64_t look = look_ns(net);
 
-        if ((look > 0 && net->inner_ops->sleep(net->inner, ticket, left < look ? left : look)) ||
+        if ((look > 0 && net->inner->ops->sleep(net->inner, ticket, left < look ? left : look)) ||
             sleep_on_descriptors(net, 0)) {
             return true;
         }
@@ -261,19 +282,25 @@ static bool sleep_net(struct cddpi_backend *net, uint32_t ticket, int64_t ns)
     return false;
 }
 
-static void end_sleep(struct cddpi_backend *net)
+static void end_sleep(struct cddpi_backend *backend)
 {
+    struct net_backend *net = net_of(backend);
+
     atomic_store(&net->sleeps, false);
-    net->inner_ops->end_sleep(net->inner);
+    net->inner->ops->end_sleep(net->inner);
 }
 
-static void free_memory(struct cddpi_backend *net, void *memory)
+static void free_memory(struct cddpi_backend *backend, void *memory)
 {
-    net->inner_ops->free_memory(net->inner, memory);
+    struct net_backend *net = net_of(backend);
+
+    net->inner->ops->free_memory(net->inner, memory);
 }
 
-static void cores(const struct cddpi_backend *net, struct cddpi_cores *out)
+static void cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
+    const struct net_backend *net = net_of_const(backend);
+
     net->inner_transport->cpu.cores(net->inner, out);
 }
 
@@ -303,8 +330,7 @@ static cddp_status probe(const struct cddpi_members *members)
 
 const struct cddpi_transport cddpi_net_transport = {.name = "net",
                                                     .carries = CDDPI_MEMORY_CPU,
-                                                    .cpu = {.ops = &cddpi_net_ops,
-                                                            .probe = probe,
+                                                    .cpu = {.probe = probe,
                                                             .open = cddpi_net_open,
                                                             .split = cddpi_net_split,
                                                             .cores = cores,

@@ -4,9 +4,17 @@
  * The operations of the inner transport are, in this order on all ranks of a host: up(0) ...
  * up(w-1), then down(0), up(w), down(1) ...; w is one less than the window, so that a piece comes
  * down before its memory is used again. */
+#include "group/net/pieces.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/inner.h"
+#include "group/net/net_collective.h"
+#include "group/net/net_move.h"
+#include "group/net/net_plan.h"
+#include "group/net/net_reduce.h"
+#include "group/net/net_room.h"
+#include "group/net/transfer.h"
 
 #include <string.h>
 
@@ -16,13 +24,13 @@ enum {
     LEADER_BYTES = 64 << 10 /* less is not worth another leader */
 };
 
-static bool acts(const struct cddpi_backend *net, const struct net_piece *piece)
+static bool acts_for(const struct net_backend *net, const struct net_piece *piece)
 {
     return piece->acting == net->rank;
 }
 
 /* Whether this rank acts for any piece. */
-static bool leads(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool acts_for_any(const struct net_backend *net, const struct net_collective *collective)
 {
     return cddpi_net_acting(net, collective, net->host, (size_t)net->local_rank) == net->rank;
 }
@@ -49,7 +57,7 @@ static bool reduces(enum cddpi_kind kind)
 }
 
 /* Whether pieces are brought to the leader by the inner transport. */
-static bool goes_up(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool goes_up(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
 
@@ -58,7 +66,7 @@ static bool goes_up(const struct cddpi_backend *net, const struct net_collective
             kind == CDDPI_ALL_TO_ALL);
 }
 
-static bool goes_down(const struct cddpi_backend *net, const struct net_collective *collective)
+static bool goes_down(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
 
@@ -67,7 +75,7 @@ static bool goes_down(const struct cddpi_backend *net, const struct net_collecti
 }
 
 /* @p piece, or less, so that each leader has one: elements of which one has @p unit bytes. */
-static size_t share_of_leaders(const struct cddpi_backend *net,
+static size_t share_of_leaders(const struct net_backend *net,
                                const struct net_collective *collective, size_t piece, size_t unit)
 {
     size_t leaders = (size_t)net->leader_count;
@@ -82,7 +90,7 @@ static size_t share_of_leaders(const struct cddpi_backend *net,
 }
 
 /* Let the leaders have the pieces in turn, except where a root speaks for its host. */
-static void choose_leaders(const struct cddpi_backend *net, struct net_collective *collective)
+static void choose_leaders(const struct net_backend *net, struct net_collective *collective)
 {
     size_t most = cddpi_net_has_root(collective->op->kind) ? 1 : (size_t)net->leader_count;
 
@@ -94,7 +102,7 @@ static void choose_leaders(const struct cddpi_backend *net, struct net_collectiv
 }
 
 /* A function of what all ranks know alike. */
-void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *collective)
+void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
     bool blocks = has_blocks_in(op->kind) || has_blocks_out(op->kind);
@@ -117,8 +125,7 @@ void cddpi_net_pieces_cut(struct cddpi_backend *net, struct net_collective *coll
 }
 
 /* How many transfers a piece has at most. */
-static size_t transfer_room(const struct cddpi_backend *net,
-                            const struct net_collective *collective)
+static size_t transfer_room(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
 
@@ -127,11 +134,12 @@ static size_t transfer_room(const struct cddpi_backend *net,
                : 2 * (size_t)net->host_count;
 }
 
-static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status prepare_piece(struct net_backend *net, struct net_collective *collective,
                                  size_t index)
 {
     const struct cddpi_group_op *op = collective->op;
     struct net_piece *piece = piece_at(collective, index);
+    struct net_room *room = &net->rooms[index % collective->window_size];
     size_t world = (size_t)net->size;
 
     piece->state = NET_PIECE_UP;
@@ -140,19 +148,17 @@ static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collectiv
     piece->at = index * collective->piece_count;
     piece->count = op->count - piece->at < collective->piece_count ? op->count - piece->at
                                                                    : collective->piece_count;
-    piece->arena = &net->arenas[index % collective->window_size];
+    piece->arena = &room->arena;
     piece->packed = piece->gathered = piece->result = NULL;
     piece->transfer_count = 0;
     piece->round = 0;
     cddpi_net_arena_reset(piece->arena);
-    if (acts(net, piece) && piece->transfers == NULL) {
-        piece->transfer_room = transfer_room(net, collective);
-        piece->transfers = cddpi_zalloc_array(piece->transfer_room, sizeof *piece->transfers);
-        piece->slots = cddpi_zalloc_array((size_t)net->tree.part_count, sizeof *piece->slots);
-        piece->by_host = cddpi_zalloc_array((size_t)net->host_count, sizeof *piece->by_host);
-        if (piece->transfers == NULL || piece->slots == NULL || piece->by_host == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
-        }
+    if (acts_for(net, piece)) {
+        CDDPI_TRY(cddpi_net_room_reserve(net, room, transfer_room(net, collective)));
+        piece->transfers = room->transfers;
+        piece->transfer_room = room->transfer_count;
+        piece->slots = room->slots;
+        piece->by_host = room->by_host;
     }
     if (has_blocks_in(op->kind) && (op->kind != CDDPI_SCATTER || net->rank == op->root)) {
         size_t block = piece->count * collective->element;
@@ -170,7 +176,7 @@ static cddp_status prepare_piece(struct cddpi_backend *net, struct net_collectiv
 }
 
 /* Bytes of this rank's data that go up. */
-static size_t bytes_up(const struct cddpi_backend *net, const struct net_collective *collective,
+static size_t bytes_up(const struct net_backend *net, const struct net_collective *collective,
                        const struct net_piece *piece)
 {
     size_t block = piece->count * collective->element;
@@ -179,7 +185,7 @@ static size_t bytes_up(const struct cddpi_backend *net, const struct net_collect
 }
 
 /* Begin to bring the next piece to the leader. */
-static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status begin_up(struct net_backend *net, struct net_collective *collective)
 {
     size_t index = collective->ups;
     struct net_piece *piece = piece_at(collective, index);
@@ -191,7 +197,7 @@ static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *co
                              ? (const void *)piece->packed
                              : (const char *)collective->op->in + piece->at * collective->element;
 
-        if (acts(net, piece)) {
+        if (acts_for(net, piece)) {
             piece->gathered = cddpi_net_take(piece->arena, bytes * (size_t)net->local_size);
             if (piece->gathered == NULL) {
                 return CDDP_ERR_NO_MEMORY;
@@ -204,7 +210,7 @@ static cddp_status begin_up(struct cddpi_backend *net, struct net_collective *co
 }
 
 /* Bytes that go down to each rank: all of the result where all ranks get it. */
-static size_t bytes_down(const struct cddpi_backend *net, const struct net_collective *collective,
+static size_t bytes_down(const struct net_backend *net, const struct net_collective *collective,
                          const struct net_piece *piece)
 {
     size_t block = piece->count * collective->element;
@@ -212,7 +218,7 @@ static size_t bytes_down(const struct cddpi_backend *net, const struct net_colle
     return has_blocks_out(collective->op->kind) ? block * (size_t)net->size : block;
 }
 
-static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_down(struct net_backend *net, struct net_collective *collective,
                               struct net_piece *piece)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -227,7 +233,7 @@ static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *
     if (!has_blocks_out(op->kind)) {
         out = (char *)op->out + piece->at * collective->element;
     } else { /* it comes packed */
-        bool has = op->kind == CDDPI_ALL_GATHER && acts(net, piece);
+        bool has = op->kind == CDDPI_ALL_GATHER && acts_for(net, piece);
 
         out = has ? piece->result : cddpi_net_take(piece->arena, bytes);
         if (out == NULL) {
@@ -244,9 +250,9 @@ static cddp_status begin_down(struct cddpi_backend *net, struct net_collective *
     return CDDP_OK;
 }
 
-/* The blocks of all ranks are there, one behind the other: put them where they belong. */
-static void unpack(const struct cddpi_backend *net, const struct net_collective *collective,
-                   const struct net_piece *piece, const unsigned char *from)
+/* Copy the blocks of all ranks, which come one after the other, to their places in `out`. */
+static void unpack_blocks(const struct net_backend *net, const struct net_collective *collective,
+                          const struct net_piece *piece, const unsigned char *from)
 {
     const struct cddpi_group_op *op = collective->op;
     size_t block = piece->count * collective->element;
@@ -257,19 +263,19 @@ static void unpack(const struct cddpi_backend *net, const struct net_collective 
     }
 }
 
-static void end_down(struct cddpi_backend *net, struct net_collective *collective,
+static void end_down(struct net_backend *net, struct net_collective *collective,
                      struct net_piece *piece)
 {
     enum cddpi_kind kind = collective->op->kind;
 
     if (has_blocks_out(kind) && goes_down(net, collective)) {
-        unpack(net, collective, piece, piece->packed);
+        unpack_blocks(net, collective, piece, piece->packed);
     }
     piece->state = NET_PIECE_FREE;
     collective->downs++;
 }
 
-static cddp_status begin_across(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status begin_across(struct net_backend *net, struct net_collective *collective,
                                 struct net_piece *piece)
 {
     piece->state = NET_PIECE_ACROSS;
@@ -279,7 +285,7 @@ static cddp_status begin_across(struct cddpi_backend *net, struct net_collective
     return cddpi_net_move_begin(net, collective, piece);
 }
 
-static cddp_status advance_across(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status advance_across(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = CDDP_OK;
 
@@ -321,7 +327,7 @@ static enum turn turn_of(const struct net_collective *collective)
 }
 
 /* Begin the next step of the sequence. *out_begun: false if it has to wait for other hosts. */
-static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *collective,
+static cddp_status next_turn(struct net_backend *net, struct net_collective *collective,
                              bool *out_begun)
 {
     struct net_piece *piece = piece_at(collective, collective->downs);
@@ -330,7 +336,7 @@ static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *c
     if (turn_of(collective) == TURN_UP) {
         return begin_up(net, collective);
     }
-    if (acts(net, piece) && piece->state != NET_PIECE_HERE) {
+    if (acts_for(net, piece) && piece->state != NET_PIECE_HERE) {
         *out_begun = false;
         return CDDP_OK;
     }
@@ -338,24 +344,24 @@ static cddp_status next_turn(struct cddpi_backend *net, struct net_collective *c
 }
 
 /* The step's inner operation, if it had one, has ended. */
-static cddp_status end_turn(struct cddpi_backend *net, struct net_collective *collective)
+static cddp_status end_turn(struct net_backend *net, struct net_collective *collective)
 {
     struct net_piece *piece;
 
     if (turn_of(collective) == TURN_UP) {
         piece = piece_at(collective, collective->ups);
         collective->ups++;
-        return acts(net, piece) ? begin_across(net, collective, piece) : CDDP_OK;
+        return acts_for(net, piece) ? begin_across(net, collective, piece) : CDDP_OK;
     }
     end_down(net, collective, piece_at(collective, collective->downs));
     return CDDP_OK;
 }
 
-cddp_status cddpi_net_pieces_advance(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collective *collective,
                                      bool *out_done)
 {
     cddp_status status = CDDP_OK;
-    bool goes_on = may_sum(collective) || !leads(net, collective);
+    bool goes_on = may_sum(collective) || !acts_for_any(net, collective);
 
     *out_done = false;
     while (status == CDDP_OK && goes_on) {

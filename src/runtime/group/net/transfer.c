@@ -1,27 +1,20 @@
-/* transfer.c - owns what all operations between hosts need: transfers with their tags, and memory
- * for the pieces. */
-#include "base/alloc.h"
+/* transfer.c - owns transfers between hosts, with their tags. */
+#include "group/net/transfer.h"
+
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/net/net.h"
+#include "group/net/net_collective.h"
 
 enum {
     NUMBER_BITS = 4, /* no host is more collectives ahead of another: they compare their calls */
     PIECE_BITS = 4,
     ROUND_BITS = 5,
     INDEX_BITS = 9,
-    CALL_BITS = CDDPI_NET_TAG_BITS - CDDPI_NET_TAG_LOW_BITS,
-    BLOCK_BYTES = 256 << 10
+    CALL_BITS = CDDPI_NET_TAG_BITS - CDDPI_NET_TAG_LOW_BITS
 };
 _Static_assert(NUMBER_BITS + PIECE_BITS + ROUND_BITS + INDEX_BITS == CDDPI_NET_TAG_LOW_BITS,
                "it fits");
 _Static_assert(NET_PIECES <= 1 << PIECE_BITS, "pieces under way have different tags");
-
-struct net_block {
-    struct net_block *next;
-    size_t bytes;
-    unsigned char *data;
-};
 
 bool cddpi_net_has_root(enum cddpi_kind kind)
 {
@@ -29,7 +22,7 @@ bool cddpi_net_has_root(enum cddpi_kind kind)
            kind == CDDPI_SCATTER;
 }
 
-int cddpi_net_acting(const struct cddpi_backend *net, const struct net_collective *collective,
+int cddpi_net_acting(const struct net_backend *net, const struct net_collective *collective,
                      int host, size_t piece)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -54,18 +47,18 @@ int cddpi_net_tag_round(uint32_t tag)
     return (int)(tag >> INDEX_BITS & ((1U << ROUND_BITS) - 1));
 }
 
-cddp_status cddpi_net_start(struct cddpi_backend *net, struct cddpi_transfer *transfer)
+cddp_status cddpi_net_start(struct net_backend *net, struct cddpi_transfer *transfer)
 {
     transfer->is_done = false;
     net->uses_carrier = true;
     net->moved_ns = cddpi_now_ns();
-    return net->carrier_ops->start(net->carrier, transfer);
+    return net->carrier->ops->start(net->carrier, transfer);
 }
 
-cddp_status cddpi_net_progress(struct cddpi_backend *net)
+cddp_status cddpi_net_progress(struct net_backend *net)
 {
     bool any = false;
-    cddp_status status = net->carrier != NULL ? net->carrier_ops->progress(net->carrier, &any)
+    cddp_status status = net->carrier != NULL ? net->carrier->ops->progress(net->carrier, &any)
                                               : CDDP_OK;
 
     if (any) {
@@ -74,11 +67,11 @@ cddp_status cddpi_net_progress(struct cddpi_backend *net)
     return status;
 }
 
-cddp_status cddpi_net_flush(struct cddpi_backend *net, bool *out_any)
+cddp_status cddpi_net_flush(struct net_backend *net, bool *out_any)
 {
     *out_any = false;
-    return net->carrier != NULL && net->carrier_ops->flush != NULL
-               ? net->carrier_ops->flush(net->carrier, out_any)
+    return net->carrier != NULL && net->carrier->ops->flush != NULL
+               ? net->carrier->ops->flush(net->carrier, out_any)
                : CDDP_OK;
 }
 
@@ -92,64 +85,6 @@ bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count)
     return true;
 }
 
-void *cddpi_net_take(struct net_arena *arena, size_t bytes)
-{
-    size_t whole = (bytes + 63) / 64 * 64;
-    struct net_block *newest = arena->blocks;
-    void *taken;
-
-    if (newest == NULL || newest->bytes - arena->used < whole) {
-        size_t least = newest != NULL ? 2 * newest->bytes : BLOCK_BYTES;
-        struct net_block *block = cddpi_zalloc(sizeof *block);
-
-        if (block != NULL) {
-            block->bytes = whole > least ? whole : least;
-            block->data = cddpi_alloc_aligned(block->bytes);
-        }
-        if (block == NULL || block->data == NULL) {
-            cddpi_free(block);
-            (void)cddpi_fail(CDDP_ERR_NO_MEMORY,
-                             "no memory for a collective between hosts: %zu "
-                             "bytes",
-                             whole);
-            return NULL;
-        }
-        block->next = newest;
-        arena->blocks = newest = block;
-        arena->used = 0;
-    }
-    taken = newest->data + arena->used;
-    arena->used += whole;
-    return taken;
-}
-
-static void free_blocks(struct net_block *block)
-{
-    while (block != NULL) {
-        struct net_block *next = block->next;
-
-        cddpi_free(block->data);
-        cddpi_free(block);
-        block = next;
-    }
-}
-
-/* Only the newest block, the largest, is kept. */
-void cddpi_net_arena_reset(struct net_arena *arena)
-{
-    arena->used = 0;
-    if (arena->blocks != NULL) {
-        free_blocks(arena->blocks->next);
-        arena->blocks->next = NULL;
-    }
-}
-
-void cddpi_net_arena_fini(struct net_arena *arena)
-{
-    free_blocks(arena->blocks);
-    *arena = (struct net_arena){0};
-}
-
 /* A few bits of what was called. */
 static uint32_t hash_of_call(const struct cddpi_group_op *op)
 {
@@ -160,9 +95,9 @@ static uint32_t hash_of_call(const struct cddpi_group_op *op)
     return (uint32_t)(hash >> (64 - CALL_BITS)) << CDDPI_NET_TAG_LOW_BITS;
 }
 
-static cddp_status add(struct cddpi_backend *net, struct net_collective *collective,
-                       struct net_piece *piece, int host, unsigned index, bool is_send, void *data,
-                       size_t bytes)
+static cddp_status add_transfer(struct net_backend *net, struct net_collective *collective,
+                                struct net_piece *piece, int host, unsigned index, bool is_send,
+                                void *data, size_t bytes)
 {
     struct cddpi_transfer *transfer;
 
@@ -189,16 +124,16 @@ static cddp_status add(struct cddpi_backend *net, struct net_collective *collect
     return cddpi_net_start(net, transfer);
 }
 
-cddp_status cddpi_net_piece_send(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index,
                                  const void *data, size_t bytes)
 {
-    return add(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
+    return add_transfer(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
 }
 
-cddp_status cddpi_net_piece_recv(struct cddpi_backend *net, struct net_collective *collective,
+cddp_status cddpi_net_piece_recv(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index, void *data,
                                  size_t bytes)
 {
-    return add(net, collective, piece, host, index, false, data, bytes);
+    return add_transfer(net, collective, piece, host, index, false, data, bytes);
 }

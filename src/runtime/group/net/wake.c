@@ -1,14 +1,15 @@
 /* wake.c - ends the sleep of a rank, which may be on its host's ranks or on descriptors; and what
  * else a carrier asks of its rank from a thread of its own. */
-#include "group/net/net.h"
+#include "group/net/wake.h"
 
 #include <unistd.h>
 
-void cddpi_net_wake(struct cddpi_backend *net)
+void cddpi_net_wake(struct cddpi_backend *backend)
 {
+    struct net_backend *net = net_of(backend);
     uint64_t one = 1;
 
-    net->inner_ops->wake(net->inner);
+    net->inner->ops->wake(net->inner);
     if (atomic_load(&net->sleeps)) {
         (void)!write(net->wake_fd, &one, sizeof one);
     }
@@ -16,14 +17,16 @@ void cddpi_net_wake(struct cddpi_backend *net)
 
 void cddpi_net_wake_by_carrier(void *context)
 {
-    cddpi_net_wake(context);
+    struct net_backend *net = context;
+
+    cddpi_net_wake(&net->base);
 }
 
 bool cddpi_net_host_failed(void *context, struct cddpi_failure *out)
 {
-    struct cddpi_backend *net = context;
+    struct net_backend *net = context;
 
-    if (net->inner_ops->broken(net->inner) == CDDP_OK || atomic_exchange(&net->is_told, true)) {
+    if (net->inner->ops->broken(net->inner) == CDDP_OK || atomic_exchange(&net->is_told, true)) {
         return false;
     }
     *out = *cddpi_last_failure();

@@ -110,7 +110,7 @@ cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out
     return CDDP_OK;
 }
 
-static void take_place(struct cddpi_backend *shm)
+static void take_place(struct shm_backend *shm)
 {
     shm->me->pid = cddpi_process_id();
     shm->me->start_time = cddpi_process_start_time();
@@ -120,7 +120,7 @@ static void take_place(struct cddpi_backend *shm)
     atomic_store_explicit(&shm->me->state, SHM_RUNNING, memory_order_release);
 }
 
-static void release(struct cddpi_backend *shm)
+static void release_backend(struct shm_backend *shm)
 {
     if (shm == NULL) {
         return;
@@ -141,10 +141,10 @@ static void release(struct cddpi_backend *shm)
 }
 
 cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
-                             struct cddpi_backend **out)
+                             struct shm_backend **out)
 {
     size_t size = (size_t)params->world_size;
-    struct cddpi_backend *shm = cddpi_zalloc(sizeof *shm);
+    struct shm_backend *shm = cddpi_zalloc(sizeof *shm);
     struct stat stat;
     size_t bytes;
     void *memory;
@@ -153,6 +153,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for a group");
     }
     pthread_mutex_init(&shm->segments_mutex, NULL);
+    shm->base.ops = &cddpi_shm_ops;
     shm->rank = params->rank;
     shm->size = params->world_size;
     shm->send_states = cddpi_zalloc_array(SHM_SEND_BUFFERS, sizeof *shm->send_states);
@@ -166,29 +167,29 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     }
     if (shm->names == NULL || shm->send_states == NULL || shm->seen == NULL || shm->src == NULL ||
         shm->dst == NULL || shm->factors == NULL) {
-        release(shm);
+        release_backend(shm);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for %zu ranks", size);
     }
     bytes = fstat(fd, &stat) == 0 ? (size_t)stat.st_size : 0;
     if (count_send_buffers(shm->size, bytes, &shm->send_buffer_count) != CDDP_OK) {
-        release(shm);
+        release_backend(shm);
         return CDDP_ERR_FORMAT;
     }
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
-        release(shm);
+        release_backend(shm);
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "host: map %zu bytes", bytes);
     }
     shm->block = memory;
     if (shm->block->nonce != nonce || shm->block->world_size != params->world_size) {
-        release(shm);
+        release_backend(shm);
         return cddpi_fail(CDDP_ERR_FORMAT, "host: the shared block is of another group");
     }
     shm->me = &shm->block->ranks[params->rank];
     if (atomic_load_explicit(&shm->me->state, memory_order_acquire) != SHM_ABSENT) {
         int name = params->names != NULL ? params->names[params->rank] : params->rank;
 
-        release(shm);
+        release_backend(shm);
         return cddpi_fail(CDDP_ERR_STATE, "host: rank %d has been in this group before", name);
     }
     shm->staging = (unsigned char *)memory + head_bytes(shm->size);
@@ -202,17 +203,17 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
 }
 
 /* Let the others fail as this rank does. */
-static void end(struct cddpi_backend *shm)
+static void end_joining(struct shm_backend *shm)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
 
     if (failure.culprit < 0) {
         failure.culprit = shm_name(shm, shm->rank);
     }
-    cddpi_shm_abort(shm, &failure);
+    cddpi_shm_abort(&shm->base, &failure);
 }
 
-cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline_ns,
+cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_ns,
                                      cddp_status (*give_up)(void *), void *argument)
 {
     char missing[256];
@@ -220,7 +221,7 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
 
     for (unsigned round = 0; status == CDDP_OK; round++) {
         /* before the count: a failure right after all have joined is reported by the next call */
-        cddp_status broken = cddpi_shm_broken(shm);
+        cddp_status broken = cddpi_shm_broken(&shm->base);
         size_t used = 0;
 
         missing[0] = '\0';
@@ -238,12 +239,12 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
         status = broken;
         if (status == CDDP_OK && cddpi_now_ns() > deadline_ns) {
             status = cddpi_fail(CDDP_ERR_TIMEOUT, "rank %s did not come in time", missing);
-            end(shm);
+            end_joining(shm);
         }
         if (status == CDDP_OK && give_up != NULL && round % 16 == 15) {
             status = give_up(argument);
             if (status != CDDP_OK) {
-                end(shm);
+                end_joining(shm);
             }
         }
         if (status == CDDP_OK) {
@@ -255,8 +256,9 @@ cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline
     return status;
 }
 
-void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
+void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
+    const struct shm_backend *shm = shm_of_const(backend);
     struct cddpi_processors processors;
     cpu_set_t all;
 
@@ -273,19 +275,23 @@ void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out)
     out->own = out->own < out->all ? out->own : out->all;
 }
 
-static void exits(struct cddpi_backend *shm)
+static void exits(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     atomic_store_explicit(&shm->me->state, SHM_EXITED, memory_order_release);
     cddpi_shm_wake_all(shm);
 }
 
-static void leave(struct cddpi_backend *shm)
+static void leave(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     if (shm->me->pid == cddpi_process_id()) { /* else a fork, whose parent is still here */
         atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
         cddpi_shm_wake_all(shm);
     }
-    release(shm);
+    release_backend(shm);
 }
 
 const struct cddpi_backend_ops cddpi_shm_ops = {.close = leave,
@@ -319,11 +325,12 @@ static cddp_status probe(const struct cddpi_members *members)
 
 /* Nothing is measured: what is sent costs the ranks' own cores, and not a wire that works beside
  * them. A wake-up or two, and about what one core adds. */
-static bool link_of(const struct cddpi_backend *shm, cddp_type type, struct cddpi_group_link *out)
+static bool link_of(const struct cddpi_backend *backend, cddp_type type,
+                    struct cddpi_group_link *out)
 {
     static const double wake_s = 5e-6, bytes_per_s = 4e9;
 
-    (void)shm;
+    (void)backend;
     (void)type;
     out->carrier = "shared memory";
     out->hosts = 1;
@@ -338,8 +345,7 @@ static bool link_of(const struct cddpi_backend *shm, cddp_type type, struct cddp
 
 const struct cddpi_transport cddpi_shm_transport = {.name = "host",
                                                     .carries = CDDPI_MEMORY_CPU,
-                                                    .cpu = {.ops = &cddpi_shm_ops,
-                                                            .probe = probe,
+                                                    .cpu = {.probe = probe,
                                                             .open = cddpi_shm_open,
                                                             .split = cddpi_shm_split,
                                                             .cores = cddpi_shm_cores,

@@ -20,15 +20,17 @@ static void wake(struct shm_rank *rank)
     syscall(SYS_futex, &rank->wakeup, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void cddpi_shm_wake(struct cddpi_backend *shm)
+void cddpi_shm_wake(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&shm->block->sleep_for[shm->rank], memory_order_relaxed) != 0) {
         wake(shm->me);
     }
 }
 
-void cddpi_shm_wake_all(struct cddpi_backend *shm)
+void cddpi_shm_wake_all(struct shm_backend *shm)
 {
     for (int r = 0; r < shm->size; r++) {
         wake(&shm->block->ranks[r]);
@@ -37,7 +39,7 @@ void cddpi_shm_wake_all(struct cddpi_backend *shm)
 
 /* The sleeper sets sleep_for, then looks at the counters; we have set the counter and then look at
  * sleep_for. Both sides have a full fence in between, so one of the two sees the other. */
-void cddpi_shm_publish(struct cddpi_backend *shm, uint32_t counter)
+void cddpi_shm_publish(struct shm_backend *shm, uint32_t counter)
 {
     atomic_store_explicit(&shm->me->counter, counter, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
@@ -50,7 +52,7 @@ void cddpi_shm_publish(struct cddpi_backend *shm, uint32_t counter)
     }
 }
 
-void cddpi_shm_notify(struct cddpi_backend *shm, int rank)
+void cddpi_shm_notify(struct shm_backend *shm, int rank)
 {
     uint32_t what;
 
@@ -61,8 +63,9 @@ void cddpi_shm_notify(struct cddpi_backend *shm, int rank)
     }
 }
 
-uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
+    struct shm_backend *shm = shm_of(backend);
     uint32_t ticket = atomic_load_explicit(&shm->me->wakeup, memory_order_acquire);
 
     atomic_store_explicit(&shm->block->sleep_for[shm->rank],
@@ -72,21 +75,25 @@ uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *shm, const struct cddpi_g
     return ticket;
 }
 
-bool cddpi_shm_sleep(struct cddpi_backend *shm, uint32_t ticket, int64_t ns)
+bool cddpi_shm_sleep(struct cddpi_backend *backend, uint32_t ticket, int64_t ns)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct timespec limit = {ns / 1000000000, ns % 1000000000};
 
     return syscall(SYS_futex, &shm->me->wakeup, FUTEX_WAIT, ticket, &limit, NULL, 0) == 0 ||
            errno == EAGAIN;
 }
 
-void cddpi_shm_end_sleep(struct cddpi_backend *shm)
+void cddpi_shm_end_sleep(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     atomic_store_explicit(&shm->block->sleep_for[shm->rank], 0, memory_order_relaxed);
 }
 
-void cddpi_shm_abort(struct cddpi_backend *shm, const struct cddpi_failure *failure)
+void cddpi_shm_abort(struct cddpi_backend *backend, const struct cddpi_failure *failure)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_block *block = shm->block;
     uint32_t none = 0;
 
@@ -98,8 +105,9 @@ void cddpi_shm_abort(struct cddpi_backend *shm, const struct cddpi_failure *fail
     cddpi_shm_wake_all(shm);
 }
 
-cddp_status cddpi_shm_broken(struct cddpi_backend *shm)
+cddp_status cddpi_shm_broken(struct cddpi_backend *backend)
 {
+    struct shm_backend *shm = shm_of(backend);
     const struct shm_block *block = shm->block;
     uint32_t state = atomic_load_explicit(&block->abort_state, memory_order_acquire);
     cddp_status status;

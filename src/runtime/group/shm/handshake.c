@@ -2,14 +2,15 @@
  * when a group is made, through the parent's collectives when it is split.
  *
  * Keys of the rendezvous, below "host/H/": "reply" holds the answer of the host's first rank, "ok
- * PID FD START NONCE SIZE" or "no STATUS RANK TEXT"; "refused" holds "RANK TEXT" of a rank that
- * could not map the block. An answer of a process that has ended (in a file that was left over) is
- * not used. */
+ * PID FD START NONCE SIZE" or its refusal (group/join/refusal.h); "refused" holds the refusal of a
+ * rank that could not map the block. An answer of a process that has ended (in a file that was left
+ * over) is not used. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "group/join/group_agree.h"
+#include "group/join/refusal.h"
 #include "group/shm/shm.h"
 
 #include <inttypes.h>
@@ -31,13 +32,12 @@ struct handshake {
 };
 
 /* The host's first rank: make the block and tell the others, or tell them why it could not. */
-static cddp_status give_reply(struct handshake *handshake, struct cddpi_backend **out)
+static cddp_status give_reply(struct handshake *handshake, struct shm_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
     const struct cddpi_open_params *params = &handshake->params;
-    struct cddpi_failure failure;
     uint64_t nonce;
-    char text[1200];
+    char text[128];
     cddp_status status;
 
     cddpi_rendezvous_delete(rendezvous, handshake->reply);
@@ -46,20 +46,16 @@ static cddp_status give_reply(struct handshake *handshake, struct cddpi_backend 
     if (status == CDDP_OK) {
         status = cddpi_shm_attach(params, handshake->fd, nonce, out);
     }
-    if (status == CDDP_OK) {
-        snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
-                 cddpi_process_start_time(), nonce, params->world_size);
-        return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
+    if (status != CDDP_OK) {
+        return cddpi_refusal_set(rendezvous, handshake->reply, status);
     }
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "no %d %d %.1100s", (int)status, failure.rank,
-             failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, handshake->reply, text);
-    return cddpi_fail_again(status, &failure);
+    snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
+             cddpi_process_start_time(), nonce, params->world_size);
+    return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
 }
 
 static cddp_status accept_offer(struct handshake *handshake, const char *text,
-                                struct cddpi_backend **out)
+                                struct shm_backend **out)
 {
     const struct cddpi_open_params *params = &handshake->params;
     uint64_t start;
@@ -88,22 +84,16 @@ static cddp_status accept_offer(struct handshake *handshake, const char *text,
     return status;
 }
 
-static cddp_status refuse(const struct handshake *handshake, cddp_status status)
+static cddp_status refuse_reply(const struct handshake *handshake, cddp_status status)
 {
-    char text[1200];
-    struct cddpi_failure failure;
-
     (void)cddpi_fail_name(status, handshake->members->env->rank);
-    failure = *cddpi_last_failure();
-    snprintf(text, sizeof text, "%d %.1100s", failure.rank, failure.text + failure.unnamed);
-    cddpi_rendezvous_set(handshake->rendezvous, handshake->refused, text);
-    return cddpi_fail_again(status, &failure);
+    return cddpi_refusal_set(handshake->rendezvous, handshake->refused, status);
 }
 
 /* Wait for the answer and follow it. One that cannot be followed may be old, left by an earlier
  * group of the same name: then the host's first rank is about to replace
  * it. */
-static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend **out)
+static cddp_status await_reply(struct handshake *handshake, struct shm_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
     int64_t deadline = rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
@@ -112,9 +102,6 @@ static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend
     for (;;) {
         int left = cddpi_left_ms(deadline);
         char *value;
-        int failed;
-        int rank;
-        int at = 0;
         cddp_status status = cddpi_rendezvous_await(rendezvous, handshake->reply,
                                                     handshake->params.names[0], deadline, &value);
 
@@ -124,9 +111,8 @@ static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend
         if (status != CDDP_OK) {
             return status;
         }
-        if (sscanf(value, "no %d %d %n", &failed, &rank, &at) == 2 && at > 0 && failed < 0 &&
-            failed >= CDDP_ERR_CLOSED) {
-            status = cddpi_fail_rank((cddp_status)failed, rank, "%s", value + at);
+        status = cddpi_refusal_read(value);
+        if (status != CDDP_OK) {
             cddp_free(value);
             return status;
         }
@@ -137,71 +123,56 @@ static cddp_status await_reply(struct handshake *handshake, struct cddpi_backend
         }
         if (left == 0) {
             return status == CDDP_ERR_PEER ? cddpi_rendezvous_missing(rendezvous)
-                                           : refuse(handshake, status);
+                                           : refuse_reply(handshake, status);
         }
         /* a dead process's answer is certainly old; anything else gets a second to change */
         if (status != CDDP_ERR_PEER && stale_until == 0) {
             stale_until = cddpi_deadline_ns(STALE_MS);
         } else if (status != CDDP_ERR_PEER && cddpi_left_ms(stale_until) == 0) {
-            return refuse(handshake, status);
+            return refuse_reply(handshake, status);
         }
         usleep(POLL_MS * 1000);
     }
 }
 
-static cddp_status refused(void *argument)
+/* The host's first rank waits for the others: whether one of them has refused. */
+static cddp_status look_for_refusal(void *argument)
 {
     const struct handshake *handshake = argument;
-    void *value;
-    size_t bytes;
-    int rank;
-    int at = 0;
 
-    if (handshake->params.rank != 0 ||
-        cddp_store_try_get(handshake->rendezvous->store, handshake->refused, &value, &bytes) !=
-            CDDP_OK) {
-        return CDDP_OK;
-    }
-    if (sscanf(value, "%d %n", &rank, &at) == 1 && at > 0) {
-        (void)cddpi_fail_rank(CDDP_ERR_PEER, rank, "%.1100s", (const char *)value + at);
-        cddpi_error_blame(rank);
-    } else {
-        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal is none");
-    }
-    cddp_free(value);
-    return CDDP_ERR_PEER;
+    return handshake->params.rank == 0
+               ? cddpi_refusal_look(handshake->rendezvous, handshake->refused)
+               : CDDP_OK;
 }
 
-static cddp_status join_ranks(struct handshake *handshake, struct cddpi_backend **out)
+static cddp_status join_ranks(struct handshake *handshake, struct shm_backend **out)
 {
     int64_t deadline = handshake->rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
-    struct cddpi_backend *shm = NULL;
+    struct shm_backend *shm = NULL;
     cddp_status status = handshake->params.rank == 0 ? give_reply(handshake, &shm)
                                                      : await_reply(handshake, &shm);
 
     if (status == CDDP_OK) {
-        status = cddpi_shm_await_attached(shm, deadline, refused, handshake);
+        status = cddpi_shm_await_attached(shm, deadline, look_for_refusal, handshake);
     }
     if (status != CDDP_OK && shm != NULL) {
-        cddpi_shm_ops.close(shm);
+        cddpi_shm_ops.close(&shm->base);
         return status;
     }
-    if (status == CDDP_OK) {
-        *out = shm;
-    }
-    return status;
+    CDDPI_TRY(status);
+    *out = shm;
+    return CDDP_OK;
 }
 
-static cddp_status alone(const struct cddpi_open_params *params, struct cddpi_backend **out)
+static cddp_status attach_alone(const struct cddpi_open_params *params, struct shm_backend **out)
 {
     uint64_t nonce;
     int fd;
-    cddp_status status = cddpi_shm_block_create(1, &nonce, &fd);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_shm_attach(params, fd, nonce, out);
-        close(fd);
-    }
+    CDDPI_TRY(cddpi_shm_block_create(1, &nonce, &fd));
+    status = cddpi_shm_attach(params, fd, nonce, out);
+    close(fd);
     return status;
 }
 
@@ -215,21 +186,26 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
         "",
         "",
         -1};
+    struct shm_backend *shm = NULL;
     cddp_status status;
 
     if (members->local_size == 1) {
-        return alone(&handshake.params, out);
+        CDDPI_TRY(attach_alone(&handshake.params, &shm));
+        *out = &shm->base;
+        return CDDP_OK;
     }
     snprintf(handshake.reply, sizeof handshake.reply, "host/%d/reply", members->host);
     snprintf(handshake.refused, sizeof handshake.refused, "host/%d/refused", members->host);
-    status = join_ranks(&handshake, out);
+    status = join_ranks(&handshake, &shm);
     if (status == CDDP_OK && members->local_rank == 0 && !env->hosts_store && !env->removes_file) {
         cddpi_rendezvous_delete(handshake.rendezvous, handshake.reply);
     }
     if (handshake.fd >= 0) {
         close(handshake.fd);
     }
-    return status;
+    CDDPI_TRY(status);
+    *out = &shm->base;
+    return CDDP_OK;
 }
 
 /* What ranks tell each other when they split. */
@@ -242,8 +218,8 @@ struct handshake_offer {
 
 /* Does not wait for the others: one of them may fail. That all have come is known once all agree.
  */
-static cddp_status attach(const struct cddpi_open_params *params,
-                          const struct handshake_offer *offer, struct cddpi_backend **out)
+static cddp_status attach_offered(const struct cddpi_open_params *params,
+                                  const struct handshake_offer *offer, struct shm_backend **out)
 {
     cddp_status status;
     int fd;
@@ -251,10 +227,7 @@ static cddp_status attach(const struct cddpi_open_params *params,
     if (offer->fd < 0) {
         return CDDP_OK; /* the new rank 0 could not make the block: it says why when all agree */
     }
-    status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, 0, &fd);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, 0, &fd));
     status = cddpi_shm_attach(params, fd, offer->nonce, out);
     close(fd);
     return status;
@@ -266,7 +239,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
 {
     void *offers = NULL;
     struct handshake_offer mine = {0, 0, getpid(), -1};
-    struct cddpi_backend *backend = NULL;
+    struct shm_backend *backend = NULL;
     cddp_status own = CDDP_OK;
     cddp_status status;
 
@@ -277,7 +250,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {
         if (own == CDDP_OK && joins) {
-            own = attach(params, (const struct handshake_offer *)offers + first, &backend);
+            own = attach_offered(params, (const struct handshake_offer *)offers + first, &backend);
         }
         status = cddpi_agree(group, own);
     }
@@ -286,9 +259,9 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     }
     cddpi_free(offers);
     if (status == CDDP_OK) {
-        *out = backend;
+        *out = backend != NULL ? &backend->base : NULL;
     } else if (backend != NULL) {
-        cddpi_shm_ops.close(backend);
+        cddpi_shm_ops.close(&backend->base);
     }
     return status;
 }

@@ -50,7 +50,7 @@ static void segment_destroy(struct shm_segment *segment, int size)
     cddpi_free(segment);
 }
 
-struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, size_t bytes)
+struct shm_segment *cddpi_shm_find(struct shm_backend *shm, const void *data, size_t bytes)
 {
     struct shm_segment *found = NULL;
 
@@ -66,7 +66,7 @@ struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, 
     return found;
 }
 
-struct shm_segment *cddpi_shm_segment(struct cddpi_backend *shm, uint32_t id)
+struct shm_segment *cddpi_shm_segment(struct shm_backend *shm, uint32_t id)
 {
     struct shm_segment *found;
 
@@ -78,7 +78,7 @@ struct shm_segment *cddpi_shm_segment(struct cddpi_backend *shm, uint32_t id)
 }
 
 /* Map the memory, with page faults now, not in the first step. On old kernels they come later. */
-static void *map(int fd, size_t bytes)
+static void *map_memory(int fd, size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -93,7 +93,8 @@ static void *map(int fd, size_t bytes)
 }
 
 /* Put shared pages with the same contents in the place of the caller's: one step for the kernel. */
-static cddp_status lend(struct shm_segment *segment, void **mapped, void *memory, size_t bytes)
+static cddp_status lend_pages(struct shm_segment *segment, void **mapped, void *memory,
+                              size_t bytes)
 {
     memcpy(*mapped, memory, bytes);
     if (mremap(*mapped, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory) == MAP_FAILED) {
@@ -103,7 +104,7 @@ static cddp_status lend(struct shm_segment *segment, void **mapped, void *memory
     return CDDP_OK;
 }
 
-cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op *op, int *out_fd)
+cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *op, int *out_fd)
 {
     struct shm_progress *progress = shm_progress(op);
     struct allocation *allocation = cddpi_zalloc(sizeof *allocation);
@@ -129,7 +130,7 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "group_alloc");
     }
-    segment->at[shm->rank] = map(allocation->fd, bytes);
+    segment->at[shm->rank] = map_memory(allocation->fd, bytes);
     if (segment->at[shm->rank] == NULL) {
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "group_alloc of %zu bytes: map",
                                 op->count);
@@ -137,10 +138,10 @@ cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op
     *out_fd = allocation->fd;
     return op->in == NULL
                ? CDDP_OK
-               : lend(segment, &segment->at[shm->rank], (void *)(uintptr_t)op->in, bytes);
+               : lend_pages(segment, &segment->at[shm->rank], (void *)(uintptr_t)op->in, bytes);
 }
 
-cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op *op)
+cddp_status cddpi_shm_alloc_map(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     struct allocation *allocation = progress->scratch;
@@ -148,19 +149,15 @@ cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op
 
     for (int r = 0; r < shm->size; r++) {
         const struct shm_rank *peer = &shm->block->ranks[r];
-        cddp_status status;
         int fd;
 
         if (r == shm->rank) {
             continue;
         }
-        status = cddpi_process_open_fd(peer->pid, peer->start_time,
-                                       shm_fingerprint(shm, r, op->number)->fd,
-                                       shm_pages(segment->bytes), &fd);
-        if (status != CDDP_OK) {
-            return status;
-        }
-        segment->at[r] = map(fd, shm_pages(segment->bytes));
+        CDDPI_TRY(cddpi_process_open_fd(peer->pid, peer->start_time,
+                                        shm_fingerprint(shm, r, op->number)->fd,
+                                        shm_pages(segment->bytes), &fd));
+        segment->at[r] = map_memory(fd, shm_pages(segment->bytes));
         close(fd);
         if (segment->at[r] == NULL) {
             return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
@@ -178,8 +175,9 @@ cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op
     return CDDP_OK;
 }
 
-void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op)
+void cddpi_shm_alloc_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_progress *progress = shm_progress(op);
     struct allocation *allocation = progress->scratch;
 
@@ -194,8 +192,10 @@ void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op)
     progress->scratch = NULL;
 }
 
-bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes, const void **out)
+bool cddpi_shm_peers(struct cddpi_backend *backend, const void *memory, size_t bytes,
+                     const void **out)
 {
+    struct shm_backend *shm = shm_of(backend);
     const struct shm_segment *segment = cddpi_shm_find(shm, memory, bytes);
 
     for (int r = 0; segment != NULL && r < shm->size; r++) {
@@ -205,8 +205,9 @@ bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes
     return segment != NULL;
 }
 
-uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t bytes)
+uint64_t cddpi_shm_place(struct cddpi_backend *backend, const void *memory, size_t bytes)
 {
+    struct shm_backend *shm = shm_of(backend);
     enum { OFFSET_BITS = 44 };
     const struct shm_segment *segment = cddpi_shm_find(shm, memory, bytes);
 
@@ -216,8 +217,9 @@ uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t b
                      (uint64_t)((const char *)memory - (const char *)segment->at[shm->rank]);
 }
 
-void cddpi_shm_free(struct cddpi_backend *shm, void *memory)
+void cddpi_shm_free(struct cddpi_backend *backend, void *memory)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_segment **link;
     struct shm_segment *segment;
 
@@ -233,7 +235,7 @@ void cddpi_shm_free(struct cddpi_backend *shm, void *memory)
     segment_destroy(segment, shm->size);
 }
 
-void cddpi_shm_segments_fini(struct cddpi_backend *shm)
+void cddpi_shm_segments_fini(struct shm_backend *shm)
 {
     while (shm->segments != NULL) {
         struct shm_segment *next = shm->segments->next;

@@ -110,7 +110,8 @@ struct shm_send_state {
     uint64_t until;
 };
 
-struct cddpi_backend {
+struct shm_backend {
+    struct cddpi_backend base; /* first: see shm_of() */
     int rank;
     int size;
     int *names; /* by rank: what errors call it */
@@ -131,8 +132,18 @@ struct cddpi_backend {
     pthread_mutex_t segments_mutex; /* the comm thread adds, the compute thread looks up */
 };
 
+static inline struct shm_backend *shm_of(struct cddpi_backend *base)
+{
+    return (struct shm_backend *)(void *)base;
+}
+
+static inline const struct shm_backend *shm_of_const(const struct cddpi_backend *base)
+{
+    return (const struct shm_backend *)(const void *)base;
+}
+
 /* What errors call rank @p rank. */
-static inline int shm_name(const struct cddpi_backend *shm, int rank)
+static inline int shm_name(const struct shm_backend *shm, int rank)
 {
     return shm->names[rank];
 }
@@ -143,23 +154,22 @@ static inline size_t shm_pages(size_t bytes)
     return cddpi_align_to(bytes, SHM_PAGE_BYTES);
 }
 
-static inline unsigned char *shm_staging(const struct cddpi_backend *shm, int rank, uint64_t parity)
+static inline unsigned char *shm_staging(const struct shm_backend *shm, int rank, uint64_t parity)
 {
     return shm->staging + ((size_t)rank * 2 + (parity & 1)) * SHM_CHUNK_BYTES;
 }
 
-static inline struct shm_ring *shm_ring(const struct cddpi_backend *shm, int from, int to)
+static inline struct shm_ring *shm_ring(const struct shm_backend *shm, int from, int to)
 {
     return shm->rings + (size_t)from * (size_t)shm->size + (size_t)to;
 }
 
-static inline unsigned char *shm_send_buffer(const struct cddpi_backend *shm, int rank,
-                                             size_t index)
+static inline unsigned char *shm_send_buffer(const struct shm_backend *shm, int rank, size_t index)
 {
     return shm->send_buffers + ((size_t)rank * shm->send_buffer_count + index) * SHM_CHUNK_BYTES;
 }
 
-static inline struct shm_fingerprint *shm_fingerprint(const struct cddpi_backend *shm, int rank,
+static inline struct shm_fingerprint *shm_fingerprint(const struct shm_backend *shm, int rank,
                                                       uint64_t number)
 {
     return &shm->block->ranks[rank].fingerprints[number & 1];
@@ -172,12 +182,12 @@ extern const struct cddpi_backend_ops cddpi_shm_ops;
 cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out_fd);
 /** Map the block of @p fd (which stays the caller's) and take this rank's place in it. */
 cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
-                             struct cddpi_backend **out);
+                             struct shm_backend **out);
 /** Wait until every rank has attached. @p give_up (may be NULL) is asked every few milliseconds. */
-cddp_status cddpi_shm_await_attached(struct cddpi_backend *shm, int64_t deadline_ns,
+cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_ns,
                                      cddp_status (*give_up)(void *), void *argument);
 /** Cores that any rank, and that this rank, may use. */
-void cddpi_shm_cores(const struct cddpi_backend *shm, struct cddpi_cores *out);
+void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *out);
 
 /* handshake.c: see struct cddpi_transport */
 cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_backend **out);
@@ -186,46 +196,48 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
 
 /* segment.c */
 /** The block that holds all of [data, data + bytes), or NULL. */
-struct shm_segment *cddpi_shm_find(struct cddpi_backend *shm, const void *data, size_t bytes);
-struct shm_segment *cddpi_shm_segment(struct cddpi_backend *shm, uint32_t id);
-cddp_status cddpi_shm_alloc_own(struct cddpi_backend *shm, struct cddpi_group_op *op, int *out_fd);
-cddp_status cddpi_shm_alloc_map(struct cddpi_backend *shm, struct cddpi_group_op *op);
-void cddpi_shm_alloc_drop(struct cddpi_backend *shm, struct cddpi_group_op *op);
+struct shm_segment *cddpi_shm_find(struct shm_backend *shm, const void *data, size_t bytes);
+struct shm_segment *cddpi_shm_segment(struct shm_backend *shm, uint32_t id);
+cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *op, int *out_fd);
+cddp_status cddpi_shm_alloc_map(struct shm_backend *shm, struct cddpi_group_op *op);
+void cddpi_shm_alloc_drop(struct cddpi_backend *backend, struct cddpi_group_op *op);
 /** See struct cddpi_backend_ops. */
-bool cddpi_shm_peers(struct cddpi_backend *shm, const void *memory, size_t bytes, const void **out);
-void cddpi_shm_free(struct cddpi_backend *shm, void *memory);
-uint64_t cddpi_shm_place(struct cddpi_backend *shm, const void *memory, size_t bytes);
-void cddpi_shm_segments_fini(struct cddpi_backend *shm);
+bool cddpi_shm_peers(struct cddpi_backend *backend, const void *memory, size_t bytes,
+                     const void **out);
+void cddpi_shm_free(struct cddpi_backend *backend, void *memory);
+uint64_t cddpi_shm_place(struct cddpi_backend *backend, const void *memory, size_t bytes);
+void cddpi_shm_segments_fini(struct shm_backend *shm);
 
 /* futex.c */
-void cddpi_shm_publish(struct cddpi_backend *shm, uint32_t counter);
-void cddpi_shm_notify(struct cddpi_backend *shm, int rank);
-void cddpi_shm_wake_all(struct cddpi_backend *shm);
-void cddpi_shm_wake(struct cddpi_backend *shm);
-uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *shm, const struct cddpi_group_op *op);
-bool cddpi_shm_sleep(struct cddpi_backend *shm, uint32_t ticket, int64_t ns);
-void cddpi_shm_end_sleep(struct cddpi_backend *shm);
-void cddpi_shm_abort(struct cddpi_backend *shm, const struct cddpi_failure *failure);
-cddp_status cddpi_shm_broken(struct cddpi_backend *shm);
+void cddpi_shm_publish(struct shm_backend *shm, uint32_t counter);
+void cddpi_shm_notify(struct shm_backend *shm, int rank);
+void cddpi_shm_wake_all(struct shm_backend *shm);
+void cddpi_shm_wake(struct cddpi_backend *backend);
+uint32_t cddpi_shm_prepare_sleep(struct cddpi_backend *backend, const struct cddpi_group_op *op);
+bool cddpi_shm_sleep(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
+void cddpi_shm_end_sleep(struct cddpi_backend *backend);
+void cddpi_shm_abort(struct cddpi_backend *backend, const struct cddpi_failure *failure);
+cddp_status cddpi_shm_broken(struct cddpi_backend *backend);
 
 /* shm_health.c */
-cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                             bool thorough);
-void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+void cddpi_shm_late(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                     struct cddpi_late *late);
-cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op);
+cddp_status cddpi_shm_expired(struct cddpi_backend *backend, const struct cddpi_group_op *op);
 /** Whether @p op still waits for @p rank. */
-bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_op *op, int rank);
+bool cddpi_shm_needs(const struct shm_backend *shm, const struct cddpi_group_op *op, int rank);
 
 /* shm_collective.c, shm_reduce.c, shm_move.c, shm_message.c */
-cddp_status cddpi_shm_advance(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done);
-void cddpi_shm_reduce_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage);
+cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                              bool *out_done);
+void cddpi_shm_reduce_stage(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage);
 /** How the inputs of all ranks are reduced, weights included. */
-struct cddpi_reduce cddpi_shm_reduction(struct cddpi_backend *shm, const struct cddpi_group_op *op);
-void cddpi_shm_move_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage);
-cddp_status cddpi_shm_message(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done);
+struct cddpi_reduce cddpi_shm_reduction(struct shm_backend *shm, const struct cddpi_group_op *op);
+void cddpi_shm_move_stage(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage);
+cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op, bool *out_done);
 /** Whether a send that is under way waits for its peer to make room. */
-bool cddpi_shm_send_waits(const struct cddpi_backend *shm, const struct cddpi_group_op *op);
+bool cddpi_shm_send_waits(const struct shm_backend *shm, const struct cddpi_group_op *op);
 
 /* of a message: NONE is through the ring, STAGED through send buffers */
 enum { SHM_PATH_NONE, SHM_PATH_SMALL, SHM_PATH_ZERO_COPY, SHM_PATH_STAGED };

@@ -13,7 +13,7 @@ enum {
 };
 
 struct shm_collective_call_row {
-    const struct cddpi_backend *shm;
+    const struct shm_backend *shm;
     uint64_t number;
 };
 
@@ -24,7 +24,7 @@ static const struct cddpi_call *call_in_row(const void *context, int rank)
     return &shm_fingerprint(row->shm, rank, row->number)->call;
 }
 
-static cddp_status mismatch(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static cddp_status fail_mismatch(struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     struct shm_collective_call_row row = {shm, op->number};
     char text[SHM_TEXT_BYTES - 64];
@@ -33,7 +33,7 @@ static cddp_status mismatch(struct cddpi_backend *shm, const struct cddpi_group_
     return cddpi_call_mismatch(op, text);
 }
 
-static size_t blocks_of(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static size_t blocks_of(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     switch (op->kind) {
     case CDDPI_SCATTER:
@@ -51,7 +51,7 @@ static bool reduces(const struct cddpi_group_op *op)
 }
 
 /* Elements of a piece: whole cache lines, so that pieces of different ranks share none. */
-static void cut(const struct cddpi_backend *shm, struct cddpi_group_op *op)
+static void cut_pieces(const struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     size_t element = cddp_type_bytes(op->type);
@@ -66,8 +66,8 @@ static void cut(const struct cddpi_backend *shm, struct cddpi_group_op *op)
 }
 
 /* How many bytes of `in` and `out` this rank's part of @p op uses. */
-static void extent(const struct cddpi_backend *shm, const struct cddpi_group_op *op, size_t *in,
-                   size_t *out)
+static void bytes_used(const struct shm_backend *shm, const struct cddpi_group_op *op, size_t *in,
+                       size_t *out)
 {
     size_t one = op->count * cddp_type_bytes(op->type);
     size_t all = one * (size_t)shm->size;
@@ -81,7 +81,7 @@ static void extent(const struct cddpi_backend *shm, const struct cddpi_group_op 
 }
 
 /* Describe memory that the peers map, too, by block and offset. */
-static void describe_memory(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op *op,
                             struct shm_fingerprint *what)
 {
     struct shm_segment *in;
@@ -93,7 +93,7 @@ static void describe_memory(struct cddpi_backend *shm, const struct cddpi_group_
     if (op->count == 0 || shm->last_segment == 0 || op->in == NULL) {
         return;
     }
-    extent(shm, op, &in_bytes, &out_bytes);
+    bytes_used(shm, op, &in_bytes, &out_bytes);
     in = cddpi_shm_find(shm, op->in, in_bytes);
     if (in == NULL) {
         return;
@@ -110,13 +110,14 @@ static void describe_memory(struct cddpi_backend *shm, const struct cddpi_group_
     }
 }
 
-static bool candidate(const struct cddpi_group_op *op, const struct shm_fingerprint *what, int rank)
+static bool may_be_zero_copy(const struct cddpi_group_op *op, const struct shm_fingerprint *what,
+                             int rank)
 {
     return what->in_segment != 0 && (op->kind != CDDPI_ALL_REDUCE || what->out_segment != 0) &&
            (op->kind != CDDPI_REDUCE || rank != op->root || what->out_segment != 0);
 }
 
-static cddp_status begin(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status begin_stages(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     struct shm_fingerprint *what = shm_fingerprint(shm, shm->rank, op->number);
@@ -139,7 +140,7 @@ static cddp_status begin(struct cddpi_backend *shm, struct cddpi_group_op *op)
     if (op->count == 0 || op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
     }
-    cut(shm, op);
+    cut_pieces(shm, op);
     what->in_segment = what->out_segment = 0;
     if (reduces(op) && bytes <= SMALL_BYTES && bytes * (size_t)shm->size <= SMALL_ALL_BYTES) {
         progress->path = SHM_PATH_SMALL;
@@ -150,7 +151,7 @@ static cddp_status begin(struct cddpi_backend *shm, struct cddpi_group_op *op)
     if (progress->path == SHM_PATH_STAGED || bytes > ZERO_COPY_BYTES) {
         describe_memory(shm, op, what);
     }
-    if (!candidate(op, what, shm->rank)) {
+    if (!may_be_zero_copy(op, what, shm->rank)) {
         if (reduces(op)) {
             cddpi_shm_reduce_stage(shm, op, 0);
         } else {
@@ -162,7 +163,7 @@ static cddp_status begin(struct cddpi_backend *shm, struct cddpi_group_op *op)
 
 /* Choose the algorithm and its number of stages. All ranks' fingerprints are there, so all choose
  * the same. */
-static cddp_status decide(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status choose_path(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     const struct shm_fingerprint *mine = shm_fingerprint(shm, shm->rank, op->number);
@@ -173,9 +174,9 @@ static cddp_status decide(struct cddpi_backend *shm, struct cddpi_group_op *op)
         const struct shm_fingerprint *theirs = shm_fingerprint(shm, r, op->number);
 
         if (!cddpi_call_same(&mine->call, &theirs->call)) {
-            return mismatch(shm, op);
+            return fail_mismatch(shm, op);
         }
-        if (candidate(op, theirs, r)) {
+        if (may_be_zero_copy(op, theirs, r)) {
             const struct shm_fingerprint *first = shm_fingerprint(shm, 0, op->number);
 
             any = true;
@@ -201,16 +202,16 @@ static cddp_status decide(struct cddpi_backend *shm, struct cddpi_group_op *op)
     return CDDP_OK;
 }
 
-static cddp_status run_stage(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status run_stage(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     cddp_status status = CDDP_OK;
 
     if (progress->stage == 0) {
-        return begin(shm, op);
+        return begin_stages(shm, op);
     }
     if (progress->stage == 1) {
-        status = decide(shm, op);
+        status = choose_path(shm, op);
     }
     if (status != CDDP_OK) {
         return status;
@@ -219,7 +220,7 @@ static cddp_status run_stage(struct cddpi_backend *shm, struct cddpi_group_op *o
         if (progress->stage == 1) {
             return cddpi_shm_alloc_map(shm, op);
         }
-        cddpi_shm_alloc_drop(shm, op); /* by now all ranks have opened this rank's file */
+        cddpi_shm_alloc_drop(&shm->base, op); /* by now all ranks have opened this rank's file */
         return CDDP_OK;
     }
     if (progress->path == SHM_PATH_NONE) {
@@ -234,7 +235,7 @@ static cddp_status run_stage(struct cddpi_backend *shm, struct cddpi_group_op *o
 }
 
 /* Whether all counters have reached @p target. */
-static bool arrived(struct cddpi_backend *shm, struct cddpi_group_op *op, uint32_t target)
+static bool have_all_arrived(struct shm_backend *shm, struct cddpi_group_op *op, uint32_t target)
 {
     struct shm_progress *progress = shm_progress(op);
 
@@ -254,24 +255,22 @@ static bool arrived(struct cddpi_backend *shm, struct cddpi_group_op *op, uint32
     return true;
 }
 
-cddp_status cddpi_shm_advance(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done)
+cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
+                              bool *out_done)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct shm_progress *progress = shm_progress(op);
 
     if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
         return cddpi_shm_message(shm, op, out_done);
     }
     for (;;) {
-        cddp_status status;
 
-        if (progress->stage > 0 && !arrived(shm, op, progress->base + progress->stage)) {
+        if (progress->stage > 0 && !have_all_arrived(shm, op, progress->base + progress->stage)) {
             *out_done = false;
             return CDDP_OK;
         }
-        status = run_stage(shm, op);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(run_stage(shm, op));
         if (progress->stage > 0 && progress->stage == progress->last) {
             *out_done = true;
             return CDDP_OK;

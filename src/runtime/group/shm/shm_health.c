@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_op *op, int rank)
+bool cddpi_shm_needs(const struct shm_backend *shm, const struct cddpi_group_op *op, int rank)
 {
     const struct shm_progress *progress = shm_progress_of(op);
 
@@ -30,7 +30,7 @@ bool cddpi_shm_needs(const struct cddpi_backend *shm, const struct cddpi_group_o
 }
 
 /* "all_reduce #12", "recv #3 from rank 1" */
-static const char *title(const struct cddpi_backend *shm, const struct cddpi_group_op *op,
+static const char *title(const struct shm_backend *shm, const struct cddpi_group_op *op,
                          char out[64])
 {
     if (op->whole != NULL) {
@@ -47,7 +47,7 @@ static const char *title(const struct cddpi_backend *shm, const struct cddpi_gro
     return out;
 }
 
-static bool needs_any(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static bool needs_any(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     for (int r = 0; r < shm->size; r++) {
         if (cddpi_shm_needs(shm, op, r)) {
@@ -57,10 +57,11 @@ static bool needs_any(const struct cddpi_backend *shm, const struct cddpi_group_
     return false;
 }
 
-cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                             bool thorough)
 {
-    cddp_status status = cddpi_shm_broken(shm);
+    struct shm_backend *shm = shm_of(backend);
+    cddp_status status = cddpi_shm_broken(&shm->base);
     char name[64];
 
     /* counters that are read after the failure show whether all had done their part before it */
@@ -91,9 +92,11 @@ cddp_status cddpi_shm_check(struct cddpi_backend *shm, const struct cddpi_group_
     return status;
 }
 
-void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
+void cddpi_shm_late(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                     struct cddpi_late *late)
 {
+    struct shm_backend *shm = shm_of(backend);
+
     for (int r = 0; r < shm->size; r++) {
         if (cddpi_shm_needs(shm, op, r)) {
             cddpi_late_add(late, shm_name(shm, r), shm->block->ranks[r].pid);
@@ -101,11 +104,12 @@ void cddpi_shm_late(struct cddpi_backend *shm, const struct cddpi_group_op *op,
     }
 }
 
-cddp_status cddpi_shm_expired(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+cddp_status cddpi_shm_expired(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
+    struct shm_backend *shm = shm_of(backend);
     struct cddpi_late late = {.used = 0};
     char name[64];
 
-    cddpi_shm_late(shm, op, &late);
+    cddpi_shm_late(&shm->base, op, &late);
     return cddpi_late_fail(&late, title(shm, op, name), op->start_ns, "its turn", "");
 }

@@ -75,7 +75,7 @@ static uint64_t copy_through(struct shm_ring *ring, uint64_t at, uint64_t limit,
 /* --- the sender --- */
 
 /* The first that is free, since it may still be in the caches; IN_RING: there is none. */
-static uint32_t free_buffer(const struct cddpi_backend *shm)
+static uint32_t free_buffer(const struct shm_backend *shm)
 {
     for (uint32_t i = 0; i < shm->send_buffer_count; i++) {
         const struct shm_send_state *state = &shm->send_states[i];
@@ -89,7 +89,7 @@ static uint32_t free_buffer(const struct cddpi_backend *shm)
 }
 
 /* Returns what a piece takes of the ring; 0: there is no room. */
-static uint64_t put_piece(struct cddpi_backend *shm, struct shm_ring *ring, uint64_t at,
+static uint64_t put_piece(struct shm_backend *shm, struct shm_ring *ring, uint64_t at,
                           uint64_t room, struct cddpi_group_op *op)
 {
     struct shm_message_piece piece = {.bytes = 0};
@@ -114,7 +114,7 @@ static uint64_t put_piece(struct cddpi_backend *shm, struct shm_ring *ring, uint
     return used;
 }
 
-static void send_some(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static void send_some(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     struct shm_ring *ring = shm_ring(shm, shm->rank, op->root);
@@ -158,7 +158,7 @@ static void send_some(struct cddpi_backend *shm, struct cddpi_group_op *op)
     }
 }
 
-bool cddpi_shm_send_waits(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+bool cddpi_shm_send_waits(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     struct shm_ring *ring = shm_ring(shm, shm->rank, op->root);
     uint64_t room = SHM_RING_BYTES - (atomic_load_explicit(&ring->produced, memory_order_relaxed) -
@@ -172,8 +172,8 @@ bool cddpi_shm_send_waits(const struct cddpi_backend *shm, const struct cddpi_gr
 
 /* --- the receiver --- */
 
-static cddp_status mismatch(const struct cddpi_backend *shm, const struct cddpi_group_op *op,
-                            const struct shm_message_header *header)
+static cddp_status fail_mismatch(const struct shm_backend *shm, const struct cddpi_group_op *op,
+                                 const struct shm_message_header *header)
 {
     return cddpi_fail(CDDP_ERR_MISMATCH,
                       "message #%llu from rank %d to rank %d: rank %d sends %s x %llu, rank %d "
@@ -186,7 +186,7 @@ static cddp_status mismatch(const struct cddpi_backend *shm, const struct cddpi_
 }
 
 /* Returns what the piece took of the ring, where all of it is. */
-static uint64_t take_piece(struct cddpi_backend *shm, struct shm_ring *ring, uint64_t at,
+static uint64_t take_piece(struct shm_backend *shm, struct shm_ring *ring, uint64_t at,
                            struct cddpi_group_op *op)
 {
     struct shm_message_piece piece;
@@ -201,7 +201,7 @@ static uint64_t take_piece(struct cddpi_backend *shm, struct shm_ring *ring, uin
     return sizeof piece + piece.bytes;
 }
 
-static cddp_status recv_some(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static cddp_status recv_some(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     struct shm_ring *ring = shm_ring(shm, op->root, shm->rank);
@@ -216,7 +216,7 @@ static cddp_status recv_some(struct cddpi_backend *shm, struct cddpi_group_op *o
 
             memcpy(&header, ring->bytes + at % SHM_RING_BYTES, sizeof header);
             if (header.count != op->count || (header.type & ~STAGED) != (uint32_t)op->type) {
-                return mismatch(shm, op, &header);
+                return fail_mismatch(shm, op, &header);
             }
             progress->path = header.type & STAGED ? SHM_PATH_STAGED : SHM_PATH_NONE;
             progress->began = true;
@@ -239,7 +239,7 @@ static cddp_status recv_some(struct cddpi_backend *shm, struct cddpi_group_op *o
     return CDDP_OK;
 }
 
-cddp_status cddpi_shm_message(struct cddpi_backend *shm, struct cddpi_group_op *op, bool *out_done)
+cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op, bool *out_done)
 {
     struct shm_progress *progress = shm_progress(op);
     cddp_status status = CDDP_OK;
@@ -250,8 +250,7 @@ cddp_status cddpi_shm_message(struct cddpi_backend *shm, struct cddpi_group_op *
     } else {
         status = recv_some(shm, op);
     }
-    if (status == CDDP_OK) {
-        *out_done = progress->began && progress->done_bytes == padded(op);
-    }
-    return status;
+    CDDPI_TRY(status);
+    *out_done = progress->began && progress->done_bytes == padded(op);
+    return CDDP_OK;
 }

@@ -16,14 +16,14 @@ static bool scatters(const struct cddpi_group_op *op)
            op->kind == CDDPI_REDUCE_SCATTER;
 }
 
-static bool gives(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static bool gives(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     bool rooted = op->kind == CDDPI_BROADCAST || op->kind == CDDPI_SCATTER;
 
     return !rooted || shm->rank == op->root;
 }
 
-static bool takes(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static bool takes(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     if (op->kind == CDDPI_BROADCAST) {
         return shm->rank != op->root;
@@ -31,7 +31,7 @@ static bool takes(const struct cddpi_backend *shm, const struct cddpi_group_op *
     return op->kind != CDDPI_GATHER || shm->rank == op->root;
 }
 
-static void give(struct cddpi_backend *shm, struct cddpi_group_op *op, size_t piece, size_t n)
+static void give(struct shm_backend *shm, struct cddpi_group_op *op, size_t piece, size_t n)
 {
     struct shm_progress *progress = shm_progress(op);
     size_t element = cddp_type_bytes(op->type);
@@ -55,7 +55,7 @@ static void copy(void *out, const void *in, size_t bytes)
 }
 
 /* shm->src[r] is rank r's data for this piece; @p stride separates its blocks, in elements. */
-static void take(struct cddpi_backend *shm, struct cddpi_group_op *op, size_t at, size_t stride,
+static void take(struct shm_backend *shm, struct cddpi_group_op *op, size_t at, size_t stride,
                  size_t n)
 {
     size_t element = cddp_type_bytes(op->type);
@@ -92,7 +92,7 @@ static void take(struct cddpi_backend *shm, struct cddpi_group_op *op, size_t at
     }
 }
 
-static void move_zero_copy(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static void move_zero_copy(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     for (int r = 0; r < shm->size; r++) {
         const struct shm_fingerprint *what = shm_fingerprint(shm, r, op->number);
@@ -111,7 +111,7 @@ static size_t piece_count(const struct cddpi_group_op *op, size_t piece)
     return left < progress->chunk ? left : progress->chunk;
 }
 
-void cddpi_shm_move_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage)
+void cddpi_shm_move_stage(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage)
 {
     struct shm_progress *progress = shm_progress(op);
     size_t t = stage - progress->lag;

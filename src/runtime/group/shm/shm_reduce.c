@@ -16,7 +16,7 @@ static size_t least(size_t a, size_t b)
 }
 
 /* How inputs are reduced: the operation, or a sum with the factors that all ranks' weights give. */
-struct cddpi_reduce cddpi_shm_reduction(struct cddpi_backend *shm, const struct cddpi_group_op *op)
+struct cddpi_reduce cddpi_shm_reduction(struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     struct cddpi_reduce how = {op->type, op->op, shm->size, 1, NULL};
 
@@ -31,7 +31,7 @@ struct cddpi_reduce cddpi_shm_reduction(struct cddpi_backend *shm, const struct 
 }
 
 /* Rank r's part of @p count elements, in multiples of a cache line or (if large) of a page. */
-static size_t part_start(const struct cddpi_backend *shm, const struct cddpi_group_op *op,
+static size_t part_start(const struct shm_backend *shm, const struct cddpi_group_op *op,
                          size_t count, int rank)
 {
     size_t element = cddp_type_bytes(op->type);
@@ -43,7 +43,7 @@ static size_t part_start(const struct cddpi_backend *shm, const struct cddpi_gro
     return least(start, count);
 }
 
-static void reduce_small(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage)
+static void reduce_small(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage)
 {
     struct shm_progress *progress = shm_progress(op);
     struct cddpi_reduce how;
@@ -65,7 +65,7 @@ static void reduce_small(struct cddpi_backend *shm, struct cddpi_group_op *op, u
 }
 
 /* How many ranks get the result: all, or root alone. */
-static int destinations(const struct cddpi_backend *shm, const struct cddpi_group_op *op)
+static int destinations(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_REDUCE ? 1 : shm->size;
 }
@@ -75,7 +75,7 @@ static int destination(const struct cddpi_group_op *op, int index)
     return op->kind == CDDPI_REDUCE ? op->root : index;
 }
 
-static void reduce_zero_copy(struct cddpi_backend *shm, struct cddpi_group_op *op)
+static void reduce_zero_copy(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t start = part_start(shm, op, op->count, shm->rank);
@@ -106,7 +106,7 @@ struct shm_reduce_part {
     size_t count;
 };
 
-static struct shm_reduce_part part_of(const struct cddpi_backend *shm,
+static struct shm_reduce_part part_of(const struct shm_backend *shm,
                                       const struct cddpi_group_op *op, size_t piece, int rank)
 {
     const struct shm_progress *progress = shm_progress_of(op);
@@ -125,7 +125,7 @@ static void copy_part(void *to, const void *from, struct shm_reduce_part part, s
 }
 
 /* Reduce this rank's part: its own input is read, and its own output written, where they lie. */
-static void reduce_piece(struct cddpi_backend *shm, struct cddpi_group_op *op, size_t piece,
+static void reduce_piece(struct shm_backend *shm, struct cddpi_group_op *op, size_t piece,
                          bool wants)
 {
     struct shm_progress *progress = shm_progress(op);
@@ -149,7 +149,7 @@ static void reduce_piece(struct cddpi_backend *shm, struct cddpi_group_op *op, s
 
 /* Piece t: the peers' parts are copied in at stage t, this rank's is reduced at stage t + 1, the
  * peers' results are copied out of their buffers at stage t + 2. */
-static void reduce_staged(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage)
+static void reduce_staged(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage)
 {
     struct shm_progress *progress = shm_progress(op);
     size_t element = cddp_type_bytes(op->type);
@@ -178,7 +178,7 @@ static void reduce_staged(struct cddpi_backend *shm, struct cddpi_group_op *op, 
     }
 }
 
-void cddpi_shm_reduce_stage(struct cddpi_backend *shm, struct cddpi_group_op *op, unsigned stage)
+void cddpi_shm_reduce_stage(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage)
 {
     struct shm_progress *progress = shm_progress(op);
 

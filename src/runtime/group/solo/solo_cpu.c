@@ -12,14 +12,22 @@ struct solo_cpu_block {
     void *memory;
 };
 
-struct cddpi_backend {
+struct solo_backend {
+    struct cddpi_backend base; /* first: see solo_of() */
     struct solo_cpu_block *blocks;
     _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
     struct cddpi_failure failure;
 };
 
-static void close_solo(struct cddpi_backend *solo)
+static inline struct solo_backend *solo_of(struct cddpi_backend *base)
 {
+    return (struct solo_backend *)(void *)base;
+}
+
+static void close_solo(struct cddpi_backend *backend)
+{
+    struct solo_backend *solo = solo_of(backend);
+
     while (solo->blocks != NULL) {
         struct solo_cpu_block *next = solo->blocks->next;
 
@@ -30,7 +38,7 @@ static void close_solo(struct cddpi_backend *solo)
     cddpi_free(solo);
 }
 
-static cddp_status give_memory(struct cddpi_backend *solo, struct cddpi_group_op *op)
+static cddp_status give_memory(struct solo_backend *solo, struct cddpi_group_op *op)
 {
     struct solo_cpu_block *block = cddpi_zalloc(sizeof *block);
     void *memory = block != NULL ? cddpi_alloc_aligned(op->count) : NULL;
@@ -47,8 +55,10 @@ static cddp_status give_memory(struct cddpi_backend *solo, struct cddpi_group_op
     return CDDP_OK;
 }
 
-static void free_memory(struct cddpi_backend *solo, void *memory)
+static void free_memory(struct cddpi_backend *backend, void *memory)
 {
+    struct solo_backend *solo = solo_of(backend);
+
     for (struct solo_cpu_block **link = &solo->blocks; *link != NULL; link = &(*link)->next) {
         struct solo_cpu_block *block = *link;
 
@@ -61,8 +71,9 @@ static void free_memory(struct cddpi_backend *solo, void *memory)
     }
 }
 
-static cddp_status advance(struct cddpi_backend *solo, struct cddpi_group_op *op, bool *out_done)
+static cddp_status advance(struct cddpi_backend *backend, struct cddpi_group_op *op, bool *out_done)
 {
+    struct solo_backend *solo = solo_of(backend);
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
     if (op->kind == CDDPI_ALLOC) {
@@ -82,42 +93,44 @@ static cddp_status advance(struct cddpi_backend *solo, struct cddpi_group_op *op
     return CDDP_OK;
 }
 
-static cddp_status check(struct cddpi_backend *solo, const struct cddpi_group_op *op, bool thorough)
+static cddp_status check(struct cddpi_backend *backend, const struct cddpi_group_op *op,
+                         bool thorough)
 {
-    (void)solo;
+    (void)backend;
     (void)op;
     (void)thorough;
     return CDDP_OK;
 }
 
-static cddp_status expired(struct cddpi_backend *solo, const struct cddpi_group_op *op)
+static cddp_status expired(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
-    (void)solo;
+    (void)backend;
     return cddpi_fail(CDDP_ERR_TIMEOUT, "%s: the deadline passed", cddpi_kind_name(op->kind));
 }
 
-static uint32_t prepare_sleep(struct cddpi_backend *solo, const struct cddpi_group_op *op)
+static uint32_t prepare_sleep(struct cddpi_backend *backend, const struct cddpi_group_op *op)
 {
-    (void)solo;
+    (void)backend;
     (void)op;
     return 0;
 }
 
-static bool sleep_solo(struct cddpi_backend *solo, uint32_t ticket, int64_t ns)
+static bool sleep_solo(struct cddpi_backend *backend, uint32_t ticket, int64_t ns)
 {
-    (void)solo;
+    (void)backend;
     (void)ticket;
     (void)ns;
     return true; /* nothing here ever waits, so nothing sleeps */
 }
 
-static void nothing(struct cddpi_backend *solo)
+static void nothing(struct cddpi_backend *backend)
 {
-    (void)solo;
+    (void)backend;
 }
 
-static void abort_solo(struct cddpi_backend *solo, const struct cddpi_failure *failure)
+static void abort_solo(struct cddpi_backend *backend, const struct cddpi_failure *failure)
 {
+    struct solo_backend *solo = solo_of(backend);
     uint32_t none = 0;
 
     if (atomic_compare_exchange_strong(&solo->aborted, &none, 1)) {
@@ -126,8 +139,10 @@ static void abort_solo(struct cddpi_backend *solo, const struct cddpi_failure *f
     }
 }
 
-static cddp_status broken(struct cddpi_backend *solo)
+static cddp_status broken(struct cddpi_backend *backend)
 {
+    struct solo_backend *solo = solo_of(backend);
+
     if (atomic_load_explicit(&solo->aborted, memory_order_acquire) != 2) {
         return CDDP_OK;
     }
@@ -135,15 +150,28 @@ static cddp_status broken(struct cddpi_backend *solo)
     return cddpi_fail_name(CDDP_ERR_CLOSED, 0);
 }
 
+static const struct cddpi_backend_ops ops = {.close = close_solo,
+                                             .advance = advance,
+                                             .check = check,
+                                             .expired = expired,
+                                             .prepare_sleep = prepare_sleep,
+                                             .sleep = sleep_solo,
+                                             .end_sleep = nothing,
+                                             .wake = nothing,
+                                             .abort = abort_solo,
+                                             .broken = broken,
+                                             .free_memory = free_memory};
+
 static cddp_status open_solo(const struct cddpi_members *members, struct cddpi_backend **out)
 {
-    struct cddpi_backend *solo = cddpi_zalloc(sizeof *solo);
+    struct solo_backend *solo = cddpi_zalloc(sizeof *solo);
 
     (void)members;
     if (solo == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
     }
-    *out = solo;
+    solo->base.ops = &ops;
+    *out = &solo->base;
     return CDDP_OK;
 }
 
@@ -167,19 +195,7 @@ static cddp_status split(cddp_group *group, const struct cddpi_open_params *para
     return joins ? open_solo(NULL, out) : CDDP_OK;
 }
 
-static const struct cddpi_backend_ops ops = {.close = close_solo,
-                                             .advance = advance,
-                                             .check = check,
-                                             .expired = expired,
-                                             .prepare_sleep = prepare_sleep,
-                                             .sleep = sleep_solo,
-                                             .end_sleep = nothing,
-                                             .wake = nothing,
-                                             .abort = abort_solo,
-                                             .broken = broken,
-                                             .free_memory = free_memory};
-
 const struct cddpi_transport cddpi_solo_transport = {
     .name = "solo",
     .carries = CDDPI_MEMORY_CPU,
-    .cpu = {.ops = &ops, .probe = probe, .open = open_solo, .split = split}};
+    .cpu = {.probe = probe, .open = open_solo, .split = split}};

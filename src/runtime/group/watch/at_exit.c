@@ -1,5 +1,7 @@
 /* at_exit.c - owns the list of this process's groups, so that a program that ends by exit() without
  * destroying them is known to have left, and not to have died. */
+#include "group/watch/at_exit.h"
+
 #include "group/device/group_device.h"
 #include "group/group.h"
 
@@ -41,8 +43,8 @@ __attribute__((destructor)) static void say_that_we_left(void)
         if (cddpi_group_has_device(group)) {
             cddpi_calls_exit(group->device);
         }
-        if (group->ops->exits != NULL) {
-            group->ops->exits(group->backend);
+        if (group->backend->ops->exits != NULL) {
+            group->backend->ops->exits(group->backend);
         }
     }
     pthread_mutex_unlock(&mutex);

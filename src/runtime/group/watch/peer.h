@@ -20,7 +20,7 @@ cddp_status cddpi_peer_left(const char *title, int rank, int pid, enum cddpi_pee
 /** The same of a rank whose process is gone without a word. */
 cddp_status cddpi_peer_died(const char *title, int rank, int pid);
 
-/* Those who are late. All zero at first. */
+/* The ranks that are late. All zero at first. */
 struct cddpi_late {
     char text[900];
     size_t used;

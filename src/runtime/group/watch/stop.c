@@ -32,7 +32,7 @@ static bool is_same_request(void)
            SAME_REQUEST_MS;
 }
 
-static void ask(int number)
+static void ask_to_stop(int number)
 {
     if (number == SIGUSR1) {
         cddpi_dump_request();
@@ -58,7 +58,7 @@ void cddp_stop_on_signals(void)
      * prefers this thread, the first one, for signals that are sent to the process. */
     static char own_stack[64 * 1024];
     stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
-    struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
 
     cddpi_dump_expect_requests();
     (void)sigaltstack(&stack, NULL);

@@ -1,6 +1,8 @@
 /* straggler.c - warns, while all ranks still live, of those for which a collective has been waiting
  * for long: one that computes, reads its data or is stopped is slow, and nothing else says so
  * before the deadline. */
+#include "group/watch/straggler.h"
+
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
@@ -24,13 +26,13 @@ static int64_t patience_ns(const struct cddpi_straggler *straggler, const struct
            (int64_t)(op->count * cddp_type_bytes(op->type) / SLOW_BYTES_MS) * 1000000;
 }
 
-static void warn(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns)
+static void warn_of_late(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns)
 {
     struct cddpi_straggler *straggler = &group->straggler;
     struct cddpi_late late = {.used = 0};
     char title[64];
 
-    group->ops->late(group->backend, op, &late);
+    group->backend->ops->late(group->backend, op, &late);
     if (late.used == 0) {
         return; /* another rank knows better for whom, and says so */
     }
@@ -45,7 +47,7 @@ void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, in
 {
     struct cddpi_straggler *straggler = &group->straggler;
 
-    if (straggler->limit_ns == 0 || group->ops->late == NULL) {
+    if (straggler->limit_ns == 0 || group->backend->ops->late == NULL) {
         return;
     }
     if (straggler->number != op->number) { /* its turn has come since the last look */
@@ -54,6 +56,6 @@ void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, in
     }
     if (now_ns >= straggler->again_ns &&
         now_ns - straggler->since_ns >= patience_ns(straggler, op)) {
-        warn(group, op, now_ns);
+        warn_of_late(group, op, now_ns);
     }
 }

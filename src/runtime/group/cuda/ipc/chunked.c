@@ -24,7 +24,7 @@ struct chunked_piece {
     size_t at, count;
 };
 
-static struct chunked_run cut(const struct cddpi_device_transport *transport,
+static struct chunked_run cut(const struct ipc_transport *transport,
                               const struct cddpi_group_op *op)
 {
     bool scatters = op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
@@ -42,7 +42,7 @@ static struct chunked_run cut(const struct cddpi_device_transport *transport,
     return run;
 }
 
-static struct chunked_piece piece_of(const struct cddpi_device_transport *transport,
+static struct chunked_piece piece_of(const struct ipc_transport *transport,
                                      const struct chunked_run *run, size_t t)
 {
     size_t at = t * run->chunk;
@@ -52,15 +52,14 @@ static struct chunked_piece piece_of(const struct cddpi_device_transport *transp
                                   left < run->chunk ? left : run->chunk};
 }
 
-static bool has_input(const struct cddpi_device_transport *transport,
-                      const struct cddpi_group_op *op)
+static bool has_input(const struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     return (op->kind != CDDPI_BROADCAST && op->kind != CDDPI_SCATTER) ||
            transport->rank == op->root;
 }
 
 /* Bring all of a piece but the part, or the block, that only this rank needs. */
-static cddp_status bring_all(struct cddpi_device_transport *transport, cudaStream_t stream,
+static cddp_status bring_all(struct ipc_transport *transport, cudaStream_t stream,
                              const struct chunked_run *run, const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
@@ -88,8 +87,7 @@ static cddp_status bring_all(struct cddpi_device_transport *transport, cudaStrea
 }
 
 /* Stage A. */
-static cddp_status bring(struct cddpi_device_transport *transport, const struct chunked_run *run,
-                         size_t t)
+static cddp_status bring(struct ipc_transport *transport, const struct chunked_run *run, size_t t)
 {
     struct chunked_piece piece = piece_of(transport, run, t);
     cudaStream_t stream = transport->staged ? transport->side_stream : transport->comm;
@@ -101,30 +99,26 @@ static cddp_status bring(struct cddpi_device_transport *transport, const struct 
 
         status = CUDA_CHECK(transport->device, cudaStreamWaitEvent(stream, after, 0));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_await(transport, stream, IPC_DONE, piece.number - 2);
+    CDDPI_TRY(status);
+    CDDPI_TRY(cddpi_ipc_await(transport, stream, IPC_DONE, piece.number - 2));
+    if (t == 0 && run->op->weighted) {
+        CDDPI_TRY(cddpi_ipc_write_weight(transport, stream, piece.number, run->op->weight));
     }
-    if (status == CDDP_OK && t == 0 && run->op->weighted) {
-        status = cddpi_ipc_write_weight(transport, stream, piece.number, run->op->weight);
+    if (has_input(transport, run->op)) {
+        CDDPI_TRY(bring_all(transport, stream, run, &piece));
     }
-    if (status == CDDP_OK && has_input(transport, run->op)) {
-        status = bring_all(transport, stream, run, &piece);
+    CDDPI_TRY(cddpi_ipc_signal(transport, stream, IPC_ARRIVED, piece.number));
+    if (transport->staged) {
+        CDDPI_TRY(
+            CUDA_CHECK(transport->device,
+                       cudaEventRecord(transport->copied_in[piece.number % IPC_SLOTS], stream)));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_signal(transport, stream, IPC_ARRIVED, piece.number);
-    }
-    if (status == CDDP_OK && transport->staged) {
-        status = CUDA_CHECK(
-            transport->device,
-            cudaEventRecord(transport->copied_in[piece.number % IPC_SLOTS], stream));
-    }
-    return status;
+    return CDDP_OK;
 }
 
 /* Where all ranks' input is: from byte @p offset of their windows; this rank's is at @p own. */
-static void inputs_of(const struct cddpi_device_transport *transport,
-                      const struct chunked_piece *piece, size_t offset, const char *own,
-                      const char **out)
+static void inputs_of(const struct ipc_transport *transport, const struct chunked_piece *piece,
+                      size_t offset, const char *own, const char **out)
 {
     for (int r = 0; r < transport->size; r++) {
         out[r] = ipc_window(transport, r, piece->number) + offset;
@@ -134,8 +128,8 @@ static void inputs_of(const struct cddpi_device_transport *transport,
 
 /* Reduce this rank's part of the piece into out, or into scratch if this rank wants no result; put
  * it into the window, in place of the input, for the peers. */
-static cddp_status reduce_part(struct cddpi_device_transport *transport,
-                               const struct chunked_run *run, const struct chunked_piece *piece)
+static cddp_status reduce_part(struct ipc_transport *transport, const struct chunked_run *run,
+                               const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
     size_t start = run->small ? 0 : cddpi_ipc_part(transport, op, piece->count, transport->rank);
@@ -161,8 +155,8 @@ static cddp_status reduce_part(struct cddpi_device_transport *transport,
                           (end - start) * run->element);
 }
 
-static cddp_status reduce_block(struct cddpi_device_transport *transport,
-                                const struct chunked_run *run, const struct chunked_piece *piece)
+static cddp_status reduce_block(struct ipc_transport *transport, const struct chunked_run *run,
+                                const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
     size_t at = ((size_t)transport->rank * op->count + piece->at) * run->element;
@@ -175,7 +169,7 @@ static cddp_status reduce_block(struct cddpi_device_transport *transport,
 }
 
 /* Copy the data for this rank from the window of rank @p from. */
-static cddp_status take(struct cddpi_device_transport *transport, const struct chunked_run *run,
+static cddp_status take(struct ipc_transport *transport, const struct chunked_run *run,
                         const struct chunked_piece *piece, int from)
 {
     const struct cddpi_group_op *op = run->op;
@@ -199,7 +193,7 @@ static cddp_status take(struct cddpi_device_transport *transport, const struct c
 }
 
 /* Stage B, once all have arrived. */
-static cddp_status use(struct cddpi_device_transport *transport, const struct chunked_run *run,
+static cddp_status use(struct ipc_transport *transport, const struct chunked_run *run,
                        const struct chunked_piece *piece)
 {
     const struct cddpi_group_op *op = run->op;
@@ -217,14 +211,15 @@ static cddp_status use(struct cddpi_device_transport *transport, const struct ch
     default:
         break;
     }
-    for (int r = 0; r < transport->size && run->wants && status == CDDP_OK; r++) {
-        status = take(transport, run, piece, r);
+    CDDPI_TRY(status);
+    for (int r = 0; r < transport->size && run->wants; r++) {
+        CDDPI_TRY(take(transport, run, piece, r));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Stage C: copy the parts that peers have reduced. */
-static cddp_status collect(struct cddpi_device_transport *transport, const struct chunked_run *run,
+static cddp_status collect(struct ipc_transport *transport, const struct chunked_run *run,
                            const struct chunked_piece *piece)
 {
     cddp_status status = cddpi_ipc_await(transport, transport->comm, IPC_DONE, piece->number);
@@ -243,8 +238,7 @@ static cddp_status collect(struct cddpi_device_transport *transport, const struc
 }
 
 /* Stages B and C. */
-static cddp_status finish(struct cddpi_device_transport *transport, const struct chunked_run *run,
-                          size_t t)
+static cddp_status finish(struct ipc_transport *transport, const struct chunked_run *run, size_t t)
 {
     struct chunked_piece piece = piece_of(transport, run, t);
     size_t slot = piece.number % IPC_SLOTS;
@@ -254,30 +248,24 @@ static cddp_status finish(struct cddpi_device_transport *transport, const struct
         status = CUDA_CHECK(transport->device,
                             cudaStreamWaitEvent(transport->comm, transport->copied_in[slot], 0));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_await(transport, transport->comm, IPC_ARRIVED, piece.number);
+    CDDPI_TRY(status);
+    CDDPI_TRY(cddpi_ipc_await(transport, transport->comm, IPC_ARRIVED, piece.number));
+    if (t == 0 && run->op->weighted) {
+        CDDPI_TRY(cddpi_ipc_fetch_weights(transport, piece.number));
     }
-    if (status == CDDP_OK && t == 0 && run->op->weighted) {
-        status = cddpi_ipc_fetch_weights(transport, piece.number);
+    CDDPI_TRY(use(transport, run, &piece));
+    CDDPI_TRY(cddpi_ipc_signal(transport, transport->comm, IPC_DONE, piece.number));
+    if (run->reduces && !run->small && run->wants) {
+        CDDPI_TRY(collect(transport, run, &piece));
     }
-    if (status == CDDP_OK) {
-        status = use(transport, run, &piece);
+    if (transport->staged) {
+        CDDPI_TRY(CUDA_CHECK(transport->device,
+                             cudaEventRecord(transport->consumed[slot], transport->comm)));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ipc_signal(transport, transport->comm, IPC_DONE, piece.number);
-    }
-    if (status == CDDP_OK && run->reduces && !run->small && run->wants) {
-        status = collect(transport, run, &piece);
-    }
-    if (status == CDDP_OK && transport->staged) {
-        status = CUDA_CHECK(transport->device,
-                            cudaEventRecord(transport->consumed[slot], transport->comm));
-    }
-    return status;
+    return CDDP_OK;
 }
 
-cddp_status cddpi_ipc_chunked(struct cddpi_device_transport *transport,
-                              const struct cddpi_group_op *op)
+cddp_status cddpi_ipc_chunked(struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     struct chunked_run run = cut(transport, op);
     cddp_status status = CDDP_OK;

@@ -3,14 +3,13 @@
 
 #include <string.h>
 
-static CUdeviceptr address(const struct cddpi_device_transport *transport,
-                           const volatile void *member)
+static CUdeviceptr address(const struct ipc_transport *transport, const volatile void *member)
 {
     return (CUdeviceptr)(uintptr_t)(transport->block_device +
                                     ((const volatile char *)member - (char *)transport->block));
 }
 
-static _Atomic uint64_t *flag_of(const struct cddpi_device_transport *transport, int rank,
+static _Atomic uint64_t *flag_of(const struct ipc_transport *transport, int rank,
                                  enum ipc_flag flag)
 {
     struct ipc_rank *theirs = &transport->block->ranks[rank];
@@ -18,20 +17,19 @@ static _Atomic uint64_t *flag_of(const struct cddpi_device_transport *transport,
     return flag == IPC_ARRIVED ? &theirs->arrived : &theirs->done;
 }
 
-uint64_t cddpi_ipc_read(const struct cddpi_device_transport *transport, int rank,
-                        enum ipc_flag flag)
+uint64_t cddpi_ipc_read(const struct ipc_transport *transport, int rank, enum ipc_flag flag)
 {
     return atomic_load_explicit(flag_of(transport, rank, flag), memory_order_acquire);
 }
 
-cddp_status cddpi_ipc_signal(struct cddpi_device_transport *transport, cudaStream_t stream,
+cddp_status cddpi_ipc_signal(struct ipc_transport *transport, cudaStream_t stream,
                              enum ipc_flag flag, uint64_t piece)
 {
     return cddpi_flag_raise(&transport->flags, stream,
                             address(transport, flag_of(transport, transport->rank, flag)), piece);
 }
 
-cddp_status cddpi_ipc_await(struct cddpi_device_transport *transport, cudaStream_t stream,
+cddp_status cddpi_ipc_await(struct ipc_transport *transport, cudaStream_t stream,
                             enum ipc_flag flag, uint64_t piece)
 {
     CUstreamBatchMemOpParams items[IPC_RANKS];
@@ -46,7 +44,7 @@ cddp_status cddpi_ipc_await(struct cddpi_device_transport *transport, cudaStream
     return cddpi_flag_items(&transport->flags, stream, items, count);
 }
 
-cddp_status cddpi_ipc_write_weight(struct cddpi_device_transport *transport, cudaStream_t stream,
+cddp_status cddpi_ipc_write_weight(struct ipc_transport *transport, cudaStream_t stream,
                                    uint64_t piece, double weight)
 {
     CUstreamBatchMemOpParams item;
@@ -59,7 +57,7 @@ cddp_status cddpi_ipc_write_weight(struct cddpi_device_transport *transport, cud
     return cddpi_flag_items(&transport->flags, stream, &item, 1);
 }
 
-void cddpi_ipc_release(struct cddpi_device_transport *transport)
+void cddpi_ipc_release(struct ipc_transport *transport)
 {
     for (int r = 0; r < transport->size; r++) {
         cddpi_flag_release(flag_of(transport, r, IPC_ARRIVED));

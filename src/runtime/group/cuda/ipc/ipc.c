@@ -39,7 +39,7 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 }
 
 /* Learn which processes the peers are; watch them from here on. */
-static cddp_status introduce(struct cddpi_device_transport *transport)
+static cddp_status introduce(struct ipc_transport *transport)
 {
     struct ipc_intro own = {.pid = (int32_t)getpid()};
     struct ipc_intro all[IPC_RANKS];
@@ -62,23 +62,22 @@ static cddp_status introduce(struct cddpi_device_transport *transport)
     return status;
 }
 
-static cddp_status make_events(struct cddpi_device_transport *transport)
+static cddp_status make_events(struct ipc_transport *transport)
 {
     cudaEvent_t *const events[] = {&transport->started,      &transport->copied_in[0],
                                    &transport->copied_in[1], &transport->copied_in[2],
                                    &transport->consumed[0],  &transport->consumed[1],
                                    &transport->consumed[2]};
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; i < sizeof events / sizeof *events && status == CDDP_OK; i++) {
-        status = CUDA_CHECK(transport->device,
-                            cudaEventCreateWithFlags(events[i], cudaEventDisableTiming));
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        CDDPI_TRY(CUDA_CHECK(transport->device,
+                             cudaEventCreateWithFlags(events[i], cudaEventDisableTiming)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Make the streams, events and memory of this rank alone. */
-static cddp_status make_own(struct cddpi_device_transport *transport)
+static cddp_status make_own(struct ipc_transport *transport)
 {
     struct cddpi_device *device = transport->device;
     struct ipc_rank *me = &transport->block->ranks[transport->rank];
@@ -86,12 +85,9 @@ static cddp_status make_own(struct cddpi_device_transport *transport)
 
     atomic_store(&me->arrived, ipc_sizes.start);
     atomic_store(&me->done, ipc_sizes.start);
-    status = CUDA_CHECK(device,
-                        cudaHostRegister(transport->block, transport->block_bytes,
-                                         cudaHostRegisterPortable | cudaHostRegisterMapped));
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        CUDA_CHECK(device, cudaHostRegister(transport->block, transport->block_bytes,
+                                            cudaHostRegisterPortable | cudaHostRegisterMapped)));
     transport->registered = true;
     status = CUDA_CHECK(
         device, cudaHostGetDevicePointer((void **)&transport->block_device, transport->block, 0));
@@ -105,19 +101,14 @@ static cddp_status make_own(struct cddpi_device_transport *transport)
     transport->row = cddpi_align_to(transport->window / (size_t)transport->size, IPC_GRAIN) +
                      IPC_GRAIN;
     transport->row = transport->row < ipc_sizes.small ? ipc_sizes.small : transport->row;
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMalloc((void **)&transport->scratch,
-                                               transport->row * ((size_t)transport->size + 1)));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device,
-                            cudaMalloc((void **)&transport->weights,
-                                       (size_t)transport->size * sizeof *transport->weights));
-    }
-    return status;
+    CDDPI_TRY(status);
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&transport->scratch,
+                                            transport->row * ((size_t)transport->size + 1))));
+    return CUDA_CHECK(device, cudaMalloc((void **)&transport->weights,
+                                         (size_t)transport->size * sizeof *transport->weights));
 }
 
-static cddp_status open_windows(struct cddpi_device_transport *transport)
+static cddp_status open_windows(struct ipc_transport *transport)
 {
     size_t bytes = IPC_SLOTS * transport->window;
 
@@ -133,7 +124,7 @@ static cddp_status open_windows(struct cddpi_device_transport *transport)
 
 /* Every rank writes a word into every rank's window, and reads the words in the other windows: that
  * memory can be opened does not mean that it can be reached. */
-static cddp_status write_words(struct cddpi_device_transport *transport)
+static cddp_status write_words(struct ipc_transport *transport)
 {
     cddp_status status = CDDP_OK;
 
@@ -151,7 +142,7 @@ static cddp_status write_words(struct cddpi_device_transport *transport)
     return status;
 }
 
-static cddp_status read_words(struct cddpi_device_transport *transport)
+static cddp_status read_words(struct ipc_transport *transport)
 {
     cddp_status status = CDDP_OK;
 
@@ -178,7 +169,7 @@ static cddp_status read_words(struct cddpi_device_transport *transport)
     return status;
 }
 
-static cddp_status try_windows(struct cddpi_device_transport *transport)
+static cddp_status try_windows(struct ipc_transport *transport)
 {
     cddp_status status = cddpi_transport_agree(&transport->params, write_words(transport));
 
@@ -186,9 +177,9 @@ static cddp_status try_windows(struct cddpi_device_transport *transport)
                              : cddpi_transport_agree(&transport->params, read_words(transport));
 }
 
-static void close_transport(struct cddpi_device_transport *transport);
+static const struct cddpi_device_transport_ops ops;
 
-static cddp_status open_ranks(struct cddpi_device_transport *transport)
+static cddp_status open_ranks(struct ipc_transport *transport)
 {
     size_t header = cddpi_align_to(
         sizeof *transport->block + (size_t)transport->size * sizeof *transport->block->ranks, 4096);
@@ -232,13 +223,13 @@ static cddp_status open_ranks(struct cddpi_device_transport *transport)
 static cddp_status open_transport(const struct cddpi_device_open_params *params, bool staged,
                                   struct cddpi_device_transport **out)
 {
-    struct cddpi_device_transport *transport = cddpi_transport_zalloc(params->device,
-                                                                      sizeof *transport);
+    struct ipc_transport *transport = cddpi_transport_zalloc(params->device, sizeof *transport);
     cddp_status status = CDDP_OK;
 
     if (transport == NULL) {
         status = cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY, "transport: no memory");
     } else {
+        transport->base.ops = &ops;
         transport->params = *params;
         transport->device = params->device;
         transport->comm = cuda_device_stream(params->device, CDDPI_STREAM_COMM);
@@ -256,9 +247,10 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         }
     }
     if (status != CDDP_OK) {
-        return cddpi_transport_give_up(params->device, status, close_transport, transport);
+        return cddpi_transport_give_up(params->device, status,
+                                       transport != NULL ? &transport->base : NULL);
     }
-    *out = transport;
+    *out = &transport->base;
     return CDDP_OK;
 }
 
@@ -275,7 +267,7 @@ static cddp_status open_staged(const struct cddpi_device_open_params *params,
 }
 
 /* Whether what is in the streams can still end by itself. */
-static bool can_end(const struct cddpi_device_transport *transport, uint64_t pieces)
+static bool can_end(const struct ipc_transport *transport, uint64_t pieces)
 {
     for (int r = 0; r < transport->size; r++) {
         if (r != transport->rank && cddpi_ipc_read(transport, r, IPC_DONE) < pieces &&
@@ -288,7 +280,7 @@ static bool can_end(const struct cddpi_device_transport *transport, uint64_t pie
 
 /* Let work that is under way end, if the peers do their part soon; else end all waits for them.
  * False: it still goes on, because something else in the stream does not end. */
-static bool end_work(struct cddpi_device_transport *transport)
+static bool end_work(struct ipc_transport *transport)
 {
     uint64_t pieces = atomic_load(&transport->pieces);
     bool busy = true;
@@ -300,14 +292,14 @@ static bool end_work(struct cddpi_device_transport *transport)
         busy = !cddpi_transport_drain(transport->device, transport->comm, 1);
     }
     if (busy) {
-        cddpi_ipc_abort(transport, "left the group while work was under way");
+        cddpi_ipc_abort(&transport->base, "left the group while work was under way");
     }
     return cddpi_transport_drain(transport->device, transport->comm, DRAIN_MS) &&
            cddpi_transport_drain(transport->device, transport->side_stream, DRAIN_MS);
 }
 
 /* Wait until no peer has this rank's memory open, at most for a while. */
-static void wait_for_peers(const struct cddpi_device_transport *transport)
+static void wait_for_peers(const struct ipc_transport *transport)
 {
     struct timespec pause = {0, 1000000};
     bool all = false;
@@ -323,10 +315,10 @@ static void wait_for_peers(const struct cddpi_device_transport *transport)
     }
 }
 
-static void close_memory(struct cddpi_device_transport *transport)
+static void close_memory(struct ipc_transport *transport)
 {
     while (transport->segments != NULL) {
-        cddpi_ipc_free(transport, transport->segments->at[transport->rank]);
+        cddpi_ipc_free(&transport->base, transport->segments->at[transport->rank]);
     }
     cddpi_ipc_close_retired(transport, true);
     cddpi_ipc_unshare(transport, transport->windows);
@@ -338,7 +330,7 @@ static void close_memory(struct cddpi_device_transport *transport)
     (void)cudaFree(transport->p2p_areas[transport->rank]);
 }
 
-static void free_own(struct cddpi_device_transport *transport)
+static void free_own(struct ipc_transport *transport)
 {
     cudaEvent_t events[] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
@@ -361,8 +353,9 @@ static void free_own(struct cddpi_device_transport *transport)
     (void)cudaGetLastError(); /* after a lost device all of these fail */
 }
 
-static void close_transport(struct cddpi_device_transport *transport)
+static void close_transport(struct cddpi_device_transport *base)
 {
+    struct ipc_transport *transport = ipc_of(base);
     bool dry;
 
     if (transport == NULL) {
@@ -394,7 +387,7 @@ static void close_transport(struct cddpi_device_transport *transport)
 }
 
 /* One rank: the result is the input. */
-static cddp_status alone(struct cddpi_device_transport *transport, const struct cddpi_group_op *op)
+static cddp_status alone(struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
@@ -404,9 +397,9 @@ static cddp_status alone(struct cddpi_device_transport *transport, const struct 
     return cddpi_ipc_copy(transport, transport->comm, op->out, op->in, bytes);
 }
 
-static cddp_status enqueue(struct cddpi_device_transport *transport,
-                           const struct cddpi_group_op *op)
+static cddp_status enqueue(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
+    struct ipc_transport *transport = ipc_of(base);
     cddp_status status = cddpi_ipc_ended(transport);
 
     if (status != CDDP_OK) {
@@ -425,27 +418,32 @@ static cddp_status enqueue(struct cddpi_device_transport *transport,
     status = cddpi_ipc_is_zero_copy(transport, op) ? cddpi_ipc_zero_copy(transport, op)
                                                    : cddpi_ipc_chunked(transport, op);
     if (status != CDDP_OK) { /* the peers wait for what was not put into the stream */
-        cddpi_ipc_abort(transport, cddpi_transport_reason(transport->device));
+        cddpi_ipc_abort(&transport->base, cddpi_transport_reason(transport->device));
     }
     return status;
 }
 
-static cddp_status message(struct cddpi_device_transport *transport,
+static cddp_status message(struct cddpi_device_transport *base,
                            const struct cddpi_p2p_message *message)
 {
+    struct ipc_transport *transport = ipc_of(base);
     cddp_status status = cddpi_ipc_ended(transport);
 
     return status != CDDP_OK ? status : cddpi_p2p_start(transport->p2p, message);
 }
 
 /* No: flags count up from one operation to the next, so a replay would find them reached. */
-static bool can_capture(const struct cddpi_device_transport *transport)
+static bool can_capture(const struct cddpi_device_transport *base)
 {
+    const struct ipc_transport *transport = ipc_of_const(base);
+
     return transport->size == 1;
 }
 
-static void exits(struct cddpi_device_transport *transport)
+static void exits(struct cddpi_device_transport *base)
 {
+    struct ipc_transport *transport = ipc_of(base);
+
     atomic_store_explicit(&transport->block->ranks[transport->rank].left, 1, memory_order_release);
 }
 
@@ -462,12 +460,9 @@ static const struct cddpi_device_transport_ops ops = {.close = close_transport,
 const struct cddpi_transport cddpi_ipc_transport = {
     .name = "ipc",
     .carries = CDDPI_MEMORY_DEVICE,
-    .device = {.ops = &ops, .probe = probe, .open = open_ipc, .for_host = true}};
+    .device = {.probe = probe, .open = open_ipc, .for_host = true}};
 
-const struct cddpi_transport cddpi_staged_transport = {.name = "staged",
-                                                       .carries = CDDPI_MEMORY_DEVICE,
-                                                       .device = {.ops = &ops,
-                                                                  .probe = probe,
-                                                                  .open = open_staged,
-                                                                  .hosts = CDDPI_ONE_HOST,
-                                                                  .for_host = true}};
+const struct cddpi_transport cddpi_staged_transport = {
+    .name = "staged",
+    .carries = CDDPI_MEMORY_DEVICE,
+    .device = {.probe = probe, .open = open_staged, .hosts = CDDPI_ONE_HOST, .for_host = true}};

@@ -82,7 +82,8 @@ struct ipc_segment {
     bool closed;
 };
 
-struct cddpi_device_transport {
+struct ipc_transport {
+    struct cddpi_device_transport base; /* first: see ipc_of() */
     struct cddpi_device *device;
     cudaStream_t comm;
     int rank, size;
@@ -118,8 +119,17 @@ struct cddpi_device_transport {
     char reason[IPC_TEXT_BYTES];
 };
 
-static inline char *ipc_window(const struct cddpi_device_transport *transport, int rank,
-                               uint64_t piece)
+static inline struct ipc_transport *ipc_of(struct cddpi_device_transport *base)
+{
+    return (struct ipc_transport *)(void *)base;
+}
+
+static inline const struct ipc_transport *ipc_of_const(const struct cddpi_device_transport *base)
+{
+    return (const struct ipc_transport *)(const void *)base;
+}
+
+static inline char *ipc_window(const struct ipc_transport *transport, int rank, uint64_t piece)
 {
     return transport->windows[rank] + piece % IPC_SLOTS * transport->window;
 }
@@ -127,73 +137,67 @@ static inline char *ipc_window(const struct cddpi_device_transport *transport, i
 /* flags.c */
 enum ipc_flag { IPC_ARRIVED, IPC_DONE };
 /** In @p stream: set this rank's flag to @p piece, once what is before is visible to all. */
-cddp_status cddpi_ipc_signal(struct cddpi_device_transport *transport, cudaStream_t stream,
+cddp_status cddpi_ipc_signal(struct ipc_transport *transport, cudaStream_t stream,
                              enum ipc_flag flag, uint64_t piece);
 /** In @p stream: go on when all peers' flags have reached @p piece. */
-cddp_status cddpi_ipc_await(struct cddpi_device_transport *transport, cudaStream_t stream,
+cddp_status cddpi_ipc_await(struct ipc_transport *transport, cudaStream_t stream,
                             enum ipc_flag flag, uint64_t piece);
 /** In @p stream: write this rank's weight for @p piece. */
-cddp_status cddpi_ipc_write_weight(struct cddpi_device_transport *transport, cudaStream_t stream,
+cddp_status cddpi_ipc_write_weight(struct ipc_transport *transport, cudaStream_t stream,
                                    uint64_t piece, double weight);
 /** End all ranks' waits, present and future ones. Any thread. */
-void cddpi_ipc_release(struct cddpi_device_transport *transport);
-uint64_t cddpi_ipc_read(const struct cddpi_device_transport *transport, int rank,
-                        enum ipc_flag flag);
+void cddpi_ipc_release(struct ipc_transport *transport);
+uint64_t cddpi_ipc_read(const struct ipc_transport *transport, int rank, enum ipc_flag flag);
 
 /* ipc_health.c: see struct cddpi_device_transport_ops */
 /** From here on, look whether the processes live. */
-void cddpi_ipc_watch(struct cddpi_device_transport *transport, const int *pids);
-cddp_status cddpi_ipc_poll(struct cddpi_device_transport *transport);
+void cddpi_ipc_watch(struct ipc_transport *transport, const int *pids);
+cddp_status cddpi_ipc_poll(struct cddpi_device_transport *base);
 /** The part of poll that several threads may call at a time: whether this rank or a peer has
  *  aborted. */
-cddp_status cddpi_ipc_ended(struct cddpi_device_transport *transport);
-void cddpi_ipc_abort(struct cddpi_device_transport *transport, const char *reason);
-bool cddpi_ipc_gone(const struct cddpi_device_transport *transport, int rank);
+cddp_status cddpi_ipc_ended(struct ipc_transport *transport);
+void cddpi_ipc_abort(struct cddpi_device_transport *base, const char *reason);
+bool cddpi_ipc_gone(const struct ipc_transport *transport, int rank);
 /** Note where an operation lies, for comparison; blocks are NULL where the place does not matter.
  */
-void cddpi_ipc_note_place(struct cddpi_device_transport *transport,
-                          const struct ipc_segment *in_block, const void *in,
-                          const struct ipc_segment *out_block, const void *out);
+void cddpi_ipc_note_place(struct ipc_transport *transport, const struct ipc_segment *in_block,
+                          const void *in, const struct ipc_segment *out_block, const void *out);
 
 /* ipc_memory.c */
 /** Share device memory of @p bytes with all ranks. Collective; they succeed or fail together. */
-cddp_status cddpi_ipc_share(struct cddpi_device_transport *transport, size_t bytes, char **out_at);
+cddp_status cddpi_ipc_share(struct ipc_transport *transport, size_t bytes, char **out_at);
 /** Close the peers' memory in @p at. */
-void cddpi_ipc_unshare(struct cddpi_device_transport *transport, char **at);
-cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *transport, size_t bytes, void **out);
-void cddpi_ipc_free(struct cddpi_device_transport *transport, void *memory);
+void cddpi_ipc_unshare(struct ipc_transport *transport, char **at);
+cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *base, size_t bytes, void **out);
+void cddpi_ipc_free(struct cddpi_device_transport *base, void *memory);
 /** The block that holds all of [data, data + bytes), or NULL. */
-const struct ipc_segment *cddpi_ipc_find(const struct cddpi_device_transport *transport,
-                                         const void *data, size_t bytes);
+const struct ipc_segment *cddpi_ipc_find(const struct ipc_transport *transport, const void *data,
+                                         size_t bytes);
 /** The two steps of free: close the peers' memory that streams no longer use, then free this rank's
  *  memory that no peer has open. @p all: do it for all, without these checks. */
-void cddpi_ipc_close_retired(struct cddpi_device_transport *transport, bool all);
-void cddpi_ipc_free_retired(struct cddpi_device_transport *transport, bool all);
+void cddpi_ipc_close_retired(struct ipc_transport *transport, bool all);
+void cddpi_ipc_free_retired(struct ipc_transport *transport, bool all);
 
 /* ipc_reduce.c */
 /** The elements before rank @p rank's part of @p count. */
-size_t cddpi_ipc_part(const struct cddpi_device_transport *transport,
-                      const struct cddpi_group_op *op, size_t count, int rank);
+size_t cddpi_ipc_part(const struct ipc_transport *transport, const struct cddpi_group_op *op,
+                      size_t count, int rank);
 /** Copy the weights of @p piece to where kernels read them. */
-cddp_status cddpi_ipc_fetch_weights(struct cddpi_device_transport *transport, uint64_t piece);
-cddp_status cddpi_ipc_copy(struct cddpi_device_transport *transport, cudaStream_t stream, void *to,
+cddp_status cddpi_ipc_fetch_weights(struct ipc_transport *transport, uint64_t piece);
+cddp_status cddpi_ipc_copy(struct ipc_transport *transport, cudaStream_t stream, void *to,
                            const void *from, size_t bytes);
 /** Reduce @p count elements of all @p inputs in the communication stream. This rank's input and
  *  @p out may be the same, and need not be aligned: what kernels cannot take goes through scratch.
  */
-cddp_status cddpi_ipc_reduce(struct cddpi_device_transport *transport,
-                             const struct cddpi_group_op *op, const char *const *inputs,
-                             size_t count, char *out);
+cddp_status cddpi_ipc_reduce(struct ipc_transport *transport, const struct cddpi_group_op *op,
+                             const char *const *inputs, size_t count, char *out);
 
 /* chunked.c */
-cddp_status cddpi_ipc_chunked(struct cddpi_device_transport *transport,
-                              const struct cddpi_group_op *op);
+cddp_status cddpi_ipc_chunked(struct ipc_transport *transport, const struct cddpi_group_op *op);
 
 /* zero_copy.c */
 /** Whether @p op can be done in the memory where it lies; the same on all ranks. */
-bool cddpi_ipc_is_zero_copy(struct cddpi_device_transport *transport,
-                            const struct cddpi_group_op *op);
-cddp_status cddpi_ipc_zero_copy(struct cddpi_device_transport *transport,
-                                const struct cddpi_group_op *op);
+bool cddpi_ipc_is_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op);
+cddp_status cddpi_ipc_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op);
 
 #endif

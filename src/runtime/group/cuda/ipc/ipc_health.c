@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void cddpi_ipc_watch(struct cddpi_device_transport *transport, const int *pids)
+void cddpi_ipc_watch(struct ipc_transport *transport, const int *pids)
 {
     for (int r = 0; r < transport->size; r++) {
         transport->alive[r] = -1;
@@ -23,25 +23,25 @@ void cddpi_ipc_watch(struct cddpi_device_transport *transport, const int *pids)
     }
 }
 
-static bool died(const struct cddpi_device_transport *transport, int rank)
+static bool died(const struct ipc_transport *transport, int rank)
 {
     struct pollfd watched = {.fd = transport->alive[rank], .events = POLLIN};
 
     return watched.fd >= 0 && poll(&watched, 1, 0) == 1 && (watched.revents & POLLIN) != 0;
 }
 
-static bool has_left(const struct cddpi_device_transport *transport, int rank)
+static bool has_left(const struct ipc_transport *transport, int rank)
 {
     return atomic_load_explicit(&transport->block->ranks[rank].left, memory_order_acquire) != 0;
 }
 
-bool cddpi_ipc_gone(const struct cddpi_device_transport *transport, int rank)
+bool cddpi_ipc_gone(const struct ipc_transport *transport, int rank)
 {
     return has_left(transport, rank) || died(transport, rank);
 }
 
 /* Whether this rank has work that waits for @p rank, or will. */
-static bool needed(const struct cddpi_device_transport *transport, int rank)
+static bool needed(const struct ipc_transport *transport, int rank)
 {
     uint64_t pieces = atomic_load(&transport->pieces);
 
@@ -49,7 +49,7 @@ static bool needed(const struct cddpi_device_transport *transport, int rank)
 }
 
 /* A rank that has done its part may leave, or even die. */
-static cddp_status check_peers(struct cddpi_device_transport *transport)
+static cddp_status check_peers(struct ipc_transport *transport)
 {
     for (int r = 0; r < transport->size; r++) {
         if (r == transport->rank || !needed(transport, r)) {
@@ -70,9 +70,8 @@ static cddp_status check_peers(struct cddpi_device_transport *transport)
     return CDDP_OK;
 }
 
-void cddpi_ipc_note_place(struct cddpi_device_transport *transport,
-                          const struct ipc_segment *in_block, const void *in,
-                          const struct ipc_segment *out_block, const void *out)
+void cddpi_ipc_note_place(struct ipc_transport *transport, const struct ipc_segment *in_block,
+                          const void *in, const struct ipc_segment *out_block, const void *out)
 {
     uint64_t number = ++transport->operations;
     uint64_t hash = cddpi_hash_start;
@@ -89,7 +88,7 @@ void cddpi_ipc_note_place(struct cddpi_device_transport *transport,
                           (number << 32) | (uint32_t)(hash ^ hash >> 32), memory_order_release);
 }
 
-static uint64_t place(const struct cddpi_device_transport *transport, int rank, uint64_t number)
+static uint64_t place(const struct ipc_transport *transport, int rank, uint64_t number)
 {
     return atomic_load_explicit(&transport->block->ranks[rank].places[number % IPC_PLACES],
                                 memory_order_acquire);
@@ -103,7 +102,7 @@ static bool before(uint64_t entry, uint64_t number)
 
 /* Ranks compute addresses in the peers' memory from their own: that is right only if all pass the
  * same places. Compares the operations that all ranks have called by now. */
-static cddp_status check_places(struct cddpi_device_transport *transport)
+static cddp_status check_places(struct ipc_transport *transport)
 {
     for (;; transport->compared++) {
         uint64_t number = transport->compared + 1;
@@ -130,7 +129,7 @@ static cddp_status check_places(struct cddpi_device_transport *transport)
     }
 }
 
-cddp_status cddpi_ipc_ended(struct cddpi_device_transport *transport)
+cddp_status cddpi_ipc_ended(struct ipc_transport *transport)
 {
     if (transport->block != NULL &&
         atomic_load_explicit(&transport->block->abort_state, memory_order_acquire) == 2) {
@@ -148,8 +147,9 @@ cddp_status cddpi_ipc_ended(struct cddpi_device_transport *transport)
     return CDDP_OK;
 }
 
-cddp_status cddpi_ipc_poll(struct cddpi_device_transport *transport)
+cddp_status cddpi_ipc_poll(struct cddpi_device_transport *base)
 {
+    struct ipc_transport *transport = ipc_of(base);
     cddp_status status = cddpi_ipc_ended(transport);
 
     if (status != CDDP_OK || transport->block == NULL) {
@@ -162,8 +162,9 @@ cddp_status cddpi_ipc_poll(struct cddpi_device_transport *transport)
     return status != CDDP_OK ? status : cddpi_p2p_advance(transport->p2p);
 }
 
-void cddpi_ipc_abort(struct cddpi_device_transport *transport, const char *reason)
+void cddpi_ipc_abort(struct cddpi_device_transport *base, const char *reason)
 {
+    struct ipc_transport *transport = ipc_of(base);
     uint32_t none = 0;
 
     if (atomic_compare_exchange_strong(&transport->aborted, &none, 1)) {

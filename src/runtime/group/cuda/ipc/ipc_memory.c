@@ -10,7 +10,7 @@ struct ipc_memory_offer {
 };
 
 /* Zeroed memory of this rank, and the handle that opens it elsewhere. */
-static cddp_status make_own(struct cddpi_device_transport *transport, size_t bytes,
+static cddp_status make_own(struct ipc_transport *transport, size_t bytes,
                             struct ipc_memory_offer *out, char **at)
 {
     struct cddpi_device *device = transport->device;
@@ -39,7 +39,7 @@ static cddp_status make_own(struct cddpi_device_transport *transport, size_t byt
     return status;
 }
 
-static cddp_status open_peers(struct cddpi_device_transport *transport,
+static cddp_status open_peers(struct ipc_transport *transport,
                               const struct ipc_memory_offer *offers, char **at)
 {
     for (int r = 0; r < transport->size; r++) {
@@ -62,7 +62,7 @@ static cddp_status open_peers(struct cddpi_device_transport *transport,
     return CDDP_OK;
 }
 
-cddp_status cddpi_ipc_share(struct cddpi_device_transport *transport, size_t bytes, char **out_at)
+cddp_status cddpi_ipc_share(struct ipc_transport *transport, size_t bytes, char **out_at)
 {
     struct ipc_memory_offer own;
     struct ipc_memory_offer offers[IPC_RANKS];
@@ -89,7 +89,7 @@ cddp_status cddpi_ipc_share(struct cddpi_device_transport *transport, size_t byt
     return CDDP_OK;
 }
 
-void cddpi_ipc_unshare(struct cddpi_device_transport *transport, char **at)
+void cddpi_ipc_unshare(struct ipc_transport *transport, char **at)
 {
     for (int r = 0; r < transport->size; r++) {
         if (r != transport->rank && at[r] != NULL) {
@@ -101,7 +101,7 @@ void cddpi_ipc_unshare(struct cddpi_device_transport *transport, char **at)
 }
 
 /* Memory of this rank alone, zeroed. */
-static cddp_status alloc_plain(struct cddpi_device_transport *transport, size_t bytes, void **out)
+static cddp_status alloc_plain(struct ipc_transport *transport, size_t bytes, void **out)
 {
     struct cddpi_device *device = transport->device;
     cddp_status status = device->ops->alloc(device, bytes > 0 ? bytes : 1, "group memory", out);
@@ -116,7 +116,7 @@ static cddp_status alloc_plain(struct cddpi_device_transport *transport, size_t 
     return status;
 }
 
-static cddp_status alloc_shared(struct cddpi_device_transport *transport, size_t bytes, void **out)
+static cddp_status alloc_shared(struct ipc_transport *transport, size_t bytes, void **out)
 {
     struct ipc_segment *segment = cddpi_transport_zalloc(transport->device, sizeof *segment);
     cddp_status status = CDDP_OK;
@@ -148,8 +148,9 @@ static cddp_status alloc_shared(struct cddpi_device_transport *transport, size_t
     return CDDP_OK;
 }
 
-cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *transport, size_t bytes, void **out)
+cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *base, size_t bytes, void **out)
 {
+    struct ipc_transport *transport = ipc_of(base);
     cddp_status status;
 
     cddpi_transport_enter(transport->device);
@@ -170,8 +171,8 @@ cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *transport, size_t byt
     return status;
 }
 
-const struct ipc_segment *cddpi_ipc_find(const struct cddpi_device_transport *transport,
-                                         const void *data, size_t bytes)
+const struct ipc_segment *cddpi_ipc_find(const struct ipc_transport *transport, const void *data,
+                                         size_t bytes)
 {
     for (const struct ipc_segment *s = transport->segments; s != NULL; s = s->next) {
         uintptr_t offset = (uintptr_t)data - (uintptr_t)s->at[transport->rank];
@@ -183,8 +184,9 @@ const struct ipc_segment *cddpi_ipc_find(const struct cddpi_device_transport *tr
     return NULL;
 }
 
-void cddpi_ipc_free(struct cddpi_device_transport *transport, void *memory)
+void cddpi_ipc_free(struct cddpi_device_transport *base, void *memory)
 {
+    struct ipc_transport *transport = ipc_of(base);
     struct ipc_segment **link = &transport->segments;
     struct ipc_segment **end = &transport->retired;
     struct ipc_segment *segment;
@@ -213,7 +215,7 @@ void cddpi_ipc_free(struct cddpi_device_transport *transport, void *memory)
 }
 
 /* Whether all peers have closed block @p number, which CUDA demands before it is freed. */
-static bool closed_by_all(const struct cddpi_device_transport *transport, uint32_t number)
+static bool closed_by_all(const struct ipc_transport *transport, uint32_t number)
 {
     for (int r = 0; r < transport->size; r++) {
         if (r != transport->rank && !cddpi_ipc_gone(transport, r) &&
@@ -225,7 +227,7 @@ static bool closed_by_all(const struct cddpi_device_transport *transport, uint32
     return true;
 }
 
-void cddpi_ipc_close_retired(struct cddpi_device_transport *transport, bool all)
+void cddpi_ipc_close_retired(struct ipc_transport *transport, bool all)
 {
     for (struct ipc_segment *s = transport->retired; s != NULL; s = s->next) {
         if (s->closed) {
@@ -241,7 +243,7 @@ void cddpi_ipc_close_retired(struct cddpi_device_transport *transport, bool all)
     }
 }
 
-void cddpi_ipc_free_retired(struct cddpi_device_transport *transport, bool all)
+void cddpi_ipc_free_retired(struct ipc_transport *transport, bool all)
 {
     while (transport->retired != NULL && transport->retired->closed &&
            (all || closed_by_all(transport, transport->freed + 1))) {

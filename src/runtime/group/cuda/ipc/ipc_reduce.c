@@ -7,8 +7,8 @@ static bool aligned(const void *memory)
     return (uintptr_t)memory % 16 == 0; /* what kernels ask for */
 }
 
-size_t cddpi_ipc_part(const struct cddpi_device_transport *transport,
-                      const struct cddpi_group_op *op, size_t count, int rank)
+size_t cddpi_ipc_part(const struct ipc_transport *transport, const struct cddpi_group_op *op,
+                      size_t count, int rank)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t grains = (count * element + IPC_GRAIN - 1) / IPC_GRAIN;
@@ -17,7 +17,7 @@ size_t cddpi_ipc_part(const struct cddpi_device_transport *transport,
     return start < count ? start : count;
 }
 
-cddp_status cddpi_ipc_copy(struct cddpi_device_transport *transport, cudaStream_t stream, void *to,
+cddp_status cddpi_ipc_copy(struct ipc_transport *transport, cudaStream_t stream, void *to,
                            const void *from, size_t bytes)
 {
     if (bytes == 0 || to == from) {
@@ -27,7 +27,7 @@ cddp_status cddpi_ipc_copy(struct cddpi_device_transport *transport, cudaStream_
                       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
 }
 
-cddp_status cddpi_ipc_fetch_weights(struct cddpi_device_transport *transport, uint64_t piece)
+cddp_status cddpi_ipc_fetch_weights(struct ipc_transport *transport, uint64_t piece)
 {
     return cddpi_ipc_copy(transport, transport->comm, transport->weights,
                           transport->block->weights[piece % IPC_SLOTS],
@@ -35,9 +35,8 @@ cddp_status cddpi_ipc_fetch_weights(struct cddpi_device_transport *transport, ui
 }
 
 /* Reduce @p count elements, at most as many as fit into a row of scratch. */
-static cddp_status reduce_row(struct cddpi_device_transport *transport,
-                              const struct cddpi_group_op *op, const char *const *inputs,
-                              size_t bytes, char *out)
+static cddp_status reduce_row(struct ipc_transport *transport, const struct cddpi_group_op *op,
+                              const char *const *inputs, size_t bytes, char *out)
 {
     const void *sources[IPC_RANKS];
     char *result = aligned(out) ? out
@@ -64,9 +63,8 @@ static cddp_status reduce_row(struct cddpi_device_transport *transport,
                              : cddpi_ipc_copy(transport, transport->comm, out, result, bytes);
 }
 
-cddp_status cddpi_ipc_reduce(struct cddpi_device_transport *transport,
-                             const struct cddpi_group_op *op, const char *const *inputs,
-                             size_t count, char *out)
+cddp_status cddpi_ipc_reduce(struct ipc_transport *transport, const struct cddpi_group_op *op,
+                             const char *const *inputs, size_t count, char *out)
 {
     size_t bytes = count * cddp_type_bytes(op->type);
     bool scratch = transport->staged || !aligned(inputs[transport->rank]) || !aligned(out);

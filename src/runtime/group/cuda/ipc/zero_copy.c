@@ -9,8 +9,7 @@ struct reach {
     size_t own_step; /* rank r's input begins r times so many bytes behind base */
 };
 
-static struct reach reach_of(const struct cddpi_device_transport *transport,
-                             const struct cddpi_group_op *op)
+static struct reach reach_of(const struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
     size_t all = bytes * (size_t)transport->size;
@@ -49,8 +48,7 @@ static bool aligned(const void *memory)
     return (uintptr_t)memory % 16 == 0; /* blocks begin at pages, on all ranks */
 }
 
-bool cddpi_ipc_is_zero_copy(struct cddpi_device_transport *transport,
-                            const struct cddpi_group_op *op)
+bool cddpi_ipc_is_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     struct reach reach = reach_of(transport, op);
     bool all = op->kind == CDDPI_ALL_REDUCE; /* all ranks write into the peers' output */
@@ -69,16 +67,16 @@ bool cddpi_ipc_is_zero_copy(struct cddpi_device_transport *transport,
 }
 
 /* Where this process sees rank @p rank's counterpart of @p own. */
-static char *theirs(const struct cddpi_device_transport *transport,
-                    const struct ipc_segment *segment, const void *own, int rank)
+static char *theirs(const struct ipc_transport *transport, const struct ipc_segment *segment,
+                    const void *own, int rank)
 {
     return segment->at[rank] + ((const char *)own - segment->at[transport->rank]);
 }
 
 /* Rank r reduces part r and writes it into all ranks' output. No other rank reads or writes that
  * part. */
-static cddp_status all_reduce(struct cddpi_device_transport *transport,
-                              const struct cddpi_group_op *op, const struct ipc_segment *in)
+static cddp_status all_reduce(struct ipc_transport *transport, const struct cddpi_group_op *op,
+                              const struct ipc_segment *in)
 {
     size_t element = cddp_type_bytes(op->type);
     const struct ipc_segment *out = cddpi_ipc_find(transport, op->out, op->count * element);
@@ -101,7 +99,7 @@ static cddp_status all_reduce(struct cddpi_device_transport *transport,
     return status;
 }
 
-static cddp_status reduce(struct cddpi_device_transport *transport, const struct cddpi_group_op *op,
+static cddp_status reduce(struct ipc_transport *transport, const struct cddpi_group_op *op,
                           const struct ipc_segment *in)
 {
     size_t block = op->count * cddp_type_bytes(op->type);
@@ -117,7 +115,7 @@ static cddp_status reduce(struct cddpi_device_transport *transport, const struct
     return cddpi_ipc_reduce(transport, op, inputs, op->count, op->out);
 }
 
-static cddp_status move(struct cddpi_device_transport *transport, const struct cddpi_group_op *op,
+static cddp_status move(struct ipc_transport *transport, const struct cddpi_group_op *op,
                         const struct ipc_segment *in)
 {
     struct reach reach = reach_of(transport, op);
@@ -129,17 +127,18 @@ static cddp_status move(struct cddpi_device_transport *transport, const struct c
         return cddpi_ipc_copy(transport, transport->comm, op->out,
                               theirs(transport, in, op->in, op->root), block);
     }
-    for (int i = 0; i < transport->size && status == CDDP_OK; i++) {
+    CDDPI_TRY(status);
+    for (int i = 0; i < transport->size; i++) {
         int r = (transport->rank + i) % transport->size;
 
-        status = cddpi_ipc_copy(
+        CDDPI_TRY(cddpi_ipc_copy(
             transport, transport->comm, (char *)op->out + (size_t)r * block,
-            theirs(transport, in, reach.base, r) + offset + (size_t)r * reach.own_step, block);
+            theirs(transport, in, reach.base, r) + offset + (size_t)r * reach.own_step, block));
     }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status run(struct cddpi_device_transport *transport, const struct cddpi_group_op *op)
+static cddp_status run(struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     const struct ipc_segment *in = cddpi_ipc_find(transport, reach_of(transport, op).base, 1);
 
@@ -154,8 +153,7 @@ static cddp_status run(struct cddpi_device_transport *transport, const struct cd
     }
 }
 
-cddp_status cddpi_ipc_zero_copy(struct cddpi_device_transport *transport,
-                                const struct cddpi_group_op *op)
+cddp_status cddpi_ipc_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     uint64_t piece = atomic_fetch_add(&transport->pieces, 1) + 1;
     cddp_status status = CDDP_OK;

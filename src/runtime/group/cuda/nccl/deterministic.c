@@ -24,7 +24,7 @@ static size_t least(size_t a, size_t b)
 
 /* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
  * block, which is its rank's. */
-static struct deterministic_cut cut(const struct cddpi_device_transport *transport,
+static struct deterministic_cut cut(const struct nccl_transport *transport,
                                     const struct cddpi_group_op *op, size_t at, size_t count)
 {
     struct deterministic_cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
@@ -47,8 +47,7 @@ static struct deterministic_cut cut(const struct cddpi_device_transport *transpo
 }
 
 /* Receive all ranks' input of this rank's part into the rows of scratch. */
-static cddp_status collect(struct cddpi_device_transport *transport,
-                           const struct deterministic_cut *cut)
+static cddp_status collect(struct nccl_transport *transport, const struct deterministic_cut *cut)
 {
     struct nccl_transfer transfers[NCCL_MOST_RANKS];
 
@@ -64,8 +63,8 @@ static cddp_status collect(struct cddpi_device_transport *transport,
     return cddpi_nccl_exchange(transport, transfers);
 }
 
-static cddp_status reduce(struct cddpi_device_transport *transport,
-                          const struct deterministic_cut *cut, char *out)
+static cddp_status reduce(struct nccl_transport *transport, const struct deterministic_cut *cut,
+                          char *out)
 {
     const struct cddpi_group_op *op = cut->op;
     const char *own = (const char *)op->in + cut->starts[transport->rank] * cut->element;
@@ -92,8 +91,8 @@ static cddp_status reduce(struct cddpi_device_transport *transport,
 }
 
 /* Send the results to all ranks, or to root. */
-static cddp_status spread(struct cddpi_device_transport *transport,
-                          const struct deterministic_cut *cut, const char *own)
+static cddp_status spread(struct nccl_transport *transport, const struct deterministic_cut *cut,
+                          const char *own)
 {
     const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
@@ -112,35 +111,33 @@ static cddp_status spread(struct cddpi_device_transport *transport,
     return cddpi_nccl_exchange(transport, transfers);
 }
 
-static cddp_status one_piece(struct cddpi_device_transport *transport,
-                             const struct cddpi_group_op *op, size_t at, size_t count)
+static cddp_status one_piece(struct nccl_transport *transport, const struct cddpi_group_op *op,
+                             size_t at, size_t count)
 {
     struct deterministic_cut piece = cut(transport, op, at, count);
     bool wants = op->kind != CDDPI_REDUCE || transport->rank == op->root;
     size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[transport->rank];
     char *result = wants ? (char *)op->out + start * piece.element
                          : transport->scratch + (size_t)transport->size * transport->row;
-    cddp_status status = collect(transport, &piece);
 
-    if (status == CDDP_OK) {
-        status = reduce(transport, &piece, result);
+    CDDPI_TRY(collect(transport, &piece));
+    CDDPI_TRY(reduce(transport, &piece, result));
+    if (op->kind != CDDPI_REDUCE_SCATTER) {
+        CDDPI_TRY(spread(transport, &piece, result));
     }
-    if (status == CDDP_OK && op->kind != CDDPI_REDUCE_SCATTER) {
-        status = spread(transport, &piece, result);
-    }
-    return status;
+    return CDDP_OK;
 }
 
-cddp_status cddpi_nccl_deterministic(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
                                      const struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);
     size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)transport->size;
     size_t most = (transport->row - NCCL_GRAIN) / element * parts;
-    cddp_status status = op->weighted ? cddpi_nccl_gather_weights(transport, op) : CDDP_OK;
 
-    for (size_t at = 0; at < op->count && status == CDDP_OK; at += most) {
-        status = one_piece(transport, op, at, least(op->count - at, most));
+    CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(transport, op) : CDDP_OK);
+    for (size_t at = 0; at < op->count; at += most) {
+        CDDPI_TRY(one_piece(transport, op, at, least(op->count - at, most)));
     }
-    return status;
+    return CDDP_OK;
 }

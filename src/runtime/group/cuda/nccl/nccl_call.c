@@ -23,14 +23,14 @@ static void backoff(long us)
     nanosleep(&pause, NULL);
 }
 
-static cddp_status closed(const struct cddpi_device_transport *transport)
+static cddp_status closed(const struct nccl_transport *transport)
 {
     return cddpi_transport_fail_rank(
         transport->device, CDDP_ERR_CLOSED, transport->rank, "%s",
         atomic_load(&transport->aborted) == 2 ? transport->reason : "the group was aborted");
 }
 
-cddp_status cddpi_nccl_enter(struct cddpi_device_transport *transport)
+cddp_status cddpi_nccl_enter(struct nccl_transport *transport)
 {
     pthread_mutex_lock(&transport->mutex);
     if (atomic_load(&transport->aborted) != 0 || transport->comm == NULL) {
@@ -40,14 +40,13 @@ cddp_status cddpi_nccl_enter(struct cddpi_device_transport *transport)
     return CDDP_OK;
 }
 
-void cddpi_nccl_leave(struct cddpi_device_transport *transport)
+void cddpi_nccl_leave(struct nccl_transport *transport)
 {
     pthread_mutex_unlock(&transport->mutex);
 }
 
 /* Fail with NCCL's own text. */
-static cddp_status failed(struct cddpi_device_transport *transport, ncclResult_t result,
-                          const char *call)
+static cddp_status failed(struct nccl_transport *transport, ncclResult_t result, const char *call)
 {
     const char *why = transport->comm != NULL ? transport->nccl.last_error(transport->comm) : NULL;
     cddp_status status = result == ncclRemoteError ? CDDP_ERR_PEER : CDDP_ERR_DEVICE;
@@ -62,7 +61,7 @@ static cddp_status failed(struct cddpi_device_transport *transport, ncclResult_t
 
 /* A call that has to wait for others, most of all the first of its kind, which connects them. No
  * other call may come before its end, nor work into the stream. */
-cddp_status cddpi_nccl_await(struct cddpi_device_transport *transport, ncclResult_t result,
+cddp_status cddpi_nccl_await(struct nccl_transport *transport, ncclResult_t result,
                              const char *call)
 {
     int64_t deadline = now_ms() + transport->timeout_ms;
@@ -90,7 +89,7 @@ cddp_status cddpi_nccl_await(struct cddpi_device_transport *transport, ncclResul
     return result == ncclSuccess ? CDDP_OK : failed(transport, result, call);
 }
 
-cddp_status cddpi_nccl_poll(struct cddpi_device_transport *transport)
+cddp_status cddpi_nccl_poll(struct nccl_transport *transport)
 {
     ncclResult_t result = ncclSuccess;
     ncclResult_t asked = ncclSuccess;
@@ -142,8 +141,8 @@ static void *say_farewell(void *argument)
     return NULL;
 }
 
-void cddpi_nccl_release_comm(struct cddpi_device_transport *transport,
-                             __typeof__(ncclCommAbort) *call, ncclComm_t comm)
+void cddpi_nccl_release_comm(struct nccl_transport *transport, __typeof__(ncclCommAbort) *call,
+                             ncclComm_t comm)
 {
     struct release *release = cddpi_transport_zalloc(transport->device, sizeof *release);
     int64_t deadline = now_ms() + RELEASE_MS;
@@ -174,7 +173,7 @@ void cddpi_nccl_release_comm(struct cddpi_device_transport *transport,
     drop_farewell(release);
 }
 
-void cddpi_nccl_abort(struct cddpi_device_transport *transport, const char *reason)
+void cddpi_nccl_abort(struct nccl_transport *transport, const char *reason)
 {
     int64_t deadline = now_ms() + ABORT_PATIENCE_MS;
     uint32_t none = 0;

@@ -30,7 +30,7 @@ static ncclRedOp_t operation(cddp_op op)
     return operations[op];
 }
 
-static cddp_status fill(struct cddpi_device_transport *transport, void *where, uint32_t value)
+static cddp_status fill(struct nccl_transport *transport, void *where, uint32_t value)
 {
     CUresult result = transport->fill((CUdeviceptr)(uintptr_t)where, value, 1,
                                       (CUstream)transport->stream);
@@ -41,7 +41,7 @@ static cddp_status fill(struct cddpi_device_transport *transport, void *where, u
                            "cuMemsetD32Async: error %d of the driver", (int)result);
 }
 
-cddp_status cddpi_nccl_gather_weights(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_gather_weights(struct nccl_transport *transport,
                                       const struct cddpi_group_op *op)
 {
     double *own = transport->weights + transport->own_weight;
@@ -58,8 +58,8 @@ cddp_status cddpi_nccl_gather_weights(struct cddpi_device_transport *transport,
                                          ncclFloat64, transport->comm, transport->stream);
 }
 
-static cddp_status reduce_with(struct cddpi_device_transport *transport,
-                               const struct cddpi_group_op *op, const void *in, ncclRedOp_t redop)
+static cddp_status reduce_with(struct nccl_transport *transport, const struct cddpi_group_op *op,
+                               const void *in, ncclRedOp_t redop)
 {
     ncclDataType_t type = cddpi_nccl_type(op->type);
 
@@ -77,8 +77,8 @@ static cddp_status reduce_with(struct cddpi_device_transport *transport,
 }
 
 /* Compute this rank's share of all weights, as the weighted mean of 1 here and 0 elsewhere. */
-static cddp_status find_share(struct cddpi_device_transport *transport,
-                              const struct cddpi_group_op *op, void *share)
+static cddp_status find_share(struct nccl_transport *transport, const struct cddpi_group_op *op,
+                              void *share)
 {
     const char *one_hot = (const char *)transport->one_hot +
                           (op->type == CDDP_F64 ? (size_t)transport->size * 16 : 0);
@@ -91,8 +91,8 @@ static cddp_status find_share(struct cddpi_device_transport *transport,
                                               transport->weights, transport->size, 1, share);
 }
 
-static cddp_status reduce_shares(struct cddpi_device_transport *transport,
-                                 const struct cddpi_group_op *op, const void *in)
+static cddp_status reduce_shares(struct nccl_transport *transport, const struct cddpi_group_op *op,
+                                 const void *in)
 {
     void *share = transport->weights + transport->own_weight + 2; /* aligned as kernels want it */
     ncclRedOp_t redop;
@@ -116,8 +116,7 @@ static cddp_status reduce_shares(struct cddpi_device_transport *transport,
 }
 
 /* A rank of weight 0 reduces zeros in place of its input: 0 times NaN would be NaN. */
-static cddp_status reduce_nothing(struct cddpi_device_transport *transport,
-                                  const struct cddpi_group_op *op)
+static cddp_status reduce_nothing(struct nccl_transport *transport, const struct cddpi_group_op *op)
 {
     struct cddpi_device *device = transport->device;
     size_t bytes = op->count * cddp_type_bytes(op->type);
@@ -144,7 +143,7 @@ static cddp_status reduce_nothing(struct cddpi_device_transport *transport,
     return status;
 }
 
-static cddp_status reduce(struct cddpi_device_transport *transport, const struct cddpi_group_op *op)
+static cddp_status reduce(struct nccl_transport *transport, const struct cddpi_group_op *op)
 {
     bool real = op->type == CDDP_F32 || op->type == CDDP_F64;
     bool half = op->type == CDDP_F16 || op->type == CDDP_BF16;
@@ -160,7 +159,7 @@ static cddp_status reduce(struct cddpi_device_transport *transport, const struct
 }
 
 /* gather, scatter and all_to_all: one block to, and one from, each rank that has one. */
-static cddp_status exchange_blocks(struct cddpi_device_transport *transport,
+static cddp_status exchange_blocks(struct nccl_transport *transport,
                                    const struct cddpi_group_op *op)
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
@@ -185,7 +184,7 @@ static cddp_status exchange_blocks(struct cddpi_device_transport *transport,
 }
 
 /* all_to_all in place: what comes waits in scratch until all is sent. */
-static cddp_status exchange_in_place(struct cddpi_device_transport *transport,
+static cddp_status exchange_in_place(struct nccl_transport *transport,
                                      const struct cddpi_group_op *op)
 {
     size_t block = op->count * cddp_type_bytes(op->type);
@@ -211,8 +210,7 @@ static cddp_status exchange_in_place(struct cddpi_device_transport *transport,
     return status;
 }
 
-cddp_status cddpi_nccl_collective(struct cddpi_device_transport *transport,
-                                  const struct cddpi_group_op *op)
+cddp_status cddpi_nccl_collective(struct nccl_transport *transport, const struct cddpi_group_op *op)
 {
     ncclDataType_t type = cddpi_nccl_type(op->type);
 

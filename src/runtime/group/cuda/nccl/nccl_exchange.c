@@ -1,7 +1,7 @@
 /* nccl_exchange.c - pieces of device memory between any two ranks, all at once. */
 #include "group/cuda/nccl/nccl_transport.h"
 
-cddp_status cddpi_nccl_copy(struct cddpi_device_transport *transport, void *to, const void *from,
+cddp_status cddpi_nccl_copy(struct nccl_transport *transport, void *to, const void *from,
                             size_t bytes)
 {
     if (bytes == 0 || to == from) {
@@ -12,8 +12,8 @@ cddp_status cddpi_nccl_copy(struct cddpi_device_transport *transport, void *to, 
 }
 
 /* Note one peer's transfers. NCCL begins the calls inside a group only at the group's end. */
-static ncclResult_t note(struct cddpi_device_transport *transport,
-                         const struct nccl_transfer *transfer, int peer)
+static ncclResult_t note(struct nccl_transport *transport, const struct nccl_transfer *transfer,
+                         int peer)
 {
     ncclResult_t result = ncclSuccess;
 
@@ -28,7 +28,7 @@ static ncclResult_t note(struct cddpi_device_transport *transport,
     return result == ncclInProgress ? ncclSuccess : result;
 }
 
-cddp_status cddpi_nccl_exchange(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_exchange(struct nccl_transport *transport,
                                 const struct nccl_transfer *transfers)
 {
     const struct nccl_transfer *own = &transfers[transport->rank];

@@ -6,8 +6,7 @@
 #include <string.h>
 
 /* Memory of ncclMemAlloc() can be registered; that of cudaMalloc(), the fallback, cannot. */
-static cddp_status make(struct cddpi_device_transport *transport, struct nccl_block *block,
-                        size_t bytes)
+static cddp_status make(struct nccl_transport *transport, struct nccl_block *block, size_t bytes)
 {
     cddp_status status;
 
@@ -22,8 +21,7 @@ static cddp_status make(struct cddpi_device_transport *transport, struct nccl_bl
     return status;
 }
 
-static bool has_windows(const struct cddpi_device_transport *transport,
-                        const struct nccl_block *block)
+static bool has_windows(const struct nccl_transport *transport, const struct nccl_block *block)
 {
     const char *wanted = getenv("NCCL_WIN_ENABLE"); /* NCCL's own switch */
 
@@ -33,8 +31,8 @@ static bool has_windows(const struct cddpi_device_transport *transport,
 
 /* With a window kernels of all ranks reach the memory directly, if all have one; without, a rank's
  * own memory need not be copied on its way. */
-static cddp_status register_block(struct cddpi_device_transport *transport,
-                                  struct nccl_block *block, size_t bytes, bool window)
+static cddp_status register_block(struct nccl_transport *transport, struct nccl_block *block,
+                                  size_t bytes, bool window)
 {
     uint32_t whole = transport->timeout_ms;
     cddp_status status = cddpi_nccl_enter(transport);
@@ -60,8 +58,8 @@ static cddp_status register_block(struct cddpi_device_transport *transport,
 
 /* Register the memory with NCCL, which only makes it faster: if one rank cannot, no rank registers
  * any memory from then on. Collective. */
-static cddp_status register_on_all(struct cddpi_device_transport *transport,
-                                   struct nccl_block *block, size_t bytes)
+static cddp_status register_on_all(struct nccl_transport *transport, struct nccl_block *block,
+                                   size_t bytes)
 {
     uint8_t own = has_windows(transport, block);
     uint8_t all[NCCL_MOST_RANKS];
@@ -92,12 +90,12 @@ static cddp_status register_on_all(struct cddpi_device_transport *transport,
     if (status == CDDP_OK && transport->plain) {
         block->window = NULL; /* windows end with the communicator */
         block->registration = NULL;
-        status = cddpi_nccl_recover(transport);
+        status = cddpi_nccl_recover(&transport->base);
     }
     return status;
 }
 
-static void unmake(struct cddpi_device_transport *transport, struct nccl_block *block)
+static void unmake(struct nccl_transport *transport, struct nccl_block *block)
 {
     if ((block->registration != NULL || block->window != NULL) &&
         cddpi_nccl_enter(transport) == CDDP_OK) {
@@ -118,7 +116,7 @@ static void unmake(struct cddpi_device_transport *transport, struct nccl_block *
 }
 
 /* Not in the communication stream, where work may wait for peers. */
-static cddp_status clear(struct cddpi_device_transport *transport, void *memory, size_t bytes)
+static cddp_status clear(struct nccl_transport *transport, void *memory, size_t bytes)
 {
     struct cddpi_device *device = transport->device;
     cudaStream_t side_stream;
@@ -136,8 +134,9 @@ static cddp_status clear(struct cddpi_device_transport *transport, void *memory,
     return status;
 }
 
-cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *transport, size_t bytes, void **out)
+cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *base, size_t bytes, void **out)
 {
+    struct nccl_transport *transport = nccl_of(base);
     struct nccl_block *block = cddpi_transport_zalloc(transport->device, sizeof *block);
     size_t given = bytes > 0 ? bytes : 1;
     cddp_status status;
@@ -169,8 +168,10 @@ cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *transport, size_t by
     return CDDP_OK;
 }
 
-void cddpi_nccl_free(struct cddpi_device_transport *transport, void *memory)
+void cddpi_nccl_free(struct cddpi_device_transport *base, void *memory)
 {
+    struct nccl_transport *transport = nccl_of(base);
+
     for (struct nccl_block **link = &transport->blocks; *link != NULL; link = &(*link)->next) {
         struct nccl_block *block = *link;
 

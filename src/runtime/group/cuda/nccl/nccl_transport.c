@@ -41,7 +41,7 @@ static void name_host(char *out, size_t bytes)
     snprintf(out, bytes, "%s %s", name, boot);
 }
 
-static void introduce(struct cddpi_device_transport *transport, struct nccl_transport_intro *out)
+static void introduce(struct nccl_transport *transport, struct nccl_transport_intro *out)
 {
     const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
 
@@ -56,7 +56,7 @@ static void introduce(struct cddpi_device_transport *transport, struct nccl_tran
     name_host(out->host, sizeof out->host);
 }
 
-static cddp_status compare_two(const struct cddpi_device_transport *transport,
+static cddp_status compare_two(const struct nccl_transport *transport,
                                const struct nccl_transport_intro *intros, int a, int b)
 {
     const struct nccl_transport_intro *first = &intros[a];
@@ -84,7 +84,7 @@ static cddp_status compare_two(const struct cddpi_device_transport *transport,
 }
 
 /* Find what NCCL would report with fewer words, or by hanging. */
-static cddp_status compare(const struct cddpi_device_transport *transport,
+static cddp_status compare(const struct nccl_transport *transport,
                            const struct nccl_transport_intro *intros)
 {
     cddp_status status = CDDP_OK;
@@ -97,7 +97,7 @@ static cddp_status compare(const struct cddpi_device_transport *transport,
     return status;
 }
 
-static cddp_status join_ranks(struct cddpi_device_transport *transport)
+static cddp_status join_ranks(struct nccl_transport *transport)
 {
     struct nccl_transport_intro own;
     struct nccl_transport_intro *all;
@@ -120,7 +120,7 @@ static cddp_status join_ranks(struct cddpi_device_transport *transport)
     return status;
 }
 
-static cddp_status make_memory(struct cddpi_device_transport *transport)
+static cddp_status make_memory(struct nccl_transport *transport)
 {
     struct cddpi_device *device = transport->device;
     size_t ranks = (size_t)transport->size;
@@ -151,15 +151,16 @@ static cddp_status make_memory(struct cddpi_device_transport *transport)
         status = CUDA_CHECK(device, cudaStreamSynchronize(transport->stream));
     }
     *(void **)&transport->fill = cuda_driver_symbol("cuMemsetD32Async");
-    if (status == CDDP_OK && transport->fill == NULL) {
-        status = cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
+    CDDPI_TRY(status);
+    if (transport->fill == NULL) {
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
     }
-    return status;
+    return CDDP_OK;
 }
 
-static void close_transport(struct cddpi_device_transport *transport);
+static const struct cddpi_device_transport_ops ops;
 
-static cddp_status open_ranks(struct cddpi_device_transport *transport)
+static cddp_status open_ranks(struct nccl_transport *transport)
 {
     cddp_status status;
 
@@ -200,13 +201,13 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 static cddp_status open_transport(const struct cddpi_device_open_params *params,
                                   struct cddpi_device_transport **out)
 {
-    struct cddpi_device_transport *transport = cddpi_transport_zalloc(params->device,
-                                                                      sizeof *transport);
+    struct nccl_transport *transport = cddpi_transport_zalloc(params->device, sizeof *transport);
     cddp_status status = CDDP_OK;
 
     if (transport == NULL) {
         status = cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY, "transport: no memory");
     } else {
+        transport->base.ops = &ops;
         transport->params = *params;
         transport->device = params->device;
         transport->rank = params->rank;
@@ -222,18 +223,19 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         status = open_ranks(transport);
     }
     if (status != CDDP_OK) {
-        return cddpi_transport_give_up(params->device, status, close_transport, transport);
+        return cddpi_transport_give_up(params->device, status,
+                                       transport != NULL ? &transport->base : NULL);
     }
     /* The group's watchdog has the same deadline, and can name the missing rank: let it come first.
      */
     transport->timeout_ms += NCCL_LATER_MS;
-    *out = transport;
+    *out = &transport->base;
     return CDDP_OK;
 }
 
 /* Let work that is under way end, if the peers do their part soon; else abort it. False: it still
  * goes on, because something else in the stream does not end. */
-static bool end_work(struct cddpi_device_transport *transport)
+static bool end_work(struct nccl_transport *transport)
 {
     if (transport->comm != NULL &&
         !cddpi_transport_drain(transport->device, transport->stream, GRACE_MS)) {
@@ -243,7 +245,7 @@ static bool end_work(struct cddpi_device_transport *transport)
 }
 
 /* Let NCCL close the connections to the peers. Returns whether all peers did so in time. */
-static bool finalize(struct cddpi_device_transport *transport)
+static bool finalize(struct nccl_transport *transport)
 {
     bool done;
 
@@ -260,8 +262,9 @@ static bool finalize(struct cddpi_device_transport *transport)
     return done;
 }
 
-static void close_transport(struct cddpi_device_transport *transport)
+static void close_transport(struct cddpi_device_transport *base)
 {
+    struct nccl_transport *transport = nccl_of(base);
     bool dry = true;
 
     if (transport == NULL) {
@@ -271,7 +274,7 @@ static void close_transport(struct cddpi_device_transport *transport)
     if (transport->has_mutex) {
         dry = end_work(transport);
         while (transport->blocks != NULL) {
-            cddpi_nccl_free(transport, transport->blocks->memory);
+            cddpi_nccl_free(&transport->base, transport->blocks->memory);
         }
         if (!finalize(transport)) {
             cddpi_nccl_abort(transport, "left the group");
@@ -288,7 +291,7 @@ static void close_transport(struct cddpi_device_transport *transport)
     cddpi_transport_free(transport->device, transport);
 }
 
-static bool is_captured(const struct cddpi_device_transport *transport)
+static bool is_captured(const struct nccl_transport *transport)
 {
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
 
@@ -298,7 +301,7 @@ static bool is_captured(const struct cddpi_device_transport *transport)
 
 /* In a capture. A failure does not end the transport: the caller may go on without a capture. The
  * peers wait meanwhile to hear whether this rank could capture, so it waits half their time. */
-static cddp_status record(struct cddpi_device_transport *transport, const struct cddpi_group_op *op)
+static cddp_status record(struct nccl_transport *transport, const struct cddpi_group_op *op)
 {
     uint32_t whole = transport->timeout_ms;
     cddp_status status;
@@ -313,9 +316,9 @@ static cddp_status record(struct cddpi_device_transport *transport, const struct
     return status;
 }
 
-static cddp_status enqueue(struct cddpi_device_transport *transport,
-                           const struct cddpi_group_op *op)
+static cddp_status enqueue(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
+    struct nccl_transport *transport = nccl_of(base);
     cddp_status status = cddpi_nccl_enter(transport);
     bool captured;
 
@@ -333,29 +336,34 @@ static cddp_status enqueue(struct cddpi_device_transport *transport,
     return status;
 }
 
-static cddp_status message(struct cddpi_device_transport *transport,
+static cddp_status message(struct cddpi_device_transport *base,
                            const struct cddpi_p2p_message *message)
 {
+    struct nccl_transport *transport = nccl_of(base);
+
     return cddpi_p2p_start(transport->p2p, message);
 }
 
-static cddp_status poll_transport(struct cddpi_device_transport *transport)
+static cddp_status poll_transport(struct cddpi_device_transport *base)
 {
+    struct nccl_transport *transport = nccl_of(base);
     cddp_status status = cddpi_nccl_poll(transport);
 
     return status != CDDP_OK ? status : cddpi_p2p_advance(transport->p2p);
 }
 
-static void abort_transport(struct cddpi_device_transport *transport, const char *reason)
+static void abort_transport(struct cddpi_device_transport *base, const char *reason)
 {
+    struct nccl_transport *transport = nccl_of(base);
+
     cddpi_p2p_release(transport->p2p);
     cddpi_nccl_abort(transport, reason);
 }
 
 /* Right as long as all ranks capture and replay alike. A captured operation keeps its weight. */
-static bool can_capture(const struct cddpi_device_transport *transport)
+static bool can_capture(const struct cddpi_device_transport *base)
 {
-    (void)transport;
+    (void)base;
     return true;
 }
 
@@ -372,4 +380,4 @@ static const struct cddpi_device_transport_ops ops = {.close = close_transport,
 const struct cddpi_transport cddpi_nccl_transport = {
     .name = "nccl",
     .carries = CDDPI_MEMORY_DEVICE,
-    .device = {.ops = &ops, .probe = probe, .open = open_transport}};
+    .device = {.probe = probe, .open = open_transport}};

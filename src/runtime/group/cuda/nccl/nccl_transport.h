@@ -89,7 +89,8 @@ struct nccl_block {
     bool own;            /* of cudaMalloc */
 };
 
-struct cddpi_device_transport {
+struct nccl_transport {
+    struct cddpi_device_transport base; /* first: see nccl_of() */
     struct cddpi_device *device;
     struct nccl_library nccl;
     int rank, size;
@@ -116,6 +117,11 @@ struct cddpi_device_transport {
     struct cddpi_p2p *p2p; /* NULL with one rank: messages, which go past NCCL */
 };
 
+static inline struct nccl_transport *nccl_of(struct cddpi_device_transport *base)
+{
+    return (struct nccl_transport *)(void *)base;
+}
+
 /* nccl_library.c */
 /** CDDP_ERR_UNAVAILABLE: the library is not there, is too old, or lacks a function. */
 cddp_status cddpi_nccl_load(const struct cddpi_device *device, struct nccl_library *out);
@@ -124,27 +130,27 @@ void cddpi_nccl_version_text(int version, char *out, size_t bytes);
 
 /* nccl_call.c: NCCL, one thread at a time */
 /** Take the mutex; CDDP_ERR_CLOSED (and no mutex) after an abort. */
-cddp_status cddpi_nccl_enter(struct cddpi_device_transport *transport);
-void cddpi_nccl_leave(struct cddpi_device_transport *transport);
+cddp_status cddpi_nccl_enter(struct nccl_transport *transport);
+void cddpi_nccl_leave(struct nccl_transport *transport);
 /** With the mutex: wait until @p call, which returned @p result, is no longer in progress. Returns
  *  its final status. */
-cddp_status cddpi_nccl_await(struct cddpi_device_transport *transport, ncclResult_t result,
+cddp_status cddpi_nccl_await(struct nccl_transport *transport, ncclResult_t result,
                              const char *call);
-cddp_status cddpi_nccl_poll(struct cddpi_device_transport *transport);
-void cddpi_nccl_abort(struct cddpi_device_transport *transport, const char *reason);
+cddp_status cddpi_nccl_poll(struct nccl_transport *transport);
+void cddpi_nccl_abort(struct nccl_transport *transport, const char *reason);
 /** Destroy or abort @p comm by @p call; no thread uses it any more. Waits for a limited time. */
-void cddpi_nccl_release_comm(struct cddpi_device_transport *transport,
-                             __typeof__(ncclCommAbort) *call, ncclComm_t comm);
+void cddpi_nccl_release_comm(struct nccl_transport *transport, __typeof__(ncclCommAbort) *call,
+                             ncclComm_t comm);
 
 #define NCCL_CALL(transport, member, ...)                                                          \
     cddpi_nccl_await((transport), (transport)->nccl.member(__VA_ARGS__), #member)
 
 /* nccl_collective.c: with the mutex */
-cddp_status cddpi_nccl_collective(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_collective(struct nccl_transport *transport,
                                   const struct cddpi_group_op *op);
 ncclDataType_t cddpi_nccl_type(cddp_type type);
 /** Gather all ranks' weights of @p op into transport->weights. */
-cddp_status cddpi_nccl_gather_weights(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_gather_weights(struct nccl_transport *transport,
                                       const struct cddpi_group_op *op);
 
 /* nccl_hosts.c */
@@ -160,25 +166,25 @@ struct nccl_transfer {
     size_t in_bytes;
 };
 /** All @p transfers at once; this rank's own is copied. */
-cddp_status cddpi_nccl_exchange(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_exchange(struct nccl_transport *transport,
                                 const struct nccl_transfer *transfers);
-cddp_status cddpi_nccl_copy(struct cddpi_device_transport *transport, void *to, const void *from,
+cddp_status cddpi_nccl_copy(struct nccl_transport *transport, void *to, const void *from,
                             size_t bytes);
 
 /* deterministic.c: with the mutex */
 /** all_reduce, reduce or reduce_scatter in the table's order: all to all, the reduction kernel, and
  *  all to all again. */
-cddp_status cddpi_nccl_deterministic(struct cddpi_device_transport *transport,
+cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
                                      const struct cddpi_group_op *op);
 
 /* recover.c */
 /** Make a communicator. Collective. */
-cddp_status cddpi_nccl_connect(struct cddpi_device_transport *transport);
+cddp_status cddpi_nccl_connect(struct nccl_transport *transport);
 /** A new communicator, if any rank's is suspect. Collective; there is no capture. */
-cddp_status cddpi_nccl_recover(struct cddpi_device_transport *transport);
+cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base);
 
 /* nccl_memory.c */
-cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *transport, size_t bytes, void **out);
-void cddpi_nccl_free(struct cddpi_device_transport *transport, void *memory);
+cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *base, size_t bytes, void **out);
+void cddpi_nccl_free(struct cddpi_device_transport *base, void *memory);
 
 #endif

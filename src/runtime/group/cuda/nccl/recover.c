@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static cddp_status share_id(struct cddpi_device_transport *transport, ncclUniqueId *out)
+static cddp_status share_id(struct nccl_transport *transport, ncclUniqueId *out)
 {
     ncclUniqueId own;
     ncclUniqueId all[NCCL_MOST_RANKS];
@@ -28,7 +28,7 @@ static cddp_status share_id(struct cddpi_device_transport *transport, ncclUnique
     return status;
 }
 
-static cddp_status connect_ranks(struct cddpi_device_transport *transport, ncclUniqueId id)
+static cddp_status connect_ranks(struct nccl_transport *transport, ncclUniqueId id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t comm = NULL;
@@ -55,18 +55,16 @@ static cddp_status connect_ranks(struct cddpi_device_transport *transport, ncclU
     }
 }
 
-cddp_status cddpi_nccl_connect(struct cddpi_device_transport *transport)
+cddp_status cddpi_nccl_connect(struct nccl_transport *transport)
 {
     ncclUniqueId id;
-    cddp_status status = share_id(transport, &id);
 
-    return status == CDDP_OK
-               ? cddpi_transport_agree(&transport->params, connect_ranks(transport, id))
-               : status;
+    CDDPI_TRY(share_id(transport, &id));
+    return cddpi_transport_agree(&transport->params, connect_ranks(transport, id));
 }
 
 /* Let go of the communicator, and of what was registered with it. */
-static cddp_status retire(struct cddpi_device_transport *transport)
+static cddp_status retire(struct nccl_transport *transport)
 {
     ncclComm_t comm;
     cddp_status status = cddpi_nccl_enter(transport);
@@ -89,8 +87,9 @@ static cddp_status retire(struct cddpi_device_transport *transport)
     return status;
 }
 
-cddp_status cddpi_nccl_recover(struct cddpi_device_transport *transport)
+cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base)
 {
+    struct nccl_transport *transport = nccl_of(base);
     uint8_t suspect = atomic_load(&transport->suspect);
     uint8_t all[NCCL_MOST_RANKS];
     bool any = false;
@@ -105,12 +104,8 @@ cddp_status cddpi_nccl_recover(struct cddpi_device_transport *transport)
     }
     atomic_store(&transport->suspect, true); /* poll asks it no more */
     cddpi_transport_enter(transport->device);
-    status = cddpi_transport_agree(&transport->params, retire(transport));
-    if (status == CDDP_OK) {
-        status = cddpi_nccl_connect(transport);
-    }
-    if (status == CDDP_OK) {
-        atomic_store(&transport->suspect, false);
-    }
-    return status;
+    CDDPI_TRY(cddpi_transport_agree(&transport->params, retire(transport)));
+    CDDPI_TRY(cddpi_nccl_connect(transport));
+    atomic_store(&transport->suspect, false);
+    return CDDP_OK;
 }

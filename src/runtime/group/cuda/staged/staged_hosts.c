@@ -41,7 +41,8 @@ struct counters {
     _Alignas(128) _Atomic uint64_t taken;
 };
 
-struct cddpi_device_transport {
+struct staged_transport {
+    struct cddpi_device_transport base;     /* first: see staged_of() */
     struct cddpi_device_open_params params; /* copied */
     struct cddpi_device *device;
     cudaStream_t comm, side;
@@ -56,6 +57,11 @@ struct cddpi_device_transport {
     _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
     char reason[CDDPI_TRANSPORT_TEXT_BYTES];
 };
+
+static inline struct staged_transport *staged_of(struct cddpi_device_transport *base)
+{
+    return (struct staged_transport *)(void *)base;
+}
 
 /* How an operation is cut. */
 struct staged_hosts_cut {
@@ -75,7 +81,7 @@ static bool is_spread(const struct cddpi_group_op *op)
     return op->kind == CDDPI_BROADCAST || op->kind == CDDPI_SCATTER;
 }
 
-static struct staged_hosts_cut cut(const struct cddpi_device_transport *transport,
+static struct staged_hosts_cut cut(const struct staged_transport *transport,
                                    const struct cddpi_group_op *op)
 {
     size_t size = (size_t)transport->params.world_size;
@@ -100,13 +106,13 @@ static size_t piece_count(const struct staged_hosts_cut *cut, const struct cddpi
     return op->count - at < cut->chunk ? op->count - at : cut->chunk;
 }
 
-static char *in_slot(const struct cddpi_device_transport *transport, uint64_t piece)
+static char *in_slot(const struct staged_transport *transport, uint64_t piece)
 {
     return transport->slots + piece % SLOTS * CDDPI_STAGED_SLOT_BYTES;
 }
 
-static char *out_slot(const struct cddpi_device_transport *transport,
-                      const struct cddpi_group_op *op, uint64_t piece)
+static char *out_slot(const struct staged_transport *transport, const struct cddpi_group_op *op,
+                      uint64_t piece)
 {
     return op->kind == CDDPI_BROADCAST
                ? in_slot(transport, piece) /* one buffer */
@@ -115,14 +121,14 @@ static char *out_slot(const struct cddpi_device_transport *transport,
 
 /* --- the streams' part --- */
 
-static CUdeviceptr address(const struct cddpi_device_transport *transport,
+static CUdeviceptr address(const struct staged_transport *transport,
                            const _Atomic uint64_t *counter)
 {
     return (CUdeviceptr)(uintptr_t)(transport->counters_device +
                                     ((const char *)counter - (char *)transport->counters));
 }
 
-static cddp_status await_in(struct cddpi_device_transport *transport, cudaStream_t stream,
+static cddp_status await_in(struct staged_transport *transport, cudaStream_t stream,
                             const _Atomic uint64_t *counter, uint64_t value)
 {
     CUstreamBatchMemOpParams item;
@@ -132,23 +138,20 @@ static cddp_status await_in(struct cddpi_device_transport *transport, cudaStream
 }
 
 /* @p blocks parts of @p bytes, @p from_step and @p to_step bytes apart. */
-static cddp_status copy(struct cddpi_device_transport *transport, cudaStream_t stream, char *to,
+static cddp_status copy(struct staged_transport *transport, cudaStream_t stream, char *to,
                         size_t to_step, const char *from, size_t from_step, size_t blocks,
                         size_t bytes)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t b = 0; b < blocks && status == CDDP_OK; b++) {
-        status = CUDA_CHECK(transport->device,
-                            cudaMemcpyAsync(to + b * to_step, from + b * from_step, bytes,
-                                            cudaMemcpyDefault, stream));
+    for (size_t b = 0; b < blocks; b++) {
+        CDDPI_TRY(
+            CUDA_CHECK(transport->device, cudaMemcpyAsync(to + b * to_step, from + b * from_step,
+                                                          bytes, cudaMemcpyDefault, stream)));
     }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status bring(struct cddpi_device_transport *transport,
-                         const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
-                         size_t at, uint64_t piece)
+static cddp_status bring(struct staged_transport *transport, const struct staged_hosts_cut *cut,
+                         const struct cddpi_group_op *op, size_t at, uint64_t piece)
 {
     size_t bytes = piece_count(cut, op, at) * cut->element;
     cddp_status status = CDDP_OK;
@@ -168,9 +171,8 @@ static cddp_status bring(struct cddpi_device_transport *transport,
                                   address(transport, &transport->counters->brought), piece);
 }
 
-static cddp_status take(struct cddpi_device_transport *transport,
-                        const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
-                        size_t at, uint64_t piece)
+static cddp_status take(struct staged_transport *transport, const struct staged_hosts_cut *cut,
+                        const struct cddpi_group_op *op, size_t at, uint64_t piece)
 {
     size_t bytes = piece_count(cut, op, at) * cut->element;
     cddp_status status = await_in(transport, transport->comm, &transport->counters->reduced, piece);
@@ -186,8 +188,7 @@ static cddp_status take(struct cddpi_device_transport *transport,
                                   address(transport, &transport->counters->taken), piece);
 }
 
-static cddp_status put_pieces(struct cddpi_device_transport *transport,
-                              const struct cddpi_group_op *op)
+static cddp_status put_pieces(struct staged_transport *transport, const struct cddpi_group_op *op)
 {
     struct staged_hosts_cut how = cut(transport, op);
     cddp_status status = CUDA_CHECK(transport->device,
@@ -210,7 +211,7 @@ static cddp_status put_pieces(struct cddpi_device_transport *transport,
 
 /* --- the processor's part --- */
 
-static cddp_status ended(struct cddpi_device_transport *transport)
+static cddp_status ended(struct staged_transport *transport)
 {
     return atomic_load_explicit(&transport->aborted, memory_order_acquire) == 2
                ? cddpi_transport_fail_rank(transport->device, CDDP_ERR_CLOSED,
@@ -220,8 +221,8 @@ static cddp_status ended(struct cddpi_device_transport *transport)
 
 /* Wait until a stream has raised @p counter to @p value; it has its end with the device's work, or
  * with abort. */
-static cddp_status await_here(struct cddpi_device_transport *transport,
-                              const _Atomic uint64_t *counter, uint64_t value)
+static cddp_status await_here(struct staged_transport *transport, const _Atomic uint64_t *counter,
+                              uint64_t value)
 {
     for (int looks = 0;; looks++) {
         struct timespec pause = {0, looks < SHORT_LOOKS ? SHORT_NS : LONG_NS};
@@ -242,9 +243,8 @@ static void raise_here(_Atomic uint64_t *counter, uint64_t value)
     (void)atomic_compare_exchange_strong(counter, &before, value);
 }
 
-static cddp_status do_piece(struct cddpi_device_transport *transport,
-                            const struct staged_hosts_cut *cut, const struct cddpi_group_op *op,
-                            size_t at, uint64_t piece)
+static cddp_status do_piece(struct staged_transport *transport, const struct staged_hosts_cut *cut,
+                            const struct cddpi_group_op *op, size_t at, uint64_t piece)
 {
     struct cddpi_group_op part = {.kind = op->kind,
                                   .type = op->type,
@@ -255,30 +255,25 @@ static cddp_status do_piece(struct cddpi_device_transport *transport,
                                   .count = piece_count(cut, op, at),
                                   .in = in_slot(transport, piece),
                                   .out = out_slot(transport, op, piece)};
-    cddp_status status = await_here(transport, &transport->counters->brought, piece);
 
-    if (status == CDDP_OK && piece > SLOTS) {
-        status = await_here(transport, &transport->counters->taken, piece - SLOTS);
+    CDDPI_TRY(await_here(transport, &transport->counters->brought, piece));
+    if (piece > SLOTS) {
+        CDDPI_TRY(await_here(transport, &transport->counters->taken, piece - SLOTS));
     }
-    if (status == CDDP_OK) {
-        status = transport->params.collective(transport->params.context, &part);
-    }
-    if (status == CDDP_OK) {
-        raise_here(&transport->counters->reduced, piece);
-    }
-    return status;
+    CDDPI_TRY(transport->params.collective(transport->params.context, &part));
+    raise_here(&transport->counters->reduced, piece);
+    return CDDP_OK;
 }
 
-static cddp_status host_part(struct cddpi_device_transport *transport,
-                             const struct cddpi_group_op *op)
+static cddp_status host_part(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
+    struct staged_transport *transport = staged_of(base);
     struct staged_hosts_cut how = cut(transport, op);
-    cddp_status status = CDDP_OK;
 
-    for (size_t at = 0; at < op->count && status == CDDP_OK; at += how.chunk) {
-        status = do_piece(transport, &how, op, at, ++transport->done);
+    for (size_t at = 0; at < op->count; at += how.chunk) {
+        CDDPI_TRY(do_piece(transport, &how, op, at, ++transport->done));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- opening and closing --- */
@@ -294,7 +289,7 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
     return cddpi_flags_find(params->device, &flags);
 }
 
-static cddp_status make_own(struct cddpi_device_transport *transport)
+static cddp_status make_own(struct staged_transport *transport)
 {
     struct cddpi_device *device = transport->device;
     cddp_status status = cddpi_flags_find(device, &transport->flags);
@@ -325,18 +320,18 @@ static cddp_status make_own(struct cddpi_device_transport *transport)
                                                   cudaHostAllocPortable));
 }
 
-static void close_transport(struct cddpi_device_transport *transport);
+static const struct cddpi_device_transport_ops ops;
 
 static cddp_status open_transport(const struct cddpi_device_open_params *params,
                                   struct cddpi_device_transport **out)
 {
-    struct cddpi_device_transport *transport = cddpi_transport_zalloc(params->device,
-                                                                      sizeof *transport);
+    struct staged_transport *transport = cddpi_transport_zalloc(params->device, sizeof *transport);
     cddp_status status;
 
     if (transport == NULL) {
         status = cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY, "transport: no memory");
     } else {
+        transport->base.ops = &ops;
         transport->params = *params;
         transport->device = params->device;
         status = make_own(transport);
@@ -346,14 +341,16 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         status = cddpi_p2p_open(params, NULL, &transport->p2p);
     }
     if (status != CDDP_OK) {
-        return cddpi_transport_give_up(params->device, status, close_transport, transport);
+        return cddpi_transport_give_up(params->device, status,
+                                       transport != NULL ? &transport->base : NULL);
     }
-    *out = transport;
+    *out = &transport->base;
     return CDDP_OK;
 }
 
-static void abort_transport(struct cddpi_device_transport *transport, const char *reason)
+static void abort_transport(struct cddpi_device_transport *base, const char *reason)
 {
+    struct staged_transport *transport = staged_of(base);
     uint32_t none = 0;
 
     if (atomic_compare_exchange_strong(&transport->aborted, &none, 1)) {
@@ -368,14 +365,14 @@ static void abort_transport(struct cddpi_device_transport *transport, const char
     cddpi_p2p_release(transport->p2p);
 }
 
-static bool drain(struct cddpi_device_transport *transport, uint32_t timeout_ms)
+static bool drain(struct staged_transport *transport, uint32_t timeout_ms)
 {
     return transport->side == NULL ||
            (cddpi_transport_drain(transport->device, transport->comm, timeout_ms) &&
             cddpi_transport_drain(transport->device, transport->side, timeout_ms));
 }
 
-static void free_own(struct cddpi_device_transport *transport)
+static void free_own(struct staged_transport *transport)
 {
     if (transport->started != NULL) {
         (void)cudaEventDestroy(transport->started);
@@ -388,8 +385,9 @@ static void free_own(struct cddpi_device_transport *transport)
     (void)cudaGetLastError(); /* after a lost device all of these fail */
 }
 
-static void close_transport(struct cddpi_device_transport *transport)
+static void close_transport(struct cddpi_device_transport *base)
 {
+    struct staged_transport *transport = staged_of(base);
     bool dry;
 
     if (transport == NULL) {
@@ -397,7 +395,7 @@ static void close_transport(struct cddpi_device_transport *transport)
     }
     cddpi_transport_enter(transport->device);
     if (!drain(transport, GRACE_MS)) {
-        abort_transport(transport, "left the group while work was under way");
+        abort_transport(&transport->base, "left the group while work was under way");
     }
     dry = drain(transport, DRAIN_MS);
     dry = cddpi_p2p_close(transport->p2p) && dry;
@@ -413,9 +411,9 @@ static void close_transport(struct cddpi_device_transport *transport)
 
 /* --- one operation after another --- */
 
-static cddp_status enqueue(struct cddpi_device_transport *transport,
-                           const struct cddpi_group_op *op)
+static cddp_status enqueue(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
+    struct staged_transport *transport = staged_of(base);
     cddp_status status = ended(transport);
 
     if (status != CDDP_OK) {
@@ -427,28 +425,31 @@ static cddp_status enqueue(struct cddpi_device_transport *transport,
     }
     status = put_pieces(transport, op);
     if (status != CDDP_OK) { /* the processor waits for what was not put into the stream */
-        abort_transport(transport, cddpi_transport_reason(transport->device));
+        abort_transport(&transport->base, cddpi_transport_reason(transport->device));
     }
     return status;
 }
 
-static cddp_status message(struct cddpi_device_transport *transport,
+static cddp_status message(struct cddpi_device_transport *base,
                            const struct cddpi_p2p_message *message)
 {
+    struct staged_transport *transport = staged_of(base);
     cddp_status status = ended(transport);
 
     return status != CDDP_OK ? status : cddpi_p2p_start(transport->p2p, message);
 }
 
-static cddp_status poll_transport(struct cddpi_device_transport *transport)
+static cddp_status poll_transport(struct cddpi_device_transport *base)
 {
+    struct staged_transport *transport = staged_of(base);
     cddp_status status = ended(transport);
 
     return status != CDDP_OK ? status : cddpi_p2p_advance(transport->p2p);
 }
 
-static cddp_status alloc(struct cddpi_device_transport *transport, size_t bytes, void **out)
+static cddp_status alloc(struct cddpi_device_transport *base, size_t bytes, void **out)
 {
+    struct staged_transport *transport = staged_of(base);
     void *memory = NULL;
     cddp_status status = CUDA_CHECK(transport->device, cudaMalloc(&memory, bytes));
 
@@ -464,8 +465,10 @@ static cddp_status alloc(struct cddpi_device_transport *transport, size_t bytes,
     return CDDP_OK;
 }
 
-static void free_memory(struct cddpi_device_transport *transport, void *memory)
+static void free_memory(struct cddpi_device_transport *base, void *memory)
 {
+    struct staged_transport *transport = staged_of(base);
+
     cddpi_transport_enter(transport->device);
     if (drain(transport, DRAIN_MS)) {
         (void)cudaFree(memory);
@@ -476,9 +479,9 @@ static void free_memory(struct cddpi_device_transport *transport, void *memory)
 }
 
 /* No: counters count up from one operation to the next, and the processor has its part. */
-static bool can_capture(const struct cddpi_device_transport *transport)
+static bool can_capture(const struct cddpi_device_transport *base)
 {
-    (void)transport;
+    (void)base;
     return false;
 }
 
@@ -495,8 +498,7 @@ static const struct cddpi_device_transport_ops ops = {.close = close_transport,
 const struct cddpi_transport cddpi_staged_hosts_transport = {
     .name = "staged",
     .carries = CDDPI_MEMORY_DEVICE,
-    .device = {.ops = &ops,
-               .probe = probe,
+    .device = {.probe = probe,
                .open = open_transport,
                .hosts = CDDPI_SEVERAL_HOSTS,
                .for_host = true,

@@ -51,7 +51,7 @@ static size_t next_bytes(struct cddpi_transfer *transfer)
 }
 
 /* This thread's failure is the carrier's from now on, if it is the first. */
-static cddp_status fail_for_good(struct cddpi_carrier *carrier, cddp_status status)
+static cddp_status fail_for_good(struct mpi_carrier *carrier, cddp_status status)
 {
     cddpi_mpi_give_up();
     if (!atomic_load(&carrier->is_broken)) {
@@ -61,14 +61,14 @@ static cddp_status fail_for_good(struct cddpi_carrier *carrier, cddp_status stat
     return status;
 }
 
-static const char *host_of(const struct cddpi_carrier *carrier, int rank)
+static const char *host_of(const struct mpi_carrier *carrier, int rank)
 {
     return carrier->hosts[carrier->params.host_of[rank]];
 }
 
 /* The failure of a transfer: for good, but for a message of another length. Then the ranks' calls
  * differ, which their comparison, under way beside it, words better: it gets time to. */
-static cddp_status fail_or_hold(struct cddpi_carrier *carrier, cddp_status status)
+static cddp_status fail_or_hold(struct mpi_carrier *carrier, cddp_status status)
 {
     if (status != CDDP_ERR_MISMATCH) {
         return fail_for_good(carrier, status);
@@ -81,7 +81,7 @@ static cddp_status fail_or_hold(struct cddpi_carrier *carrier, cddp_status statu
 }
 
 /* Whether nobody has found a better word for it in time. */
-static cddp_status tell_misfit(struct cddpi_carrier *carrier)
+static cddp_status tell_misfit(struct mpi_carrier *carrier)
 {
     if (carrier->misfit_ns == 0 ||
         cddpi_now_ns() - carrier->misfit_ns < MISFIT_MS * INT64_C(1000000)) {
@@ -91,8 +91,8 @@ static cddp_status tell_misfit(struct cddpi_carrier *carrier)
     return fail_for_good(carrier, carrier->misfit.status);
 }
 
-static cddp_status fail_transfer(struct cddpi_carrier *carrier,
-                                 const struct cddpi_transfer *transfer, int code)
+static cddp_status fail_transfer(struct mpi_carrier *carrier, const struct cddpi_transfer *transfer,
+                                 int code)
 {
     int error_class = MPI_ERR_OTHER;
 
@@ -106,7 +106,7 @@ static cddp_status fail_transfer(struct cddpi_carrier *carrier,
 }
 
 /* Begin the transfer's next message, as request @p i. */
-static cddp_status post(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer, int i)
+static cddp_status post(struct mpi_carrier *carrier, struct cddpi_transfer *transfer, int i)
 {
     struct progress *progress = progress_of(transfer);
     MPI_Request *request = &carrier->under_way.requests[i];
@@ -125,7 +125,7 @@ static cddp_status post(struct cddpi_carrier *carrier, struct cddpi_transfer *tr
     return code == MPI_SUCCESS ? CDDP_OK : fail_transfer(carrier, transfer, code);
 }
 
-static cddp_status start_inside(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
+static cddp_status start_inside(struct mpi_carrier *carrier, struct cddpi_transfer *transfer)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
     struct progress *progress = progress_of(transfer);
@@ -143,8 +143,9 @@ static cddp_status start_inside(struct cddpi_carrier *carrier, struct cddpi_tran
     return status;
 }
 
-cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
+cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *base, struct cddpi_transfer *transfer)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
     cddp_status status = cddpi_mpi_enter();
 
     assert(transfer->tag < 1u << CDDPI_NET_TAG_BITS);
@@ -156,7 +157,7 @@ cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_
 }
 
 /* Another host's abort, in abort_in. */
-static void take_abort(struct cddpi_carrier *carrier, const MPI_Status *mpi)
+static void take_abort(struct mpi_carrier *carrier, const MPI_Status *mpi)
 {
     struct cddpi_failure *in = &carrier->abort_in;
     const int least = (int)offsetof(struct cddpi_failure, text);
@@ -177,7 +178,7 @@ static void take_abort(struct cddpi_carrier *carrier, const MPI_Status *mpi)
 }
 
 /* Request @p i has ended with @p code. */
-static cddp_status take_done(struct cddpi_carrier *carrier, int i, int code, const MPI_Status *mpi,
+static cddp_status take_done(struct mpi_carrier *carrier, int i, int code, const MPI_Status *mpi,
                              bool *out_any)
 {
     struct cddpi_transfer *transfer = carrier->under_way.transfers[i];
@@ -230,7 +231,7 @@ static void compact(struct cddpi_mpi_requests *under_way)
     under_way->count = kept;
 }
 
-static cddp_status test_some(struct cddpi_carrier *carrier, bool *out_any)
+static cddp_status test_some(struct mpi_carrier *carrier, bool *out_any)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
     cddp_status status = CDDP_OK;
@@ -257,7 +258,7 @@ static cddp_status test_some(struct cddpi_carrier *carrier, bool *out_any)
 /* Send what abort() was given, if it is not sent yet, without its text's unused bytes: so it is
  * small enough to leave at once. What cannot be sent is left: a peer that cannot be reached finds
  * that out itself. Inside. */
-static void send_abort(struct cddpi_carrier *carrier)
+static void send_abort(struct mpi_carrier *carrier)
 {
     const struct cddpi_carrier_params *params = &carrier->params;
     int bytes = (int)(offsetof(struct cddpi_failure, text) + strlen(carrier->abort_out.text) + 1);
@@ -274,8 +275,9 @@ static void send_abort(struct cddpi_carrier *carrier)
     atomic_store(&carrier->abort_state, ABORT_SENT);
 }
 
-cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_any)
+cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *base, bool *out_any)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
     cddp_status status = cddpi_mpi_enter();
 
     *out_any = false;
@@ -291,7 +293,7 @@ cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_
     return status;
 }
 
-cddp_status cddpi_mpi_carrier_listen(struct cddpi_carrier *carrier)
+cddp_status cddpi_mpi_carrier_listen(struct mpi_carrier *carrier)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
     cddp_status status = cddpi_mpi_requests_reserve(under_way, 1);
@@ -335,7 +337,7 @@ static void cancel_receives(struct cddpi_mpi_requests *under_way, int from)
 }
 
 /* Until the requests from @p from on, and the abort's, are done. */
-static bool await(struct cddpi_carrier *carrier, int from)
+static bool await(struct mpi_carrier *carrier, int from)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
     int64_t deadline_ns = cddpi_deadline_ns(DRAIN_MS);
@@ -349,7 +351,7 @@ static bool await(struct cddpi_carrier *carrier, int from)
     return is_done;
 }
 
-bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier)
+bool cddpi_mpi_carrier_drain(struct mpi_carrier *carrier)
 {
     send_abort(carrier);
     cancel_receives(&carrier->under_way, 0);
@@ -359,8 +361,9 @@ bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier)
 /* A send, and a receive that has begun, cannot be taken back: they are given a second to end. Both
  * ends forget, so one that lives takes part in that; to one that does not, MPI may go on sending.
  */
-bool cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
+bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
     bool is_done = true;
 
     cddpi_mpi_give_up();
@@ -376,15 +379,18 @@ bool cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier)
     return is_done;
 }
 
-cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier)
+cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *base)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
+
     return atomic_load(&carrier->is_broken)
                ? cddpi_fail_again((cddp_status)carrier->broken.status, &carrier->broken)
                : CDDP_OK;
 }
 
-void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes)
+void cddpi_mpi_carrier_describe(struct cddpi_carrier *base, int peer, char *out, size_t bytes)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
     int64_t heard_ns = atomic_load(&carrier->heard_ns[peer]);
     size_t used = strnlen(out, bytes);
 
@@ -398,8 +404,9 @@ void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *o
     }
 }
 
-void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure)
+void cddpi_mpi_carrier_abort(struct cddpi_carrier *base, const struct cddpi_failure *failure)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
     int none = ABORT_NONE;
 
     if (atomic_compare_exchange_strong(&carrier->abort_state, &none, ABORT_WRITING)) {
@@ -414,8 +421,10 @@ void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_f
     }
 }
 
-bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
+bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *base, struct cddpi_failure *out)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
+
     if (!atomic_load(&carrier->is_aborted)) {
         return false;
     }

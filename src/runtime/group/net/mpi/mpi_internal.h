@@ -47,7 +47,8 @@ struct cddpi_mpi_requests {
     int capacity;
 };
 
-struct cddpi_carrier {
+struct mpi_carrier {
+    struct cddpi_carrier base; /* first: see mpi_of() */
     struct cddpi_carrier_params params;
     MPI_Comm comm;                       /* of the group's ranks, in their order */
     char (*hosts)[CDDPI_MPI_HOST_BYTES]; /* names, by number of the host */
@@ -73,6 +74,11 @@ struct cddpi_carrier {
     MPI_Request *abort_sends; /* by host; host_count of them */
 };
 
+static inline struct mpi_carrier *mpi_of(struct cddpi_carrier *base)
+{
+    return (struct mpi_carrier *)(void *)base;
+}
+
 /* mpi_open.c */
 extern const struct cddpi_carrier_ops cddpi_mpi_carrier_ops;
 
@@ -81,17 +87,17 @@ cddp_status cddpi_mpi_requests_reserve(struct cddpi_mpi_requests *requests, int 
 void cddpi_mpi_requests_free(struct cddpi_mpi_requests *requests);
 
 /* carrier.c: the functions of struct cddpi_carrier_ops, but for mpi_open.c's */
-cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
-cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *carrier, bool *out_any);
-bool cddpi_mpi_carrier_forget(struct cddpi_carrier *carrier);
-cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *carrier);
-void cddpi_mpi_carrier_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes);
-void cddpi_mpi_carrier_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
-bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out);
+cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *base, struct cddpi_transfer *transfer);
+cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *base, bool *out_any);
+bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base);
+cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *base);
+void cddpi_mpi_carrier_describe(struct cddpi_carrier *base, int peer, char *out, size_t bytes);
+void cddpi_mpi_carrier_abort(struct cddpi_carrier *base, const struct cddpi_failure *failure);
+bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *base, struct cddpi_failure *out);
 /** Post the receive of others' abort. Inside. */
-cddp_status cddpi_mpi_carrier_listen(struct cddpi_carrier *carrier);
+cddp_status cddpi_mpi_carrier_listen(struct mpi_carrier *carrier);
 /** Cancel what is under way, and wait for what cannot be cancelled, but not for long. Inside.
  *  Returns whether nothing is left. */
-bool cddpi_mpi_carrier_drain(struct cddpi_carrier *carrier);
+bool cddpi_mpi_carrier_drain(struct mpi_carrier *carrier);
 
 #endif

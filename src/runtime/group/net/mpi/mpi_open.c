@@ -58,8 +58,9 @@ static cddp_status read_place(struct mpi_open_place *out)
 }
 
 /* Leaves what MPI may still use, if something is still under way: the group has failed then. */
-static void close_carrier(struct cddpi_carrier *carrier)
+static void close_carrier(struct cddpi_carrier *base)
 {
+    struct mpi_carrier *carrier = mpi_of(base);
     bool is_empty = true;
 
     if (carrier->comm != MPI_COMM_NULL && cddpi_mpi_enter() == CDDP_OK) {
@@ -78,21 +79,22 @@ static void close_carrier(struct cddpi_carrier *carrier)
     }
 }
 
-static cddp_status allocate(const struct cddpi_carrier_params *params, struct cddpi_carrier **out)
+static cddp_status allocate(const struct cddpi_carrier_params *params, struct mpi_carrier **out)
 {
-    struct cddpi_carrier *carrier = cddpi_zalloc(sizeof *carrier);
+    struct mpi_carrier *carrier = cddpi_zalloc(sizeof *carrier);
     size_t hosts = (size_t)params->host_count;
 
     if (carrier == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for a carrier");
     }
+    carrier->base.ops = &cddpi_mpi_carrier_ops;
     carrier->params = *params;
     carrier->comm = MPI_COMM_NULL;
     carrier->hosts = cddpi_zalloc_array(hosts, sizeof *carrier->hosts);
     carrier->heard_ns = cddpi_zalloc_array((size_t)params->world_size, sizeof *carrier->heard_ns);
     carrier->abort_sends = cddpi_zalloc_array(hosts, sizeof(MPI_Request));
     if (carrier->hosts == NULL || carrier->heard_ns == NULL || carrier->abort_sends == NULL) {
-        close_carrier(carrier);
+        close_carrier(&carrier->base);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %zu hosts and %d ranks", hosts,
                           params->world_size);
     }
@@ -105,7 +107,7 @@ static cddp_status allocate(const struct cddpi_carrier_params *params, struct cd
 
 /* What this rank can do alone. */
 static cddp_status prepare(const struct cddpi_carrier_params *params, struct mpi_open_place *place,
-                           struct cddpi_carrier **out)
+                           struct mpi_carrier **out)
 {
     cddp_status status = cddpi_mpi_start(params->timeout_ms);
 
@@ -147,7 +149,7 @@ static cddp_status check_places(const struct mpi_open_place *places, int count,
 }
 
 /* Inside, all ranks at once. */
-static cddp_status connect(struct cddpi_carrier *carrier, const int *world_ranks)
+static cddp_status connect(struct mpi_carrier *carrier, const int *world_ranks)
 {
     MPI_Group world = MPI_GROUP_NULL;
     MPI_Group ours = MPI_GROUP_NULL;
@@ -174,7 +176,7 @@ static cddp_status connect(struct cddpi_carrier *carrier, const int *world_ranks
                                 carrier->params.world_size);
 }
 
-static cddp_status exchange_places(struct cddpi_carrier *carrier, const struct mpi_open_place *own,
+static cddp_status exchange_places(struct mpi_carrier *carrier, const struct mpi_open_place *own,
                                    int *world_ranks)
 {
     const struct cddpi_carrier_params *params = &carrier->params;
@@ -205,7 +207,7 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
                                 struct cddpi_carrier **out)
 {
     struct mpi_open_place own = {0};
-    struct cddpi_carrier *carrier = NULL;
+    struct mpi_carrier *carrier = NULL;
     int *world_ranks = cddpi_zalloc_array((size_t)params->world_size, sizeof *world_ranks);
     cddp_status status = world_ranks != NULL
                              ? prepare(params, &own, &carrier)
@@ -226,22 +228,22 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
     }
     cddpi_free(world_ranks);
     if (status == CDDP_OK) {
-        *out = carrier;
+        *out = &carrier->base;
     } else if (carrier != NULL) {
-        close_carrier(carrier);
+        close_carrier(&carrier->base);
     }
     return status;
 }
 
-static int descriptor(struct cddpi_carrier *carrier)
+static int descriptor(struct cddpi_carrier *base)
 {
-    (void)carrier;
+    (void)base;
     return -1; /* MPI has to be called */
 }
 
-static void prepare_sleep(struct cddpi_carrier *carrier)
+static void prepare_sleep(struct cddpi_carrier *base)
 {
-    (void)carrier;
+    (void)base;
 }
 
 const struct cddpi_carrier_ops cddpi_mpi_carrier_ops = {

@@ -125,14 +125,9 @@ static int all_gather(void *context, const void *own, size_t bytes, void *out_al
 cddp_status cddpi_mpi_bootstrap(uint32_t timeout_ms, cddp_bootstrap *out)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
-    cddp_status status = cddpi_mpi_start(timeout_ms);
 
-    if (status == CDDP_OK) {
-        status = cddpi_mpi_enter();
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_mpi_start(timeout_ms));
+    CDDPI_TRY(cddpi_mpi_enter());
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &bootstrap.rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &bootstrap.world_size);
     cddpi_mpi_leave();

@@ -56,14 +56,14 @@ void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *at
     }
 }
 
-static void watch(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, int how, uint32_t events)
+static void watch(struct tcp_carrier *tcp, struct tcp_attempt *attempt, int how, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = attempt};
 
     (void)epoll_ctl(tcp->net_epoll_fd, how, attempt->fd, &event);
 }
 
-static struct tcp_attempt *add(struct cddpi_carrier *tcp, int fd,
+static struct tcp_attempt *add(struct tcp_carrier *tcp, int fd,
                                const struct sockaddr_storage *address, int64_t timeout_ms)
 {
     struct tcp_attempt *attempt = cddpi_zalloc(sizeof *attempt);
@@ -83,7 +83,7 @@ static struct tcp_attempt *add(struct cddpi_carrier *tcp, int fd,
     return attempt;
 }
 
-void cddpi_tcp_attempt_start(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+void cddpi_tcp_attempt_start(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                              const struct sockaddr_storage *address, const char *interface)
 {
     int fd = cddpi_own_fd(
@@ -114,7 +114,7 @@ void cddpi_tcp_attempt_start(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
     watch(tcp, attempt, EPOLL_CTL_ADD, EPOLLOUT);
 }
 
-void cddpi_tcp_attempt_accept(struct cddpi_carrier *tcp, int fd,
+void cddpi_tcp_attempt_accept(struct tcp_carrier *tcp, int fd,
                               const struct sockaddr_storage *address)
 {
     struct tcp_attempt *attempt = add(tcp, fd, address, STRANGER_MS);
@@ -136,8 +136,7 @@ void cddpi_tcp_attempt_accept(struct cddpi_carrier *tcp, int fd,
 }
 
 /* A line for each stranger, unless there are very many. */
-static void log_refusal(struct cddpi_carrier *tcp, const struct tcp_attempt *attempt,
-                        const char *why)
+static void log_refusal(struct tcp_carrier *tcp, const struct tcp_attempt *attempt, const char *why)
 {
     int64_t now_ns = cddpi_now_ns();
     char text[TCP_ADDRESS_TEXT_BYTES];
@@ -156,7 +155,7 @@ static void log_refusal(struct cddpi_carrier *tcp, const struct tcp_attempt *att
     }
 }
 
-void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, const char *why,
+void cddpi_tcp_attempt_end(struct tcp_carrier *tcp, struct tcp_attempt *attempt, const char *why,
                            bool is_refusal)
 {
     if (attempt->is_closed) {
@@ -186,7 +185,7 @@ void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attemp
     }
 }
 
-void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
+void cddpi_tcp_attempts_expire(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
     struct tcp_attempt **at = &tcp->attempts;
 
@@ -212,7 +211,7 @@ void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_
 }
 
 /* The stranger that has been here longest, or NULL: new ones are put in front. */
-static struct tcp_attempt *find_oldest(const struct cddpi_carrier *tcp)
+static struct tcp_attempt *find_oldest(const struct tcp_carrier *tcp)
 {
     struct tcp_attempt *oldest = NULL;
 
@@ -224,14 +223,14 @@ static struct tcp_attempt *find_oldest(const struct cddpi_carrier *tcp)
     return oldest;
 }
 
-int64_t cddpi_tcp_attempts_oldest_ns(const struct cddpi_carrier *tcp)
+int64_t cddpi_tcp_attempts_oldest_ns(const struct tcp_carrier *tcp)
 {
     const struct tcp_attempt *oldest = find_oldest(tcp);
 
     return oldest != NULL ? oldest->deadline_ns - STRANGER_MS * INT64_C(1000000) : INT64_MAX;
 }
 
-bool cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp)
+bool cddpi_tcp_attempts_drop_oldest(struct tcp_carrier *tcp)
 {
     struct tcp_attempt *oldest;
 
@@ -246,7 +245,7 @@ bool cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp)
     return false;
 }
 
-void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp)
+void cddpi_tcp_attempts_close(struct tcp_carrier *tcp)
 {
     while (tcp->attempts != NULL) {
         struct tcp_attempt *attempt = tcp->attempts;

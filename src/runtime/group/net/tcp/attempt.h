@@ -46,20 +46,20 @@ struct tcp_attempt {
 
 /* attempt.c */
 /** @p interface: of the address, where it is not known yet whether it answers; else NULL. */
-void cddpi_tcp_attempt_start(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+void cddpi_tcp_attempt_start(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                              const struct sockaddr_storage *address, const char *interface);
 /** Greet who has just connected. */
-void cddpi_tcp_attempt_accept(struct cddpi_carrier *tcp, int fd,
+void cddpi_tcp_attempt_accept(struct tcp_carrier *tcp, int fd,
                               const struct sockaddr_storage *address);
 /** End those that take too long, and free those that have ended. */
-void cddpi_tcp_attempts_expire(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
+void cddpi_tcp_attempts_expire(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
 /** Since when the stranger is here that has been here longest; INT64_MAX: there is none. */
-int64_t cddpi_tcp_attempts_oldest_ns(const struct cddpi_carrier *tcp);
+int64_t cddpi_tcp_attempts_oldest_ns(const struct tcp_carrier *tcp);
 /** Make room: that stranger has to go, unless its proof has come. False: there is none to go. */
-bool cddpi_tcp_attempts_drop_oldest(struct cddpi_carrier *tcp);
+bool cddpi_tcp_attempts_drop_oldest(struct tcp_carrier *tcp);
 
 /** Close it; @p why: NULL if nothing is to be said, as it ended well or for a good reason. */
-void cddpi_tcp_attempt_end(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, const char *why,
+void cddpi_tcp_attempt_end(struct tcp_carrier *tcp, struct tcp_attempt *attempt, const char *why,
                            bool is_refusal);
 
 /** An attempt of the pair's search has failed. */
@@ -71,6 +71,6 @@ void cddpi_tcp_search_pause(struct tcp_search *search, int64_t now_ns);
 
 /* attempt_greet.c */
 /** A greeting can go on. */
-void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt);
+void cddpi_tcp_attempt_event(struct tcp_carrier *tcp, struct tcp_attempt *attempt);
 
 #endif

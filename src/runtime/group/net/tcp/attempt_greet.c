@@ -36,7 +36,7 @@ static void describe_way(const struct tcp_attempt *attempt, struct tcp_pair *pai
 }
 
 /* The connection is open: it is the pair's from now on. */
-static void use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void use(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct cddpi_store_stream stream = {attempt->fd, attempt->cipher};
 
@@ -49,7 +49,7 @@ static void use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
 }
 
 /* What is made from the greeting: keys, and a cipher where one is wanted. */
-static bool begin_cipher(const struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static bool begin_cipher(const struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     if (!tcp_is_encrypted(tcp, attempt->slot)) {
         return true;
@@ -61,7 +61,7 @@ static bool begin_cipher(const struct cddpi_carrier *tcp, struct tcp_attempt *at
     return attempt->cipher != NULL;
 }
 
-static void get_hello(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void get_hello(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_answer answer;
     uint8_t message[TCP_ANSWER_BYTES];
@@ -105,7 +105,7 @@ static void remember_address(struct tcp_attempt *attempt)
     attempt->pair->address = attempt->address;
 }
 
-static void get_welcome(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void get_welcome(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_pair *pair = attempt->pair;
     struct tcp_welcome welcome;
@@ -137,13 +137,13 @@ static void get_welcome(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-static bool is_leader(const struct cddpi_carrier *tcp, int rank)
+static bool is_leader(const struct tcp_carrier *tcp, int rank)
 {
     return tcp->params.leaders[tcp->params.host_of[rank]] == rank;
 }
 
 /* Whether what the answer asks for is ours to give, before its proof is looked at. */
-static enum tcp_reply judge(const struct cddpi_carrier *tcp, const struct tcp_purpose *purpose)
+static enum tcp_reply judge(const struct tcp_carrier *tcp, const struct tcp_purpose *purpose)
 {
     const struct cddpi_carrier_params *params = &tcp->params;
 
@@ -162,7 +162,7 @@ static enum tcp_reply judge(const struct cddpi_carrier *tcp, const struct tcp_pu
     return TCP_WELCOME;
 }
 
-static void refuse(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, enum tcp_reply reply)
+static void refuse(struct tcp_carrier *tcp, struct tcp_attempt *attempt, enum tcp_reply reply)
 {
     static const char *const texts[TCP_REPLIES] = {
         [TCP_WRONG_TOKEN] = "it does not know the job's token",
@@ -178,7 +178,7 @@ static void refuse(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, enum 
 }
 
 /* The other side has proved the token: it is no stranger any more. */
-static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void admit(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_pair *pair = cddpi_tcp_pair(tcp, (int)attempt->purpose.from);
     struct tcp_welcome welcome = {.reply = TCP_WELCOME};
@@ -213,7 +213,7 @@ static void admit(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-static void get_answer(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void get_answer(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_answer answer;
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
@@ -236,7 +236,7 @@ static void get_answer(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-static void get_use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void get_use(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     if (attempt->data[0] != TCP_USED || (attempt->pair->filled & 1u << attempt->slot) != 0) {
         cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
@@ -245,7 +245,7 @@ static void get_use(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-static void greet(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void greet(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     switch (attempt->state) {
     case TCP_AWAITS_HELLO:
@@ -263,7 +263,7 @@ static void greet(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-static void finish_connect(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+static void finish_connect(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = attempt};
     int error = 0;
@@ -312,7 +312,7 @@ static const char *objection(const struct tcp_attempt *attempt)
     }
 }
 
-static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_attempt *attempt, int error)
+static void end_of_stream(struct tcp_carrier *tcp, struct tcp_attempt *attempt, int error)
 {
     if (attempt->state == TCP_AWAITS_USE) {
         cddpi_tcp_attempt_end(tcp, attempt, NULL, false); /* another one was quicker */
@@ -323,7 +323,7 @@ static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_attempt *attempt
     }
 }
 
-void cddpi_tcp_attempt_event(struct cddpi_carrier *tcp, struct tcp_attempt *attempt)
+void cddpi_tcp_attempt_event(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     if (attempt->is_closed) {
         return;

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { KEPT = 8 /* while nobody uses them */ };
+enum { KEPT = 32 /* while nobody uses them: of leaders of a dozen hosts */ };
 
 cddp_status cddpi_tcp_buffer_take(struct tcp_pool *pool, struct tcp_buffer **buffer)
 {

@@ -22,8 +22,7 @@ static void sooner(int64_t *next_ns, int64_t at_ns)
     *next_ns = at_ns < *next_ns ? at_ns : *next_ns;
 }
 
-static struct tcp_search *search_of(struct cddpi_carrier *tcp, struct tcp_pair *pair,
-                                    int64_t now_ns)
+static struct tcp_search *search_of(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
 {
     struct tcp_search *search = pair->search;
 
@@ -61,7 +60,7 @@ static void name_silent(const struct tcp_pair *pair, struct tcp_search *search)
     snprintf(search->last, sizeof search->last, "%s: it does not answer", text);
 }
 
-static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+static void fail_search(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     const struct tcp_search *search = pair->search;
     bool was_refused = search->refusal[0] != '\0';
@@ -80,7 +79,7 @@ static void fail_search(struct cddpi_carrier *tcp, struct tcp_pair *pair)
 }
 
 /* One address after the other, until one answers. */
-static void try_addresses(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t missing,
+static void try_addresses(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t missing,
                           int64_t now_ns)
 {
     struct tcp_search *search = pair->search;
@@ -100,7 +99,7 @@ static void try_addresses(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint
     }
 }
 
-static void connect_pair(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
+static void connect_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
                          int64_t *next_ns)
 {
     uint32_t missing = pair->wanted & ~pair->filled;
@@ -140,7 +139,7 @@ static void connect_pair(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64
     }
 }
 
-void cddpi_tcp_pairs_connect(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
+void cddpi_tcp_pairs_connect(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
     cddpi_tcp_attempts_expire(tcp, now_ns, next_ns);
     if (atomic_load(&tcp->has_failed)) {

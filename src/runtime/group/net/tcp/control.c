@@ -18,14 +18,14 @@
 
 enum { GOODBYE_MS = 200 };
 
-static void watch(struct cddpi_carrier *tcp, struct tcp_control *control, int how, uint32_t events)
+static void watch(struct tcp_carrier *tcp, struct tcp_control *control, int how, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = control};
 
     (void)epoll_ctl(tcp->net_epoll_fd, how, control->stream.fd, &event);
 }
 
-static void close_control(struct cddpi_carrier *tcp, struct tcp_control *control)
+static void close_control(struct tcp_carrier *tcp, struct tcp_control *control)
 {
     if (control->is_open) {
         control->is_open = false;
@@ -36,7 +36,7 @@ static void close_control(struct cddpi_carrier *tcp, struct tcp_control *control
 }
 
 /* Send what waits. What goes wrong shows when it is received. */
-static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
+static void flush(struct tcp_carrier *tcp, struct tcp_control *control)
 {
     bool blocked = false;
 
@@ -64,7 +64,7 @@ static void flush(struct cddpi_carrier *tcp, struct tcp_control *control)
 
 /* A message is sent whole or, when the peer has long taken nothing or there is no memory, not at
  * all. */
-static void say(struct cddpi_carrier *tcp, struct tcp_control *control, const uint8_t *data,
+static void say(struct tcp_carrier *tcp, struct tcp_control *control, const uint8_t *data,
                 size_t bytes)
 {
     if (!control->is_open ||
@@ -82,7 +82,7 @@ static void say(struct cddpi_carrier *tcp, struct tcp_control *control, const ui
     flush(tcp, control);
 }
 
-static void get_abort(struct cddpi_carrier *tcp, struct tcp_pair *pair, const uint8_t *data)
+static void get_abort(struct tcp_carrier *tcp, struct tcp_pair *pair, const uint8_t *data)
 {
     struct cddpi_failure failure;
 
@@ -98,7 +98,7 @@ static void get_abort(struct cddpi_carrier *tcp, struct tcp_pair *pair, const ui
 }
 
 /* Take the messages that are complete. */
-static void parse(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+static void parse(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     struct tcp_control *control = pair->control;
     size_t at = 0;
@@ -126,7 +126,7 @@ static void parse(struct cddpi_carrier *tcp, struct tcp_pair *pair)
     control->in_bytes -= at;
 }
 
-static void host_is_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+static void host_is_lost(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     cddpi_tcp_pair_lost(tcp, pair,
                         "cannot be reached any more: its host has not answered for %.1f s, and may "
@@ -134,7 +134,7 @@ static void host_is_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair)
                         cddpi_silence_seconds(pair->control->stream.fd), tcp->limit_ms / 1000.0);
 }
 
-static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int error)
+static void end_of_stream(struct tcp_carrier *tcp, struct tcp_pair *pair, int error)
 {
     if (atomic_load(&pair->left)) {
         close_control(tcp, pair->control);
@@ -154,7 +154,7 @@ static void end_of_stream(struct cddpi_carrier *tcp, struct tcp_pair *pair, int 
 }
 
 /* Take what has come. False: there is no more for now. */
-static bool receive(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+static bool receive(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     struct tcp_control *control = pair->control;
     struct iovec parts[2] = {{NULL, 0}, {NULL, 0}};
@@ -182,7 +182,7 @@ static bool receive(struct cddpi_carrier *tcp, struct tcp_pair *pair)
     return true;
 }
 
-void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t events)
+void cddpi_tcp_control_event(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t events)
 {
     struct tcp_control *control = pair->control;
 
@@ -199,7 +199,7 @@ void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, u
 }
 
 /* Whether a peer's host answers. One that has left, or whose loss is known, need not. */
-static void look_at(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
+static void look_at(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
 {
     struct tcp_control *control = pair->control;
 
@@ -211,7 +211,7 @@ static void look_at(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t no
 }
 
 /* A broken data connection becomes a lost peer, unless its reason comes first. */
-static void judge_suspicion(struct cddpi_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
+static void judge_suspicion(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
                             int64_t *next_ns)
 {
     bool left = atomic_load(&pair->left);
@@ -231,7 +231,7 @@ static void judge_suspicion(struct cddpi_carrier *tcp, struct tcp_pair *pair, in
 
 static const uint8_t goodbye = TCP_CONTROL_GOODBYE;
 
-static void say_to_all(struct cddpi_carrier *tcp, const uint8_t *message, size_t bytes)
+static void say_to_all(struct tcp_carrier *tcp, const uint8_t *message, size_t bytes)
 {
     for (int host = 0; host < tcp->params.host_count; host++) {
         struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
@@ -242,7 +242,7 @@ static void say_to_all(struct cddpi_carrier *tcp, const uint8_t *message, size_t
     }
 }
 
-static void send_aborts(struct cddpi_carrier *tcp)
+static void send_aborts(struct tcp_carrier *tcp)
 {
     uint8_t message[TCP_CONTROL_MAX_BYTES];
 
@@ -250,13 +250,13 @@ static void send_aborts(struct cddpi_carrier *tcp)
 }
 
 /* The program exits: what is said is in the kernel's hands before it does. */
-static void say_goodbye(struct cddpi_carrier *tcp)
+static void say_goodbye(struct tcp_carrier *tcp)
 {
     say_to_all(tcp, &goodbye, 1);
     atomic_store(&tcp->has_said_goodbye, true);
 }
 
-void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns)
+void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
     bool is_due = tcp->leads && now_ns >= tcp->next_look_ns;
 
@@ -309,7 +309,7 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
     }
 }
 
-void cddpi_tcp_control_goodbye(struct cddpi_carrier *tcp)
+void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp)
 {
     int64_t deadline_ns = cddpi_deadline_ns(GOODBYE_MS);
 

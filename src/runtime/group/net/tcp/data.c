@@ -15,7 +15,7 @@
 
 enum { EVENTS = 32 };
 
-static struct tcp_link *link_of(struct cddpi_carrier *tcp, int peer, enum cddpi_net_channel channel)
+static struct tcp_link *link_of(struct tcp_carrier *tcp, int peer, enum cddpi_net_channel channel)
 {
     struct tcp_pair *pair;
     struct tcp_link *link;
@@ -37,7 +37,7 @@ static struct tcp_link *link_of(struct cddpi_carrier *tcp, int peer, enum cddpi_
     return link;
 }
 
-static cddp_status keep(struct cddpi_carrier *tcp, cddp_status status)
+static cddp_status keep(struct tcp_carrier *tcp, cddp_status status)
 {
     if (status != CDDP_OK && tcp->data_status == CDDP_OK) {
         tcp->data_status = status;
@@ -47,7 +47,7 @@ static cddp_status keep(struct cddpi_carrier *tcp, cddp_status status)
 }
 
 /* Give a connection that has arrived its place. */
-static cddp_status place(struct cddpi_carrier *tcp, struct tcp_socket *socket)
+static cddp_status place(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
     enum cddpi_net_channel channel = (enum cddpi_net_channel)((socket->slot - 1) / tcp->sockets);
     bool any = false;
@@ -63,7 +63,7 @@ static cddp_status place(struct cddpi_carrier *tcp, struct tcp_socket *socket)
     return cddpi_tcp_socket_send(tcp, socket, &any);
 }
 
-static cddp_status take_arrived(struct cddpi_carrier *tcp)
+static cddp_status take_arrived(struct tcp_carrier *tcp)
 {
     struct tcp_socket *arrived;
     eventfd_t count;
@@ -87,7 +87,7 @@ static cddp_status take_arrived(struct cddpi_carrier *tcp)
 }
 
 /* Connect a channel that has its first transfer. */
-static void want(struct cddpi_carrier *tcp, struct tcp_link *link)
+static void want(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     pthread_mutex_lock(&tcp->lock);
     link->pair->wanted |= tcp_slots_of(tcp, link->channel);
@@ -97,7 +97,7 @@ static void want(struct cddpi_carrier *tcp, struct tcp_link *link)
 }
 
 /* A peer that has left takes part in nothing new. */
-static void look_for_life(struct cddpi_carrier *tcp, struct tcp_link *link)
+static void look_for_life(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     bool is_dead = atomic_load(&link->pair->left);
 
@@ -111,7 +111,7 @@ static void look_for_life(struct cddpi_carrier *tcp, struct tcp_link *link)
     }
 }
 
-static cddp_status fail_again(const struct cddpi_carrier *tcp)
+static cddp_status fail_again(const struct tcp_carrier *tcp)
 {
     if (tcp->is_forgotten) {
         return cddpi_fail(CDDP_ERR_CLOSED, "tcp: the group has failed");
@@ -119,8 +119,9 @@ static cddp_status fail_again(const struct cddpi_carrier *tcp)
     return cddpi_fail_again(tcp->data_status, &tcp->data_failure);
 }
 
-cddp_status cddpi_tcp_start(struct cddpi_carrier *tcp, struct cddpi_transfer *transfer)
+cddp_status cddpi_tcp_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     struct tcp_link *link;
     cddp_status status;
 
@@ -144,7 +145,7 @@ cddp_status cddpi_tcp_start(struct cddpi_carrier *tcp, struct cddpi_transfer *tr
     return keep(tcp, status);
 }
 
-static cddp_status handle_event(struct cddpi_carrier *tcp, const struct epoll_event *event,
+static cddp_status handle_event(struct tcp_carrier *tcp, const struct epoll_event *event,
                                 bool *out_any)
 {
     struct tcp_socket *socket = event->data.ptr;
@@ -166,8 +167,9 @@ static cddp_status handle_event(struct cddpi_carrier *tcp, const struct epoll_ev
     return status;
 }
 
-cddp_status cddpi_tcp_progress(struct cddpi_carrier *tcp, bool *out_any)
+cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     struct epoll_event events[EVENTS];
     cddp_status status = CDDP_OK;
     int count;
@@ -190,8 +192,10 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *tcp, bool *out_any)
     return keep(tcp, status);
 }
 
-cddp_status cddpi_tcp_flush(struct cddpi_carrier *tcp, bool *out_any)
+cddp_status cddpi_tcp_flush(struct cddpi_carrier *carrier, bool *out_any)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     *out_any = false;
     if (tcp->held == NULL) {
         return CDDP_OK;
@@ -202,8 +206,10 @@ cddp_status cddpi_tcp_flush(struct cddpi_carrier *tcp, bool *out_any)
     return keep(tcp, cddpi_tcp_send_held(tcp, out_any));
 }
 
-bool cddpi_tcp_forget(struct cddpi_carrier *tcp)
+bool cddpi_tcp_forget(struct cddpi_carrier *carrier)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
         /* what comes in the middle of a message means nothing any more */
@@ -233,18 +239,20 @@ bool cddpi_tcp_forget(struct cddpi_carrier *tcp)
     return true;
 }
 
-int cddpi_tcp_descriptor(struct cddpi_carrier *tcp)
+int cddpi_tcp_descriptor(struct cddpi_carrier *carrier)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     return tcp->data_epoll_fd;
 }
 
-void cddpi_tcp_prepare_sleep(struct cddpi_carrier *tcp)
+void cddpi_tcp_prepare_sleep(struct cddpi_carrier *carrier)
 {
-    (void)tcp; /* what each connection waits for is always known to epoll */
+    (void)carrier; /* what each connection waits for is always known to epoll */
 }
 
 /* Say goodbye where no piece is cut short by it, so that the end is no surprise. */
-static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
+static void leave(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
     struct tcp_frame goodbye = {.kind = TCP_FRAME_GOODBYE};
     uint8_t frame[TCP_FRAME_BYTES];
@@ -262,7 +270,7 @@ static void leave(struct cddpi_carrier *tcp, struct tcp_socket *socket)
     }
 }
 
-void cddpi_tcp_data_close(struct cddpi_carrier *tcp)
+void cddpi_tcp_data_close(struct tcp_carrier *tcp)
 {
     if (tcp->owner == getpid() && atomic_load(&tcp->has_arrived)) {
         (void)take_arrived(tcp);

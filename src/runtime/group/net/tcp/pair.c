@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer)
+struct tcp_pair *cddpi_tcp_pair(struct tcp_carrier *tcp, int peer)
 {
     struct tcp_pair *pair = tcp->pairs[peer];
 
@@ -35,7 +35,7 @@ struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer)
     return pair;
 }
 
-void cddpi_tcp_pair_destroy(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+void cddpi_tcp_pair_destroy(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     if (pair == NULL) {
         return;
@@ -65,7 +65,7 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes)
     }
 }
 
-static void fail(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+static void fail_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_status status,
                  const char *why, bool has_left)
 {
     char name[TCP_TEXT_BYTES];
@@ -85,18 +85,18 @@ static void fail(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status s
     pthread_cond_broadcast(&tcp->opened);
 }
 
-void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+void cddpi_tcp_pair_failed(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_status status,
                            const char *why)
 {
-    fail(tcp, pair, status, why, false);
+    fail_pair(tcp, pair, status, why, false);
 }
 
-void cddpi_tcp_pair_left(struct cddpi_carrier *tcp, struct tcp_pair *pair)
+void cddpi_tcp_pair_left(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
-    fail(tcp, pair, CDDP_ERR_PEER, "has left the group, while this rank still waits for it", true);
+    fail_pair(tcp, pair, CDDP_ERR_PEER, "has left the group, while this rank still waits for it", true);
 }
 
-void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+void cddpi_tcp_pair_lost(struct tcp_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
 {
     char why[2 * TCP_TEXT_BYTES];
     va_list arguments;
@@ -107,7 +107,7 @@ void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const
     cddpi_tcp_pair_failed(tcp, pair, CDDP_ERR_PEER, why);
 }
 
-void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
+void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why)
 {
     if (pair->suspected_ns == 0) {
@@ -124,7 +124,7 @@ static void log_connected(const struct tcp_pair *pair)
               pair->offer->host, pair->via);
 }
 
-static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control)
+static void watch_control(struct tcp_carrier *tcp, struct tcp_control *control)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
     int priority = 6; /* before data, where queues know it */
@@ -136,7 +136,7 @@ static void watch_control(struct cddpi_carrier *tcp, struct tcp_control *control
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
 }
 
-static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
+static bool fill_control(struct tcp_carrier *tcp, struct tcp_pair *pair,
                          struct cddpi_store_stream *stream)
 {
     struct tcp_control *control = cddpi_zalloc(sizeof *control);
@@ -153,7 +153,7 @@ static bool fill_control(struct cddpi_carrier *tcp, struct tcp_pair *pair,
 }
 
 /* Hand a data connection to the caller's thread. */
-static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+static bool fill_data(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                       struct cddpi_store_stream *stream, const struct cddpi_session *session)
 {
     struct tcp_socket *socket = cddpi_zalloc(sizeof *socket);
@@ -176,7 +176,7 @@ static bool fill_data(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned
     return true;
 }
 
-void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                          struct cddpi_store_stream *stream, const struct cddpi_session *session)
 {
     bool is_first = pair->filled == 0;
@@ -197,7 +197,7 @@ void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsig
     pthread_cond_broadcast(&tcp->opened);
 }
 
-void cddpi_tcp_wake(struct cddpi_carrier *tcp)
+void cddpi_tcp_wake(struct tcp_carrier *tcp)
 {
     (void)eventfd_write(tcp->net_wake_fd, 1);
 }

@@ -59,7 +59,7 @@ static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
 }
 
 /* Find out where the piece goes whose head has come. */
-static cddp_status begin_piece(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+static cddp_status begin_piece(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     const struct tcp_frame *frame = &socket->in_frame;
     struct cddpi_transfer *transfer = find(socket->link, frame);
@@ -98,7 +98,7 @@ static void get_goodbye(struct tcp_socket *socket)
 }
 
 /* The next bytes of the buffer are a head. */
-static cddp_status get_frame(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+static cddp_status get_frame(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     int error = cddpi_tcp_frame_get(socket->buffer->data + socket->begin, &socket->signed_in,
                                     &socket->in_frame);
@@ -116,7 +116,7 @@ static cddp_status get_frame(struct cddpi_carrier *tcp, struct tcp_socket *socke
 }
 
 /* Use what is in the buffer, as far as it goes. */
-static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+static cddp_status parse(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     cddp_status status = CDDP_OK;
 
@@ -145,7 +145,7 @@ static cddp_status parse(struct cddpi_carrier *tcp, struct tcp_socket *socket, b
 
 /* Receive some more: into the caller's memory what belongs there, what follows into the buffer.
  * @p out_more: whether there may be more now. */
-static cddp_status receive(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any,
+static cddp_status receive(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any,
                            bool *out_more)
 {
     struct iovec parts[2];
@@ -182,7 +182,7 @@ static cddp_status receive(struct cddpi_carrier *tcp, struct tcp_socket *socket,
     return CDDP_OK;
 }
 
-static cddp_status pump(struct cddpi_carrier *tcp, struct tcp_socket *socket, bool *out_any)
+static cddp_status pump(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     cddp_status status = parse(tcp, socket, out_any);
     bool more = true;
@@ -207,7 +207,7 @@ static cddp_status pump(struct cddpi_carrier *tcp, struct tcp_socket *socket, bo
 }
 
 /* Go on with the pieces of this channel that waited for a transfer, or for an earlier message. */
-static cddp_status resume(struct cddpi_carrier *tcp, struct tcp_link *link, bool *out_any)
+static cddp_status resume(struct tcp_carrier *tcp, struct tcp_link *link, bool *out_any)
 {
     cddp_status status = CDDP_OK;
     bool any = true;
@@ -231,8 +231,7 @@ static cddp_status resume(struct cddpi_carrier *tcp, struct tcp_link *link, bool
     return status;
 }
 
-cddp_status cddpi_tcp_socket_recv(struct cddpi_carrier *tcp, struct tcp_socket *socket,
-                                  bool *out_any)
+cddp_status cddpi_tcp_socket_recv(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     bool was_stalled = socket->is_stalled;
     cddp_status status = was_stalled ? CDDP_OK : pump(tcp, socket, out_any);
@@ -248,7 +247,7 @@ cddp_status cddpi_tcp_socket_recv(struct cddpi_carrier *tcp, struct tcp_socket *
     return status;
 }
 
-cddp_status cddpi_tcp_recv(struct cddpi_carrier *tcp, struct tcp_link *link,
+cddp_status cddpi_tcp_recv(struct tcp_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer)
 {
     bool any = false;

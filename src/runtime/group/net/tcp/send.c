@@ -58,7 +58,7 @@ static bool take_small(struct tcp_socket *socket, struct cddpi_transfer *transfe
     return true;
 }
 
-static void take_piece(const struct cddpi_carrier *tcp, struct tcp_socket *socket,
+static void take_piece(const struct tcp_carrier *tcp, struct tcp_socket *socket,
                        struct cddpi_transfer *transfer)
 {
     uint64_t begin = tcp_progress(transfer)->assigned;
@@ -75,19 +75,15 @@ static void take_piece(const struct cddpi_carrier *tcp, struct tcp_socket *socke
 
 /* Give the socket what its channel has to send: small messages, and the next piece of a larger one.
  */
-static cddp_status fill(struct cddpi_carrier *tcp, struct tcp_socket *socket)
+static cddp_status fill(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
     struct cddpi_transfer *next;
-    cddp_status status;
 
     socket->out_head_sent = socket->out_head_end = 0;
     if (socket->link->sends.first == NULL) {
         return CDDP_OK;
     }
-    status = cddpi_tcp_buffer_take(&tcp->data_buffers, &socket->out_head);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_tcp_buffer_take(&tcp->data_buffers, &socket->out_head));
     while ((next = socket->link->sends.first) != NULL) {
         if (!take_small(socket, next)) {
             break;
@@ -114,8 +110,7 @@ static void end_piece(struct tcp_socket *socket, bool *out_any)
 }
 
 /* The stream has taken @p bytes of what is being sent. */
-static void advance(struct cddpi_carrier *tcp, struct tcp_socket *socket, size_t bytes,
-                    bool *out_any)
+static void advance(struct tcp_carrier *tcp, struct tcp_socket *socket, size_t bytes, bool *out_any)
 {
     size_t of_head = socket->out_head_end - socket->out_head_sent;
 
@@ -136,8 +131,7 @@ static void advance(struct cddpi_carrier *tcp, struct tcp_socket *socket, size_t
     }
 }
 
-cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *socket,
-                                  bool *out_any)
+cddp_status cddpi_tcp_socket_send(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     bool is_clear = true; /* the socket takes more */
 
@@ -184,7 +178,7 @@ cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *
 }
 
 /* Let the channel's idle connections send. */
-static cddp_status send_waiting(struct cddpi_carrier *tcp, struct tcp_link *link, bool *out_any)
+static cddp_status send_waiting(struct tcp_carrier *tcp, struct tcp_link *link, bool *out_any)
 {
     cddp_status status = CDDP_OK;
 
@@ -198,7 +192,7 @@ static cddp_status send_waiting(struct cddpi_carrier *tcp, struct tcp_link *link
     return status;
 }
 
-cddp_status cddpi_tcp_send(struct cddpi_carrier *tcp, struct tcp_link *link,
+cddp_status cddpi_tcp_send(struct tcp_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer)
 {
     bool any = false;
@@ -216,7 +210,7 @@ cddp_status cddpi_tcp_send(struct cddpi_carrier *tcp, struct tcp_link *link,
     return CDDP_OK;
 }
 
-cddp_status cddpi_tcp_send_held(struct cddpi_carrier *tcp, bool *out_any)
+cddp_status cddpi_tcp_send_held(struct tcp_carrier *tcp, bool *out_any)
 {
     cddp_status status = CDDP_OK;
 

@@ -37,7 +37,7 @@ void cddpi_tcp_list_remove(struct tcp_list *list, struct cddpi_transfer *transfe
     }
 }
 
-void cddpi_tcp_socket_watch(struct cddpi_carrier *tcp, struct tcp_socket *socket, uint32_t events)
+void cddpi_tcp_socket_watch(struct tcp_carrier *tcp, struct tcp_socket *socket, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = socket};
 
@@ -57,7 +57,7 @@ bool cddpi_tcp_link_has_transfers(const struct tcp_link *link)
     return link->sends.first != NULL || link->recvs.first != NULL;
 }
 
-void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket, int error)
+void cddpi_tcp_socket_lost(struct tcp_carrier *tcp, struct tcp_socket *socket, int error)
 {
     struct tcp_pair *pair = socket->pair;
     bool is_needed = cddpi_tcp_link_has_transfers(socket->link) || tcp_sends(socket);

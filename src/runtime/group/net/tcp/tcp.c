@@ -26,7 +26,7 @@ static cddp_status probe(void)
 
 /* Listen on a port that the kernel chooses, at all addresses; connections to one that was not
  * offered are closed. */
-static cddp_status start_listening(struct cddpi_carrier *tcp)
+static cddp_status start_listening(struct tcp_carrier *tcp)
 {
     struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in any4 = {.sin_family = AF_INET};
@@ -61,7 +61,7 @@ static cddp_status start_listening(struct cddpi_carrier *tcp)
     return CDDP_OK;
 }
 
-static cddp_status make_descriptors(struct cddpi_carrier *tcp)
+static cddp_status make_descriptors(struct tcp_carrier *tcp)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
 
@@ -77,25 +77,18 @@ static cddp_status make_descriptors(struct cddpi_carrier *tcp)
     return CDDP_OK;
 }
 
-static cddp_status read_settings(struct cddpi_carrier *tcp)
+static cddp_status read_settings(struct tcp_carrier *tcp)
 {
-    cddp_status status;
-
     tcp->sockets = (uint32_t)cddpi_env_integer(CDDPI_ENV_SOCKETS, 1, TCP_MAX_SOCKETS,
                                                DEFAULT_SOCKETS);
     tcp->limit_ms = cddpi_silence_limit_ms(0);
-    status = cddpi_token_check(tcp->params.token, "tcp: the port between hosts");
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_tcp_congestion_check();
-    if (status == CDDP_OK) {
-        status = cddpi_encryption(tcp->params.token, &tcp->encrypts);
-    }
-    return status == CDDP_OK ? cddpi_ciphers(&tcp->ciphers) : status;
+    CDDPI_TRY(cddpi_token_check(tcp->params.token, "tcp: the port between hosts"));
+    CDDPI_TRY(cddpi_tcp_congestion_check());
+    CDDPI_TRY(cddpi_encryption(tcp->params.token, &tcp->encrypts));
+    return cddpi_ciphers(&tcp->ciphers);
 }
 
-static cddp_status want_leaders(struct cddpi_carrier *tcp)
+static cddp_status want_leaders(struct tcp_carrier *tcp)
 {
     for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
         int leader = tcp->params.leaders[host];
@@ -116,38 +109,28 @@ static cddp_status want_leaders(struct cddpi_carrier *tcp)
 }
 
 /* What this rank can do alone. */
-static cddp_status prepare(struct cddpi_carrier *tcp)
+static cddp_status prepare_alone(struct tcp_carrier *tcp)
 {
     size_t ranks = (size_t)tcp->params.world_size;
-    cddp_status status = read_settings(tcp);
 
-    if (status == CDDP_OK) {
-        tcp->offers = cddpi_zalloc_array(ranks, sizeof *tcp->offers);
-        tcp->pairs = cddpi_zalloc_array(ranks, sizeof *tcp->pairs);
-        if (tcp->offers == NULL || tcp->pairs == NULL) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for %zu ranks", ranks);
-        }
+    CDDPI_TRY(read_settings(tcp));
+    tcp->offers = cddpi_zalloc_array(ranks, sizeof *tcp->offers);
+    tcp->pairs = cddpi_zalloc_array(ranks, sizeof *tcp->pairs);
+    if (tcp->offers == NULL || tcp->pairs == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for %zu ranks", ranks);
     }
-    if (status == CDDP_OK) {
-        status = make_descriptors(tcp);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_tcp_offer_make(&tcp->own);
-    }
-    if (status == CDDP_OK) {
-        status = start_listening(tcp);
-    }
-    if (status == CDDP_OK) {
-        status = want_leaders(tcp);
-    }
+    CDDPI_TRY(make_descriptors(tcp));
+    CDDPI_TRY(cddpi_tcp_offer_make(&tcp->own));
+    CDDPI_TRY(start_listening(tcp));
+    CDDPI_TRY(want_leaders(tcp));
     tcp->own.version = TCP_VERSION;
     tcp->own.sockets = tcp->sockets;
     tcp->own.encrypts = tcp->encrypts;
     tcp->own.ciphers = (uint16_t)tcp->ciphers;
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status compare_offer(const struct cddpi_carrier *tcp, int rank)
+static cddp_status compare_offer(const struct tcp_carrier *tcp, int rank)
 {
     const struct tcp_offer *other = &tcp->offers[rank];
 
@@ -167,7 +150,7 @@ static cddp_status compare_offer(const struct cddpi_carrier *tcp, int rank)
 }
 
 /* The same on all ranks: looks at all offers, whoever looks. */
-static cddp_status compare_ciphers(const struct cddpi_carrier *tcp)
+static cddp_status compare_ciphers(const struct tcp_carrier *tcp)
 {
     uint32_t common = ~0u;
 
@@ -186,17 +169,18 @@ static cddp_status compare_ciphers(const struct cddpi_carrier *tcp)
 /* Tell all ranks this one's addresses, and get theirs, if all could prepare; @p status is this
  * rank's. */
 static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_status status,
-                                   struct cddpi_carrier *tcp)
+                                   struct tcp_carrier *tcp)
 {
     status = cddpi_agree_and_gather_by(exchange, status, tcp != NULL ? &tcp->own : NULL,
                                        sizeof tcp->own, tcp != NULL ? tcp->offers : NULL);
     for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
         status = compare_offer(tcp, rank);
     }
-    return status == CDDP_OK ? compare_ciphers(tcp) : status;
+    CDDPI_TRY(status);
+    return compare_ciphers(tcp);
 }
 
-static bool is_connected(const struct cddpi_carrier *tcp)
+static bool is_connected(const struct tcp_carrier *tcp)
 {
     for (int host = 0; tcp->leads && host < tcp->params.host_count; host++) {
         const struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
@@ -210,13 +194,13 @@ static bool is_connected(const struct cddpi_carrier *tcp)
 }
 
 /* Between two looks at whether a rank has given up: they cost a request. */
-static int64_t slice_ns(const struct cddpi_carrier *tcp)
+static int64_t slice_ns(const struct tcp_carrier *tcp)
 {
     return (SLICE_MS + tcp->params.host_count / SLICE_PER_HOSTS) * INT64_C(1000000);
 }
 
 /* Wait until all leaders are connected; the thread does it. */
-static cddp_status connect_leaders(struct cddpi_carrier *tcp)
+static cddp_status connect_leaders(struct tcp_carrier *tcp)
 {
     const struct cddpi_exchange *exchange = tcp->params.exchange;
     /* the search ends first, and says more */
@@ -238,7 +222,7 @@ static cddp_status connect_leaders(struct cddpi_carrier *tcp)
     }
     if (status == CDDP_OK && !is_connected(tcp)) {
         status = atomic_load(&tcp->has_failed)
-                     ? cddpi_tcp_check(tcp)
+                     ? cddpi_tcp_check(&tcp->base)
                      : cddpi_fail(CDDP_ERR_TIMEOUT, "tcp: hosts did not connect for %u ms",
                                   tcp->params.timeout_ms);
     }
@@ -253,8 +237,10 @@ static void close_fd(int fd)
     }
 }
 
-static void close_carrier(struct cddpi_carrier *tcp)
+static void close_carrier(struct cddpi_carrier *carrier)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (tcp == NULL) {
         return;
     }
@@ -282,15 +268,16 @@ static void close_carrier(struct cddpi_carrier *tcp)
     cddpi_free(tcp);
 }
 
-static struct cddpi_carrier *create(const struct cddpi_carrier_params *params)
+static struct tcp_carrier *create(const struct cddpi_carrier_params *params)
 {
-    struct cddpi_carrier *tcp = cddpi_zalloc(sizeof *tcp);
+    struct tcp_carrier *tcp = cddpi_zalloc(sizeof *tcp);
     pthread_condattr_t attributes;
 
     if (tcp == NULL) {
         (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory");
         return NULL;
     }
+    tcp->base.ops = &cddpi_tcp_carrier;
     tcp->params = *params;
     tcp->owner = getpid();
     tcp->leads = params->leaders[params->host_of[params->rank]] == params->rank;
@@ -309,8 +296,8 @@ static struct cddpi_carrier *create(const struct cddpi_carrier_params *params)
 static cddp_status open_carrier(const struct cddpi_carrier_params *params,
                                 struct cddpi_carrier **out)
 {
-    struct cddpi_carrier *tcp = create(params);
-    cddp_status status = tcp != NULL ? prepare(tcp) : CDDP_ERR_NO_MEMORY;
+    struct tcp_carrier *tcp = create(params);
+    cddp_status status = tcp != NULL ? prepare_alone(tcp) : CDDP_ERR_NO_MEMORY;
 
     status = exchange_offers(params->exchange, status, tcp);
     if (status == CDDP_OK) {
@@ -321,10 +308,12 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
         status = cddpi_agree_by(params->exchange, status);
     }
     if (status != CDDP_OK) {
-        close_carrier(tcp);
+        if (tcp != NULL) {
+            close_carrier(&tcp->base);
+        }
         return status;
     }
-    *out = tcp;
+    *out = &tcp->base;
     return CDDP_OK;
 }
 

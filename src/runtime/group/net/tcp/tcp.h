@@ -144,7 +144,8 @@ struct tcp_pair {
     char suspicion[TCP_TEXT_BYTES];
 };
 
-struct cddpi_carrier {
+struct tcp_carrier {
+    struct cddpi_carrier base; /* first: see tcp_of() */
     struct cddpi_carrier_params params;
     pid_t owner;
     uint8_t job[TCP_JOB_BYTES];
@@ -196,86 +197,91 @@ struct cddpi_carrier {
     struct tcp_link *held; /* links whose small messages wait for others, until the flush */
 };
 
+static inline struct tcp_carrier *tcp_of(struct cddpi_carrier *base)
+{
+    return (struct tcp_carrier *)(void *)base;
+}
+
 /* The slot of a data connection. */
-static inline unsigned tcp_slot(const struct cddpi_carrier *tcp, enum cddpi_net_channel channel,
+static inline unsigned tcp_slot(const struct tcp_carrier *tcp, enum cddpi_net_channel channel,
                                 unsigned stream)
 {
     return 1 + (unsigned)channel * tcp->sockets + stream;
 }
 
 /* Whether all that goes over a connection is encrypted, and not only the heads are signed. */
-static inline bool tcp_is_encrypted(const struct cddpi_carrier *tcp, unsigned slot)
+static inline bool tcp_is_encrypted(const struct tcp_carrier *tcp, unsigned slot)
 {
     return slot == TCP_CONTROL_SLOT || tcp->encrypts;
 }
 
-static inline uint32_t tcp_slots_of(const struct cddpi_carrier *tcp, enum cddpi_net_channel channel)
+static inline uint32_t tcp_slots_of(const struct tcp_carrier *tcp, enum cddpi_net_channel channel)
 {
     return ((1u << tcp->sockets) - 1) << tcp_slot(tcp, channel, 0);
 }
 
 /* pair.c; with the lock */
 /** NULL with a text: no memory. */
-struct tcp_pair *cddpi_tcp_pair(struct cddpi_carrier *tcp, int peer);
-void cddpi_tcp_pair_destroy(struct cddpi_carrier *tcp, struct tcp_pair *pair);
+struct tcp_pair *cddpi_tcp_pair(struct tcp_carrier *tcp, int peer);
+void cddpi_tcp_pair_destroy(struct tcp_carrier *tcp, struct tcp_pair *pair);
 /** "rank 3 on host b (10.0.0.7 port 4242 by eth0)" */
 void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes);
 /** The peer cannot be reached any more: the carrier fails, unless it has. */
-void cddpi_tcp_pair_lost(struct cddpi_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
+void cddpi_tcp_pair_lost(struct tcp_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** The same with another status than CDDP_ERR_PEER. */
-void cddpi_tcp_pair_failed(struct cddpi_carrier *tcp, struct tcp_pair *pair, cddp_status status,
+void cddpi_tcp_pair_failed(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_status status,
                            const char *why);
 /** The same of a peer that has said goodbye and is waited for. */
-void cddpi_tcp_pair_left(struct cddpi_carrier *tcp, struct tcp_pair *pair);
+void cddpi_tcp_pair_left(struct tcp_carrier *tcp, struct tcp_pair *pair);
 /** A data connection broke. The peer's control connection may say why; else it is lost soon. */
-void cddpi_tcp_pair_suspect(struct cddpi_carrier *tcp, struct tcp_pair *pair, bool is_needed,
+void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why);
 /** Use an open connection for @p slot: this takes over @p stream. @p session: its greeting. */
-void cddpi_tcp_pair_fill(struct cddpi_carrier *tcp, struct tcp_pair *pair, unsigned slot,
+void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                          struct cddpi_store_stream *stream, const struct cddpi_session *session);
 
 /** Let the thread look at what has changed. Any thread, also without the lock. */
-void cddpi_tcp_wake(struct cddpi_carrier *tcp);
+void cddpi_tcp_wake(struct tcp_carrier *tcp);
 
 /* thread.c */
-cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp);
-/** End it. */
+cddp_status cddpi_tcp_thread_start(struct tcp_carrier *tcp);
 /** Nothing is open yet. */
-void cddpi_tcp_listener_init(struct cddpi_carrier *tcp);
-void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp);
+void cddpi_tcp_listener_init(struct tcp_carrier *tcp);
+/** End the thread. */
+void cddpi_tcp_thread_stop(struct tcp_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */
 /** Connect what is wanted, and end what takes too long. Lowers @p next_ns to when it is due again.
  */
-void cddpi_tcp_pairs_connect(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
-void cddpi_tcp_attempts_close(struct cddpi_carrier *tcp);
+void cddpi_tcp_pairs_connect(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
+void cddpi_tcp_attempts_close(struct tcp_carrier *tcp);
 
 /* control.c; the thread's, with the lock */
-void cddpi_tcp_control_event(struct cddpi_carrier *tcp, struct tcp_pair *pair, uint32_t events);
+void cddpi_tcp_control_event(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t events);
 /** Look at whether hosts answer; send aborts that are due; look after suspicions. */
-void cddpi_tcp_control_tick(struct cddpi_carrier *tcp, int64_t now_ns, int64_t *next_ns);
-void cddpi_tcp_control_goodbye(struct cddpi_carrier *tcp);
+void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
+void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp);
 
 /* socket.c; the caller's thread's */
 void cddpi_tcp_list_append(struct tcp_list *list, struct cddpi_transfer *transfer);
 void cddpi_tcp_list_remove(struct tcp_list *list, struct cddpi_transfer *transfer);
 bool cddpi_tcp_link_has_transfers(const struct tcp_link *link);
 /** Wait for @p events of a socket from now on. */
-void cddpi_tcp_socket_watch(struct cddpi_carrier *tcp, struct tcp_socket *socket, uint32_t events);
+void cddpi_tcp_socket_watch(struct tcp_carrier *tcp, struct tcp_socket *socket, uint32_t events);
 /** The socket is of no use any more; @p error: why, 0 when the peer has closed it. */
-void cddpi_tcp_socket_lost(struct cddpi_carrier *tcp, struct tcp_socket *socket, int error);
+void cddpi_tcp_socket_lost(struct tcp_carrier *tcp, struct tcp_socket *socket, int error);
 
 /* send.c, recv.c; the caller's thread's */
-cddp_status cddpi_tcp_send(struct cddpi_carrier *tcp, struct tcp_link *link,
+cddp_status cddpi_tcp_send(struct tcp_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer);
 /** Send what waits for others. */
-cddp_status cddpi_tcp_send_held(struct cddpi_carrier *tcp, bool *out_any);
+cddp_status cddpi_tcp_send_held(struct tcp_carrier *tcp, bool *out_any);
 /** Send what goes. @p out_any: whether a transfer was done. */
-cddp_status cddpi_tcp_socket_send(struct cddpi_carrier *tcp, struct tcp_socket *socket,
+cddp_status cddpi_tcp_socket_send(struct tcp_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any);
-cddp_status cddpi_tcp_recv(struct cddpi_carrier *tcp, struct tcp_link *link,
+cddp_status cddpi_tcp_recv(struct tcp_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer);
-cddp_status cddpi_tcp_socket_recv(struct cddpi_carrier *tcp, struct tcp_socket *socket,
+cddp_status cddpi_tcp_socket_recv(struct tcp_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any);
 #endif

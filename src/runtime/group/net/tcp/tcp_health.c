@@ -14,8 +14,10 @@ enum {
     EXIT_MS = 100  /* how long an exit() waits for what is said to other hosts */
 };
 
-cddp_status cddpi_tcp_check(struct cddpi_carrier *tcp)
+cddp_status cddpi_tcp_check(struct cddpi_carrier *carrier)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (!atomic_load(&tcp->has_failed)) {
         return CDDP_OK;
     }
@@ -38,8 +40,9 @@ static void describe_host(const struct tcp_pair *pair, char *out, size_t bytes)
     }
 }
 
-void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t bytes)
+void cddpi_tcp_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     const struct tcp_pair *pair;
     char name[TCP_TEXT_BYTES];
     size_t length = strlen(out);
@@ -61,8 +64,10 @@ void cddpi_tcp_describe(struct cddpi_carrier *tcp, int peer, char *out, size_t b
     pthread_mutex_unlock(&tcp->lock);
 }
 
-void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *failure)
+void cddpi_tcp_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (tcp->owner != getpid()) {
         return; /* a forked process: the group is its parent's */
     }
@@ -73,8 +78,10 @@ void cddpi_tcp_abort(struct cddpi_carrier *tcp, const struct cddpi_failure *fail
     cddpi_tcp_wake(tcp);
 }
 
-bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
+bool cddpi_tcp_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
+
     if (!atomic_load(&tcp->is_aborted)) {
         return false;
     }
@@ -83,8 +90,9 @@ bool cddpi_tcp_aborted(struct cddpi_carrier *tcp, struct cddpi_failure *out)
 }
 
 /* The lock is not asked for: exit() may be called anywhere. */
-void cddpi_tcp_exits(struct cddpi_carrier *tcp)
+void cddpi_tcp_exits(struct cddpi_carrier *carrier)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     int64_t deadline_ns = cddpi_deadline_ns(EXIT_MS);
     const struct timespec moment = {0, 200000};
 
@@ -99,7 +107,7 @@ void cddpi_tcp_exits(struct cddpi_carrier *tcp)
 }
 
 /* By this host's end of a connection to another leader. */
-static const struct tcp_address *find_way(const struct cddpi_carrier *tcp)
+static const struct tcp_address *find_way(const struct tcp_carrier *tcp)
 {
     const struct tcp_address *found = NULL;
 
@@ -116,8 +124,9 @@ static const struct tcp_address *find_way(const struct cddpi_carrier *tcp)
     return found;
 }
 
-bool cddpi_tcp_interface(struct cddpi_carrier *tcp, char *out, size_t bytes)
+bool cddpi_tcp_interface(struct cddpi_carrier *carrier, char *out, size_t bytes)
 {
+    struct tcp_carrier *tcp = tcp_of(carrier);
     const struct tcp_address *way;
 
     pthread_mutex_lock(&tcp->lock);

@@ -25,7 +25,7 @@ enum {
 /* Connections that prove nothing, as the listener that the store has, too, knows them. */
 static int count_strangers(void *context)
 {
-    return ((const struct cddpi_carrier *)context)->strangers;
+    return ((const struct tcp_carrier *)context)->strangers;
 }
 
 static int64_t oldest_ns(void *context)
@@ -40,7 +40,7 @@ static bool drop_oldest(void *context)
 
 static void take(void *context, int fd, const struct sockaddr_storage *address)
 {
-    struct cddpi_carrier *tcp = context;
+    struct tcp_carrier *tcp = context;
     struct sockaddr_storage local = {0};
     socklen_t bytes = sizeof local;
 
@@ -54,7 +54,7 @@ static void take(void *context, int fd, const struct sockaddr_storage *address)
 
 static void watch_listener(void *context, bool on)
 {
-    struct cddpi_carrier *tcp = context;
+    struct tcp_carrier *tcp = context;
     struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &tcp->watched_listener};
 
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, tcp->listener.listen_fd, &event);
@@ -64,7 +64,7 @@ static void watch_listener(void *context, bool on)
 static const struct cddpi_listener_ops listener_ops = {
     count_strangers, oldest_ns, drop_oldest, take, NULL, watch_listener};
 
-void cddpi_tcp_listener_init(struct cddpi_carrier *tcp)
+void cddpi_tcp_listener_init(struct tcp_carrier *tcp)
 {
     tcp->listener = (struct cddpi_listener){.ops = &listener_ops,
                                             .context = tcp,
@@ -78,7 +78,7 @@ void cddpi_tcp_listener_init(struct cddpi_carrier *tcp)
 
 /* What is due by the clock. Returns how long nothing else is. With many hosts this takes a while,
  * so not everything that comes in is a reason to look. */
-static int handle_clocks(struct cddpi_carrier *tcp)
+static int handle_clocks(struct tcp_carrier *tcp)
 {
     int64_t now_ns = cddpi_now_ns();
     int64_t next_ns = INT64_MAX;
@@ -94,7 +94,7 @@ static int handle_clocks(struct cddpi_carrier *tcp)
     return next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
 }
 
-static void handle_event(struct cddpi_carrier *tcp, const struct epoll_event *event)
+static void handle_event(struct tcp_carrier *tcp, const struct epoll_event *event)
 {
     eventfd_t count;
 
@@ -117,7 +117,7 @@ static void handle_event(struct cddpi_carrier *tcp, const struct epoll_event *ev
 
 static void *run(void *argument)
 {
-    struct cddpi_carrier *tcp = argument;
+    struct tcp_carrier *tcp = argument;
     struct epoll_event events[EVENTS];
 
     pthread_mutex_lock(&tcp->lock);
@@ -141,7 +141,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-static cddp_status add_to_epoll(struct cddpi_carrier *tcp, int fd, enum tcp_watched *watched)
+static cddp_status add_to_epoll(struct tcp_carrier *tcp, int fd, enum tcp_watched *watched)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 
@@ -152,7 +152,7 @@ static cddp_status add_to_epoll(struct cddpi_carrier *tcp, int fd, enum tcp_watc
 }
 
 /* The thread takes no signals: they are for the program's own threads. */
-static cddp_status create_thread(struct cddpi_carrier *tcp)
+static cddp_status create_thread(struct tcp_carrier *tcp)
 {
     sigset_t all;
     sigset_t before;
@@ -175,20 +175,16 @@ static cddp_status create_thread(struct cddpi_carrier *tcp)
     return CDDP_OK;
 }
 
-cddp_status cddpi_tcp_thread_start(struct cddpi_carrier *tcp)
+cddp_status cddpi_tcp_thread_start(struct tcp_carrier *tcp)
 {
-    cddp_status status;
-
     tcp->watched_wake = TCP_WATCHED_WAKE;
     tcp->watched_listener = TCP_WATCHED_LISTENER;
-    status = add_to_epoll(tcp, tcp->net_wake_fd, &tcp->watched_wake);
-    if (status == CDDP_OK) {
-        status = add_to_epoll(tcp, tcp->listener.listen_fd, &tcp->watched_listener);
-    }
-    return status == CDDP_OK ? create_thread(tcp) : status;
+    CDDPI_TRY(add_to_epoll(tcp, tcp->net_wake_fd, &tcp->watched_wake));
+    CDDPI_TRY(add_to_epoll(tcp, tcp->listener.listen_fd, &tcp->watched_listener));
+    return create_thread(tcp);
 }
 
-void cddpi_tcp_thread_stop(struct cddpi_carrier *tcp)
+void cddpi_tcp_thread_stop(struct tcp_carrier *tcp)
 {
     if (!tcp->has_thread) {
         return;

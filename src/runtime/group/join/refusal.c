@@ -1,0 +1,52 @@
+/* refusal.c - writes and reads a rank's failure as a value of the rendezvous. */
+#include "group/join/refusal.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+enum { REFUSAL_BYTES = 1200 };
+
+cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *key,
+                              cddp_status status)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    char value[REFUSAL_BYTES];
+
+    snprintf(value, sizeof value, "no %d %d %.1100s", (int)status, failure.rank,
+             failure.text + failure.unnamed);
+    cddpi_rendezvous_set(rendezvous, key, value);
+    return cddpi_fail_again(status, &failure);
+}
+
+cddp_status cddpi_refusal_read(const char *value)
+{
+    int status;
+    int rank;
+    int text = 0;
+
+    if (sscanf(value, "no %d %d %n", &status, &rank, &text) != 2 || text == 0 || status >= 0 ||
+        status < CDDP_ERR_CLOSED) {
+        return CDDP_OK;
+    }
+    return cddpi_fail_rank((cddp_status)status, rank, "%s", value + text);
+}
+
+cddp_status cddpi_refusal_look(struct cddpi_rendezvous *rendezvous, const char *key)
+{
+    void *value;
+
+    if (cddp_store_try_get(rendezvous->store, key, &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (cddpi_refusal_read(value) != CDDP_OK) {
+        struct cddpi_failure failure = *cddpi_last_failure();
+
+        (void)cddpi_fail_again(CDDP_ERR_PEER, &failure);
+        cddpi_error_blame(failure.rank);
+    } else {
+        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal cannot be understood");
+    }
+    cddp_free(value);
+    return CDDP_ERR_PEER;
+}

@@ -1,0 +1,12 @@
+/* net_open.h - how a group over several hosts comes about: see struct cddpi_transport. */
+#ifndef CDDPI_GROUP_NET_OPEN_H
+#define CDDPI_GROUP_NET_OPEN_H
+
+#include "group/net/net.h"
+
+cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_backend **out);
+cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *params, int first,
+                            bool joins, struct cddpi_backend **out);
+void cddpi_net_release(struct net_backend *net);
+
+#endif

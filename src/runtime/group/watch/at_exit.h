@@ -1,0 +1,10 @@
+/* at_exit.h - groups that are open when the program ends. */
+#ifndef CDDPI_GROUP_AT_EXIT_H
+#define CDDPI_GROUP_AT_EXIT_H
+
+#include <cddp/group.h>
+
+void cddpi_group_note_open(cddp_group *group);
+void cddpi_group_note_closed(cddp_group *group);
+
+#endif
