@@ -4,6 +4,7 @@
 #include "support/tokens.h"
 #include "train/batch_sizes.h"
 #include "train/dry_run.h"
+#include "train/engines/engine.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/train_setup.h"
@@ -78,6 +79,7 @@ static struct opened *open_data(const char *data, const char *model)
 
     load(data, model, &opened->config);
     opened->trainer.config = &opened->config;
+    opened->trainer.engine = &cddpi_engine_single;
     opened->trainer.world_size = 1;
     opened->trainer.replica_count = 1;
     if (cddpi_trainer_validate(&opened->config, 1) != CDDP_OK ||

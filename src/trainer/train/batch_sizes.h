@@ -7,9 +7,10 @@
 
 /** Into how many a replica's share of a step is cut. */
 int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config);
-/** That a batch can be divided among so many replicas of the model (ranks, or pipelines of them),
- * and a share into micro-batches: CDDP_ERR_CONFIG. */
-CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas);
+/** That a batch can be divided among so many replicas of the model, and a share into micro-batches:
+ *  CDDP_ERR_CONFIG. @p among: what these are called. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas,
+                                                   const char *among);
 /** Samples of a rank's largest micro-batch. */
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas);
 /** Steps from @p cursor to the end of the last epoch. */

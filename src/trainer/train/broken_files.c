@@ -1,8 +1,6 @@
 /* broken_files.c - owns the count of samples whose files are broken, over all ranks. */
 #include "train/broken_files.h"
 
-#include "train/engines/stages/stages.h"
-
 enum { TEXT_BYTES = 1024 };
 
 /* The lowest rank that has a text gives it to all. */
@@ -28,7 +26,7 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
     if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
         return CDDP_OK;
     }
-    if (cddpi_trainer_is_first_stage(trainer)) { /* the others of a replica load the same */
+    if (trainer->reads_samples) { /* the others of a replica load the same */
         counts[0] = (int64_t)cddpi_loader_broken(trainer->loader, text, sizeof text);
         counts[1] = (int64_t)cddpi_loader_broken(trainer->test_loader, other, sizeof other);
     }

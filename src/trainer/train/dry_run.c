@@ -8,8 +8,7 @@
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
 #include "train/config/config_write.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages_describe.h"
+#include "train/engines/engine.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 
@@ -107,19 +106,10 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
         fprintf(file, "\n%s\n", table != NULL ? table : "");
         fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
                 cddpi_model_arena_bytes(model), (long long)share);
-        if (config->model.type == CDDPI_MODEL_DCGAN) {
-            fputs("what follows is of one pass through both networks: a step goes three times "
-                  "through "
-                  "the discriminator, once through the generator\n",
-                  file);
-        }
         status = print_recompute(model, (int)share, file);
     }
     if (status == CDDP_OK) {
-        status = cddpi_stages_describe(config, &spec, (int)share, file);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_describe_placed(config, &spec, (int)share, file);
+        status = cddpi_engine_of(config)->describe(config, &spec, (int)share, file);
     }
     if (status == CDDP_OK) {
         fputc('\n', file);

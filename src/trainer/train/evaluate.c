@@ -3,14 +3,13 @@
 #include "train/evaluate.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/shape.h"
 #include "group/watch/stop.h"
 #include "train/broken_files.h"
 #include "train/device/collect_results.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
-#include "train/models.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -74,11 +73,8 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     }
     batch = cddpi_prefetcher_batch(&micro_batch);
     if (batch.count > 0) {
-        status = cddpi_trainer_add_advice(
-            trainer->stages != NULL ? cddpi_stages_evaluate(trainer, &batch, &result)
-            : trainer->gan != NULL  ? cddpi_gan_evaluate(trainer, &batch, &result)
-                                    : cddpi_trainer_forward(trainer, &batch, false, &result),
-            "a smaller train.eval_batch_size needs less");
+        status = cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
+                                          "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
     }
     return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test_prefetcher) : status;
@@ -128,8 +124,8 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     return status;
 }
 
-/* A line of metrics and one for people. */
-static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took_ms)
+/* A line of metrics, and one for people. */
+static cddp_status report(struct cddpi_trainer *trainer, int64_t predictions, double took_ms)
 {
     static const char *const of_images[] = {"eval_loss", "eval_accuracy", "eval_samples",
                                             "eval_ms"};
@@ -139,31 +135,14 @@ static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took
                      (trainer->cursor.position > 0); /* the one under way or done */
     bool is_text = cddpi_trainer_is_text(trainer);
     const struct cddpi_evaluation *found = &trainer->evaluation;
-    double perplexity = exp(found->loss);
-    double values[] = {found->loss, found->accuracy, (double)(predictions / trainer->predictions),
-                       took_ms,     perplexity,      (double)predictions};
+    double values[] = {found->loss, found->accuracy,  (double)(predictions / trainer->predictions),
+                       took_ms,     exp(found->loss), (double)predictions};
 
     if (trainer->metrics != NULL) {
         cddpi_metrics_add(trainer->metrics, "eval", trainer->cursor.step, epoch,
                           is_text ? of_text : of_images, values, is_text ? 6 : 4);
     }
-    if (is_text) {
-        cddpi_progress_line(&trainer->progress,
-                            "epoch %llu/%lld  step %llu/%llu  val loss %.4f  perplexity %.4g",
-                            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-                            (unsigned long long)trainer->cursor.step,
-                            (unsigned long long)trainer->last_step, found->loss, perplexity);
-    } else if (trainer->gan != NULL) {
-        cddpi_progress_line(&trainer->progress,
-                            "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
-                            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-                            (unsigned long long)trainer->cursor.step, found->accuracy * 100);
-    } else {
-        cddpi_progress_line(
-            &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
-            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-            (unsigned long long)trainer->cursor.step, found->loss, found->accuracy * 100);
-    }
+    return trainer->engine->show_evaluation(trainer, epoch);
 }
 
 cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
@@ -172,31 +151,21 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     struct cddpi_loss_result result = {0};
     double loss;
     int64_t counts[2];
-    cddp_status status = share_buffers(trainer);
 
-    if (status == CDDP_OK) {
-        status = evaluate_share(trainer, &result);
-    }
+    CDDPI_TRY(share_buffers(trainer));
+    CDDPI_TRY(evaluate_share(trainer, &result));
     loss = result.loss_sum;
     counts[0] = result.correct;
     counts[1] = result.count;
-    if (status == CDDP_OK) {
-        status = cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
-    }
-    if (status != CDDP_OK || trainer->stopped) {
-        return status; /* a part of an evaluation is not reported */
+    CDDPI_TRY(cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
+    CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
+    if (trainer->stopped) {
+        return CDDP_OK; /* a part of an evaluation is not reported */
     }
     trainer->evaluation = (struct cddpi_evaluation){.step = trainer->cursor.step,
                                                     .loss = loss / (double)counts[1],
                                                     .accuracy = (double)counts[0] /
                                                                 (double)counts[1]};
-    tell(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6);
-    status = trainer->gan != NULL ? cddpi_gan_write_sheet(trainer) : CDDP_OK;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(report(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6));
     return cddpi_trainer_tell_broken(trainer);
 }

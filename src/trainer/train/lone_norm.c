@@ -36,7 +36,7 @@ void cddpi_trainer_warn_lone_norm(struct cddpi_trainer *trainer)
                   cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, rest) == 1;
 
     /* those of one replica together have all layers */
-    if ((!always && !at_end) || trainer->rank >= config->parallel.pipeline) {
+    if ((!always && !at_end) || trainer->replica != 0) {
         return;
     }
     for (int m = 0; m < trainer->model_count; m++) {

@@ -7,7 +7,7 @@
 #include "train/broken_files.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/generate/during_run.h"
 #include "train/last_save.h"
 #include "train/step.h"
@@ -50,7 +50,7 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
     }
     if (status == CDDP_OK) {
-        status = cddpi_stages_end_save(trainer);
+        status = trainer->engine->end_save(trainer);
     }
     cddpi_trainer_end_assembled(trainer);
     return status;

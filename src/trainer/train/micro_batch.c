@@ -12,8 +12,7 @@
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/models.h"
+#include "train/engines/engine.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -78,16 +77,6 @@ static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_
     return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
 }
 
-/* Where the loss is on one of several devices of the rank, and that is a GPU, backward makes it. */
-static cddp_status add_late(const struct cddpi_trainer *trainer, struct cddpi_loss_result *result)
-{
-    struct cddpi_loss_result late = cddpi_trainer_placed_late(trainer->placed);
-
-    result->loss_sum += late.loss_sum;
-    result->correct += late.correct;
-    return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, late.loss_sum);
-}
-
 /* The gradients are added to those of the @p done micro-batches before it. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_train_step *step,
@@ -112,7 +101,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     sync.no_sync = !micro_batch->last;
     sync.sum = sum;
     if (status == CDDP_OK) {
-        status = cddpi_trainer_forward(trainer, &batch, true, &result);
+        status = trainer->engine->forward(trainer, &batch, true, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
@@ -126,10 +115,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddp_ddp_begin(trainer->ddp, &sync);
     }
     if (status == CDDP_OK) {
-        status = cddpi_trainer_backward(trainer, scale, done > 0, grad_ready, trainer);
-    }
-    if (status == CDDP_OK && trainer->placed != NULL) {
-        status = add_late(trainer, &result);
+        status = trainer->engine->backward(trainer, scale, done > 0, grad_ready, trainer, &result);
     }
     cddpi_arrivals_backward_end(trainer->arrivals);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);

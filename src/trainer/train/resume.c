@@ -11,7 +11,7 @@
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/run_dir.h"
 
 #include <stdlib.h>
@@ -100,23 +100,17 @@ static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 
 static cddp_status load(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_snapshot snapshot;
-    cddp_status status = cddpi_optim_alloc_full_state(trainer->optim);
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && trainer->generator != NULL) {
-        status = cddpi_optim_alloc_full_state(trainer->generator->optim);
+    for (struct cddpi_trainer *each = trainer; status == CDDP_OK && each != NULL;
+         each = each->next) {
+        status = cddpi_optim_alloc_full_state(each->optim);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_create_host_copy(trainer);
     }
-    if (status == CDDP_OK && trainer->stages != NULL) {
-        status = cddpi_stages_open_snapshot(trainer, path);
-    } else if (status == CDDP_OK) {
-        status = cddpi_checkpoint_tensors(trainer, &snapshot);
-        if (status == CDDP_OK) {
-            status = cddp_snapshot_load(path, &snapshot);
-            cddpi_checkpoint_release(&snapshot);
-        }
+    if (status == CDDP_OK) {
+        status = trainer->engine->load(trainer, path);
     }
     return status == CDDP_ERR_FORMAT
                ? cddpi_fail_suffix(status, "; was it made with another model or another optimizer?")
@@ -240,20 +234,6 @@ static cddp_status share_scale(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* The first replica's stages get their parts of what rank 0 has read. */
-static cddp_status share_among_stages(struct cddpi_trainer *trainer)
-{
-    cddp_status status = CDDP_OK;
-
-    if (trainer->stages == NULL) {
-        return CDDP_OK;
-    }
-    if (trainer->replica == 0) {
-        status = cddpi_optim_alloc_full_state(trainer->optim);
-    }
-    return status == CDDP_OK ? cddpi_stages_scatter(trainer, CDDPI_STAGES_ALL) : status;
-}
-
 static cddp_status share_optimizer(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
@@ -271,32 +251,29 @@ static cddp_status share_optimizer(struct cddpi_trainer *trainer)
     return status == CDDP_OK ? cddpi_optim_send(trainer->optim) : status;
 }
 
+static cddp_status share_model(struct cddpi_trainer *trainer)
+{
+    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
+    cddp_status status;
+
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    }
+    status = broadcast_tensors(trainer->replicas, model, cddpi_trainer_model_tensor_count(trainer));
+    cddpi_free(model);
+    return status;
+}
+
 static cddp_status share(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_create_host_copy(trainer);
-    cddp_tensor *model = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
-
-    if (status == CDDP_OK && model == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
+    CDDPI_TRY(trainer->engine->scatter(trainer));
+    CDDPI_TRY(share_model(trainer));
+    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        CDDPI_TRY(share_optimizer(each));
     }
-    if (status == CDDP_OK) {
-        status = share_among_stages(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = broadcast_tensors(trainer->replicas, model,
-                                   cddpi_trainer_model_tensor_count(trainer));
-    }
-    cddpi_free(model);
-    if (status == CDDP_OK) {
-        status = share_optimizer(trainer);
-    }
-    if (status == CDDP_OK && trainer->generator != NULL) {
-        status = share_optimizer(trainer->generator);
-    }
-    if (status == CDDP_OK) {
-        status = share_scale(trainer);
-    }
-    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
+    CDDPI_TRY(share_scale(trainer));
+    return cddpi_trainer_copy_to_device(trainer);
 }
 
 cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)

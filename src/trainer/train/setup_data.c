@@ -10,6 +10,7 @@
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
+#include "train/engines/engine.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -588,9 +589,7 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
     int64_t evaluated = evaluated_at_once(trainer);
-    /* a discriminator does not read the data's labels: they are not looked at */
-    struct cddpi_model *reader = trainer->generator != NULL ? trainer->generator->model
-                                                            : trainer->model;
+    struct cddpi_model *reader = trainer->engine->reader(trainer);
     cddp_status status;
 
     status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,

@@ -4,17 +4,15 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "ddp/copies.h"
 #include "group/join/group_agree.h"
 #include "group/watch/group_trace.h"
 #include "group/watch/stop.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
-#include "train/models.h"
 #include "train/setup_model.h"
 #include "train/telemetry/trace_steps.h"
 #include "train/telemetry/train_report.h"
@@ -103,7 +101,7 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
-    cddpi_trainer_bind_grads(trainer);
+    trainer->engine->bind_grads(trainer);
     if (!cddpi_ddp_has_moved(trainer->ddp)) {
         return CDDP_OK;
     }
@@ -140,51 +138,31 @@ static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_
     cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
-static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
-                               const struct cddpi_micro_batch *batch, uint64_t done)
+cddp_status cddpi_trainer_compute_micro_batch(struct cddpi_trainer *trainer,
+                                              struct cddpi_train_step *step,
+                                              const struct cddpi_micro_batch *batch, uint64_t done)
 {
-    if (trainer->gan != NULL) {
-        return cddpi_gan_discriminate(trainer, batch);
-    }
     return step->mode.replays ? replay_micro_batch(trainer, step, batch, done)
                               : cddpi_trainer_run_micro_batch(trainer, step, batch, done);
 }
 
-static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
+                                           struct cddpi_train_step *step,
+                                           cddpi_micro_batch_fn compute)
 {
     struct cddpi_micro_batch batch = {.last = false};
-    cddp_status status = CDDP_OK;
 
-    for (uint64_t done = 0; status == CDDP_OK && !batch.last; done++) {
-        status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
-        if (status == CDDP_OK) {
-            assert(batch.label != NULL); /* as many batches as steps */
-            trainer->interval.data_ns += batch.waited_ns;
-            trace_batch(trainer, &batch);
-            cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
-            step->predictions += batch.count * trainer->predictions;
-            status = compute_one(trainer, step, &batch, done);
-        }
-        if (status == CDDP_OK) {
-            status = cddpi_prefetcher_release(trainer->prefetcher);
-        }
+    for (uint64_t done = 0; !batch.last; done++) {
+        CDDPI_TRY(cddpi_prefetcher_next(trainer->prefetcher, &batch));
+        assert(batch.label != NULL); /* as many batches as steps */
+        trainer->interval.data_ns += batch.waited_ns;
+        trace_batch(trainer, &batch);
+        cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
+        step->predictions += batch.count * trainer->predictions;
+        CDDPI_TRY(compute(trainer, step, &batch, done));
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->prefetcher));
     }
-    return status;
-}
-
-/* The step's gradients: the mean over all samples of its batch, on every rank. */
-static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
-{
-    cddp_status status;
-
-    if (trainer->stages != NULL) {
-        status = cddpi_stages_compute(trainer, step);
-    } else if (trainer->placed != NULL && trainer->placed->pipelined) {
-        status = cddpi_trainer_placed_compute(trainer, step);
-    } else {
-        status = compute_whole(trainer, step);
-    }
-    return status == CDDP_OK ? cddpi_trainer_bind_again(trainer) : status;
+    return CDDP_OK;
 }
 
 /* The cursor behind one more step. */
@@ -207,10 +185,7 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_trai
 
     cddpi_sample_log_end_step(trainer->sample_log, trainer->cursor.step + 1, trainer->cursor.epoch);
     advance(trainer, step);
-    status = cddpi_trainer_update(trainer, step, &norm);
-    if (status == CDDP_OK && trainer->gan != NULL) {
-        status = cddpi_gan_generate(trainer, step, &norm);
-    }
+    status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
@@ -224,19 +199,11 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_trai
 
 cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
-    cddp_status status = cddpi_trainer_trace_step(trainer);
-
-    if (status == CDDP_OK) {
-        status = plan(trainer, out);
-    }
-    if (status == CDDP_OK) {
-        status = begin_agreement(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = compute(trainer, out);
-    }
-    if (status == CDDP_OK) {
-        status = end_agreement(trainer, out);
-    }
-    return status == CDDP_OK ? finish(trainer, out) : status;
+    CDDPI_TRY(cddpi_trainer_trace_step(trainer));
+    CDDPI_TRY(plan(trainer, out));
+    CDDPI_TRY(begin_agreement(trainer));
+    CDDPI_TRY(trainer->engine->compute(trainer, out));
+    CDDPI_TRY(cddpi_trainer_bind_again(trainer));
+    CDDPI_TRY(end_agreement(trainer, out));
+    return finish(trainer, out);
 }

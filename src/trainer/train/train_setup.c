@@ -13,9 +13,7 @@
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/generate/during_run.h"
 #include "train/lone_norm.h"
 #include "train/resume.h"
@@ -26,18 +24,13 @@
 
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
-    cddp_status status = cddpi_stages_check(config, world_size);
+    const struct cddpi_engine *engine = cddpi_engine_of(config);
 
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_batch(config, world_size / config->parallel.pipeline);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_trace(config);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_files(config);
-    }
-    return status == CDDP_OK ? cddpi_trainer_check_model(config) : status;
+    CDDPI_TRY(engine->check(config, world_size));
+    CDDPI_TRY(engine->check_batch(config, world_size / config->parallel.pipeline));
+    CDDPI_TRY(cddpi_trainer_check_trace(config));
+    CDDPI_TRY(cddpi_trainer_check_files(config));
+    return cddpi_trainer_check_model(config);
 }
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
@@ -46,7 +39,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = devices[trainer->config->train.device];
-    if (cddpi_trainer_has_devices(trainer->config)) {
+    if (trainer->engine->owns_devices) {
         options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;
@@ -60,6 +53,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     trainer->replicas = trainer->group;
     trainer->replica = trainer->rank;
     trainer->replica_count = trainer->world_size;
+    trainer->reads_samples = true;
     return CDDP_OK;
 }
 
@@ -110,11 +104,10 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     }
     cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
     cddpi_progress_init(&trainer->progress, trainer->rank != 0);
-    status = cddpi_stages_join(trainer);
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_batch(config, trainer->replica_count);
-    }
-    return status == CDDP_OK ? cddpi_trainer_check_trace(config) : status;
+    CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
+    CDDPI_TRY(trainer->engine->join(trainer));
+    CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
+    return cddpi_trainer_check_trace(config);
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
@@ -160,7 +153,7 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
     const char *base = trainer->config->train.sample_log;
     size_t most = (size_t)(trainer->config->train.batch_size / trainer->replica_count) + 1;
 
-    return base[0] != '\0' && cddpi_trainer_is_first_stage(trainer)
+    return base[0] != '\0' && trainer->reads_samples
                ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->sample_log)
                : CDDP_OK;
 }
@@ -179,9 +172,9 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
                           "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
                           "unset it, or train on the processor");
     }
-    if (trainer->generator != NULL) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: a step of dcgan has several "
-                                                "backwards: unset it");
+    if (trainer->engine->refuses_arrivals != NULL) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: %s: unset it",
+                          trainer->engine->refuses_arrivals);
     }
     if (trainer->rank != 0) {
         return CDDP_OK;
@@ -217,6 +210,11 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
     return status;
 }
 
+static cddp_status complete_engine(struct cddpi_trainer *trainer)
+{
+    return trainer->engine->complete(trainer);
+}
+
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* in this order: what is collective comes in the same order on every rank */
@@ -227,7 +225,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_build_ddp,
                                                                    cddpi_trainer_build_optimizer,
                                                                    cddpi_trainer_build_device,
-                                                                   cddpi_gan_build,
+                                                                   complete_engine,
                                                                    cddpi_trainer_find_peak_flops,
                                                                    cddpi_trainer_build_data,
                                                                    cddpi_trainer_resume,
@@ -243,6 +241,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
     }
     trainer->config = config;
+    trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
     trainer->began_ns = cddpi_now_ns();
     status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, trainer->began_ns);
@@ -257,7 +256,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     }
     plan_steps(trainer);
     cddpi_trainer_warn_lone_norm(trainer);
-    cddpi_gan_begin(trainer);
+    trainer->engine->begin(trainer);
     return CDDP_OK;
 }
 
@@ -283,12 +282,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_agreement_fini(&trainer->agreement);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->grads);
-    if (trainer->stages == NULL && trainer->placed == NULL) {
-        cddpi_model_destroy(trainer->model);
-    }
-    cddpi_gan_destroy(trainer);
-    cddpi_trainer_destroy_placed(trainer);
-    cddpi_stages_destroy(trainer);
+    trainer->engine->destroy(trainer);
     cddpi_dataset_close(&trainer->test_data);
     cddpi_dataset_close(&trainer->train_data);
     cddp_group_destroy(trainer->group);

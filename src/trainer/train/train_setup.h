@@ -17,8 +17,8 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer);
  * joining a group or reading data: cheap enough to be asked before ranks are started. */
 CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size);
 
-/** Make the group of @p options on the device that the configuration names: group, device, rank
- *  and world_size of @p trainer. */
+/** Make the group of @p options on the device that the configuration names, or where the engine of
+ *  @p trainer wants it: group, device, rank and world_size of @p trainer. */
 CDDP_CHECKED cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer,
                                             cddp_group_options *options);
 

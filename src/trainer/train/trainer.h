@@ -23,12 +23,15 @@
 #include "train/keep_run_dir.h"
 #include "train/train_agree.h"
 
+struct cddpi_engine;
 struct cddpi_trainer;
 
-/* One of the models of a rank: the whole one, a chunk of its stage, or what is on a device. */
+/* One of the parts of the model that a rank has: all of it, a chunk of its stage, or what is on a
+ * device. */
 struct cddpi_trainer_model {
     struct cddpi_model *model;
-    size_t first; /* of its parameters among the rank's; not with `placed` */
+    size_t first; /* of its parameters among the rank's, where these are those of all models one
+                     after the other */
     struct cddpi_trainer *trainer;
 };
 
@@ -42,12 +45,11 @@ struct cddpi_trainer {
     cddp_group *replicas;        /* the ranks with the same parameters: the group, or with stages
                                     those of this rank's stage */
     int replica, replica_count;  /* rank and world size there */
-    struct cddpi_stages *stages; /* NULL: the model is not divided among ranks */
-    struct cddpi_trainer_placed *placed; /* NULL: it is on one device */
-    struct cddpi_trainer
-        *generator;        /* dcgan: what it has beside this one, the discriminator's: model,
-                              reducer, optimizer; NULL: another model (gan/gan.h) */
-    struct cddpi_gan *gan; /* and what goes between them */
+    bool reads_samples;          /* it has the first layers of the model */
+    const struct cddpi_engine *engine; /* the way it trains (engines/engine.h) ... */
+    void *engine_state;                /* ... and what only that knows */
+    struct cddpi_trainer *next;        /* a run may train several models, each with a reducer and an
+                                          optimizer of its own: the next of them; NULL: there is none */
 
     struct cddpi_dataset train_data, test_data;
     uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of train_data; 0: not known */
@@ -99,6 +101,10 @@ bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 /** What the configuration says about the optimizer. */
 struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
 
+/** A failure of @p trainer's model begins with the name of the configuration's file, if that is
+ *  what is wrong. @return @p status */
+CDDP_CHECKED cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *trainer,
+                                                   cddp_status status);
 /** A line on stderr that is shown in every mode. */
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
 
 #include <math.h>
@@ -44,15 +44,9 @@ static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
                     (uint64_t)cddpi_device_step_pending(trainer->device_step);
     struct cddpi_loss_result result = {0};
     struct cddpi_step_result ended = {0};
-    cddp_status status = trainer->gan != NULL ? cddpi_gan_take(trainer, step)
-                                              : cddpi_model_result(trainer->model, &result);
 
-    if (status == CDDP_OK) {
-        status = cddpi_device_step_take(trainer->device_step, &ended);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(trainer->engine->take_result(trainer, step, &result));
+    CDDPI_TRY(cddpi_device_step_take(trainer->device_step, &ended));
     interval->forward_ns += ended.forward_ns;
     interval->backward_ns += ended.backward_ns;
     interval->optimizer_ns += ended.optimizer_ns;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "train/engines/engine.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -104,9 +105,8 @@ cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
     }
     *step = (struct cddpi_device_step){
         .trainer = trainer, .device = trainer->device, .scales = scales};
-    step->max_marks = 2 * (trainer->config->model.type == CDDPI_MODEL_DCGAN
-                               ? 2 /* forwards before an update */
-                               : (int)trainer->config->train.accumulate);
+    step->max_marks = 2 * (trainer->engine->forwards > 0 ? trainer->engine->forwards
+                                                         : (int)trainer->config->train.accumulate);
     status = ops->alloc(step->device, sizeof *step->scalars, "the end of a step", &memory);
     if (status == CDDP_OK) {
         step->scalars = memory;

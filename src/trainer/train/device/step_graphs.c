@@ -8,6 +8,7 @@
 #include "group/join/group_agree.h"
 #include "train/device/device_step.h"
 #include "train/device/graph_choice.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
 
 #include <math.h>
@@ -54,7 +55,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
     int setting = trainer->config->train.cuda_graph;
     struct cddpi_step_graphs *graphs;
 
-    if (setting == CDDPI_GRAPH_NEVER || trainer->config->model.type == CDDPI_MODEL_DCGAN) {
+    if (setting == CDDPI_GRAPH_NEVER || !trainer->engine->replays) {
         return CDDP_OK;
     }
     if (cddpi_group_can_capture(trainer->group) != CDDP_OK) {

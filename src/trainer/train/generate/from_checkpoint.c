@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/device/host_copy.h"
+#include "train/engines/engine.h"
 #include "train/generate/generate_model.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
@@ -127,6 +128,7 @@ cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
     trainer->config = config;
+    trainer->engine = &cddpi_engine_single; /* whatever trained it */
     status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns());
     for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](trainer);

@@ -81,7 +81,6 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     const char *threads = cddpi_env(CDDPI_ENV_THREADS);
     char host[256] = "";
-    const struct cddpi_trainer *generator = trainer->generator;
     size_t parameters = 0;
     json_t *line;
 
@@ -89,11 +88,10 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         return;
     }
     (void)gethostname(host, sizeof host - 1);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        parameters += cddpi_elements(trainer->params[i].dims, trainer->params[i].shape);
-    }
-    for (size_t i = 0; generator != NULL && i < generator->param_count; i++) {
-        parameters += cddpi_elements(generator->params[i].dims, generator->params[i].shape);
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        for (size_t i = 0; i < each->param_count; i++) {
+            parameters += cddpi_elements(each->params[i].dims, each->params[i].shape);
+        }
     }
     line = json_pack(
         "{s:s, s:I, s:I, s:s, s:s*, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",

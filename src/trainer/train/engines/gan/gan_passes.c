@@ -1,13 +1,13 @@
 /* gan_passes.c - owns the passes of a step: the discriminator on images of the data and on
  * generated ones, and the generator's through the discriminator. */
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/normal.h"
 #include "group/watch/group_trace.h"
 #include "train/device/collect_results.h"
 #include "train/engines/gan/gan_state.h"
 #include "train/micro_batch.h"
-#include "train/models.h"
 #include "train/update.h"
 
 #include <string.h>
@@ -17,8 +17,8 @@ cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_rando
 {
     struct cddpi_philox stream = cddpi_philox_stream((uint64_t)trainer->config->train.seed, purpose,
                                                      (uint32_t)step);
-    const struct cddpi_gan *gan = trainer->gan;
-    float *noise = cddpi_gan_slot_of(trainer->gan, trainer->cursor.step)->noise;
+    const struct cddpi_gan *gan = cddpi_gan_of(trainer);
+    float *noise = cddpi_gan_slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->noise;
     size_t latent = gan->latent;
     uint64_t quads = (latent + 3) / 4;
 
@@ -43,19 +43,20 @@ cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_rando
 
 cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool training)
 {
-    struct cddpi_gan *gan = trainer->gan;
+    struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_batch batch = {
         .input = gan->noise, .count = count, .step = trainer->cursor.step, .sample_ids = gan->ids};
 
-    cddpi_model_bind_edge(trainer->generator->model, CDDPI_EDGE_OUT, 0, gan->fake, gan->fake_grad);
-    return cddpi_model_forward(trainer->generator->model, &batch, training, NULL);
+    cddpi_model_bind_edge(cddpi_gan_of(trainer)->generator->model, CDDPI_EDGE_OUT, 0, gan->fake,
+                          gan->fake_grad);
+    return cddpi_model_forward(cddpi_gan_of(trainer)->generator->model, &batch, training, NULL);
 }
 
 /* The discriminator on @p images, of which all are real or none is. */
 static cddp_status judge(struct cddpi_trainer *trainer, const float *images, bool is_real,
                          int count, bool training, struct cddpi_loss_result *out)
 {
-    struct cddpi_gan *gan = trainer->gan;
+    struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_batch batch = {.label = is_real ? gan->ones : gan->zeros,
                                 .count = count,
                                 .step = trainer->cursor.step,
@@ -104,7 +105,7 @@ static cddp_status train_discriminator(struct cddpi_trainer *trainer, const floa
                                        enum cddpi_gan_pass pass, int count, int64_t begun)
 {
     bool last = pass == CDDPI_GAN_FAKE;
-    float *logits = cddpi_gan_slot_of(trainer->gan, trainer->cursor.step)->logits[pass];
+    float *logits = cddpi_gan_slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->logits[pass];
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
     int64_t forwarded;
@@ -135,14 +136,16 @@ static cddp_status train_discriminator(struct cddpi_trainer *trainer, const floa
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
-cddp_status cddpi_gan_discriminate(struct cddpi_trainer *trainer,
-                                   const struct cddpi_micro_batch *micro_batch)
+static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
+                                const struct cddpi_micro_batch *micro_batch, uint64_t done)
 {
-    struct cddpi_gan *gan = trainer->gan;
+    struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     int64_t begun = cddpi_now_ns();
     cddp_status status = cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD);
 
+    (void)step;
+    (void)done; /* a step has one micro-batch */
     cddpi_launcher_report_alive();
     cddpi_gan_slot_of(gan, trainer->cursor.step)->count = batch.count;
     if (status == CDDP_OK) {
@@ -164,11 +167,16 @@ cddp_status cddpi_gan_discriminate(struct cddpi_trainer *trainer,
                : status;
 }
 
+cddp_status cddpi_gan_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+{
+    return cddpi_trainer_each_micro_batch(trainer, step, discriminate);
+}
+
 /* Gradients of the @p count generated images, by the discriminator as it is now, which they should
  * convince; and by them the generator's. */
 static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
 {
-    struct cddpi_trainer *generator = trainer->generator;
+    struct cddpi_trainer *generator = cddpi_gan_of(trainer)->generator;
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
     int64_t begun = cddpi_now_ns();
@@ -176,7 +184,7 @@ static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
     cddp_status status = cddpi_device_step_mark(generator->device_step, CDDPI_MARK_FORWARD);
 
     if (status == CDDP_OK) {
-        status = judge(trainer, trainer->gan->fake, true, count, true, &result);
+        status = judge(trainer, cddpi_gan_of(trainer)->fake, true, count, true, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step, result.loss_sum);
@@ -207,42 +215,51 @@ static cddp_status add_times(struct cddpi_trainer *trainer)
 {
     struct cddpi_interval *interval = &trainer->interval;
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
-    cddp_status status = cddp_ddp_get_stats(trainer->generator->ddp, &stats);
+    cddp_status status = cddp_ddp_get_stats(cddpi_gan_of(trainer)->generator->ddp, &stats);
 
     if (status == CDDP_OK) {
-        interval->stages_wait_ns += (int64_t)(stats.total_exposed_ns - trainer->gan->exposed_ns);
-        trainer->gan->exposed_ns = stats.total_exposed_ns;
-        interval->optimizer_ns += trainer->generator->interval.optimizer_ns;
-        trainer->generator->interval.optimizer_ns = 0;
+        interval->stages_wait_ns += (int64_t)(stats.total_exposed_ns -
+                                              cddpi_gan_of(trainer)->exposed_ns);
+        cddpi_gan_of(trainer)->exposed_ns = stats.total_exposed_ns;
+        interval->optimizer_ns += cddpi_gan_of(trainer)->generator->interval.optimizer_ns;
+        cddpi_gan_of(trainer)->generator->interval.optimizer_ns = 0;
     }
     return status;
 }
 
-cddp_status cddpi_gan_generate(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
-                               double *out_norm)
+static cddp_status update_generator(struct cddpi_trainer *trainer,
+                                    const struct cddpi_train_step *step, double *out_norm)
 {
-    struct cddpi_trainer *generator = trainer->generator;
+    struct cddpi_trainer *generator = cddpi_gan_of(trainer)->generator;
     struct cddpi_train_step own = *step;
+    struct cddpi_loss_result taken = {0};
     double norm = 0;
     cddp_status status;
 
     own.lr = cddpi_schedule_lr(&generator->schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* the norm in reports is the discriminator's */
-    cddpi_model_bind_grads(trainer->model, trainer->gan->unwanted_grads);
-    status = train_generator(trainer,
-                             cddpi_gan_slot_of(trainer->gan, generator->cursor.step)->count);
-    cddpi_trainer_bind_grads(trainer);
+    cddpi_model_bind_grads(trainer->model, cddpi_gan_of(trainer)->unwanted_grads);
+    status = train_generator(
+        trainer, cddpi_gan_slot_of(cddpi_gan_of(trainer), generator->cursor.step)->count);
+    trainer->engine->bind_grads(trainer);
     if (status == CDDP_OK) {
         status = cddpi_trainer_bind_again(generator);
     }
     if (status == CDDP_OK) {
-        status = cddpi_trainer_update(generator, &own, &norm);
+        status = cddpi_trainer_update(generator, &own, false, &norm);
     }
     generator->cursor = trainer->cursor;
     if (status == CDDP_OK) {
         status = cddpi_device_is_async(trainer->device)
                      ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
-                     : cddpi_gan_take(trainer, trainer->cursor.step);
+                     : cddpi_gan_take_result(trainer, trainer->cursor.step, &taken);
     }
     return status == CDDP_OK ? add_times(trainer) : status;
+}
+
+cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                             double *out_norm)
+{
+    CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
+    return update_generator(trainer, step, out_norm);
 }

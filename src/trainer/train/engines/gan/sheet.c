@@ -103,7 +103,8 @@ static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
-    cddp_status status = cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, trainer->gan->ids, COUNT);
+    cddp_status status = cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids,
+                                        COUNT);
 
     if (status == CDDP_OK) {
         status = cddpi_gan_forward(trainer, COUNT, false);
@@ -112,14 +113,15 @@ static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *
         status = ops->finish(trainer->device, timeout_ms);
     }
     if (status == CDDP_OK) {
-        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, trainer->gan->fake, bytes);
+        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, cddpi_gan_of(trainer)->fake,
+                           bytes);
     }
     return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
 }
 
 cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)
 {
-    size_t bytes = COUNT * trainer->gan->image * sizeof(float);
+    size_t bytes = COUNT * cddpi_gan_of(trainer)->image * sizeof(float);
     float *images;
     char *folder;
     cddp_status status;

@@ -213,45 +213,6 @@ static cddp_status put_places(const struct cddpi_config *config, const cddp_devi
                : status;
 }
 
-cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
-                                        const cddp_devices *devices, int *out)
-{
-    const char *name = config->parallel.output_device;
-    int device = 0;
-
-    while (name[0] != '\0' && device < devices->count &&
-           strcmp(devices->cores[device].name, name) != 0) {
-        device++;
-    }
-    *out = device;
-    if (device < devices->count && device > 0 && config->parallel.layers.count > 0) {
-        return cddpi_config_fail(config, "parallel.output_device",
-                                 "is \"%s\", but outputs of parallel.layers go to the other "
-                                 "layers, which are on the first device: leave this out",
-                                 name);
-    }
-    return device < devices->count
-               ? CDDP_OK
-               : cddpi_config_fail(config, "parallel.output_device",
-                                   "\"%s\" is not one of parallel.devices", name);
-}
-
-cddp_status cddpi_trainer_copied_layers(const struct cddpi_config *config,
-                                        const struct cddpi_model_spec *spec,
-                                        struct cddpi_layer_range *out)
-{
-    const struct cddpi_text_list *names = &config->parallel.layers;
-    cddp_status status = CDDP_OK;
-
-    *out = (struct cddpi_layer_range){0, 0};
-    if (names->count > 0) {
-        status = cddpi_replicated_layers(spec, names->values, names->count, out);
-    }
-    return status == CDDP_ERR_CONFIG
-               ? cddpi_config_fail(config, "parallel.layers", "%s", cddp_last_error())
-               : status;
-}
-
 static cddp_status check_stage_count(const struct cddpi_config *config, int stages, int devices)
 {
     return stages == devices

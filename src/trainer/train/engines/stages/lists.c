@@ -209,7 +209,7 @@ static void append(struct cddpi_stages_order *order, const struct cddpi_stage_li
 
 static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
     for (int buffers = 0; buffers < 2; buffers++) {
         for (int c = 0; c < trainer->model_count; c++) {
@@ -230,7 +230,7 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
 /* Behind the counters, which all stages have, each parameter's, which are called "KIND.NAME". */
 static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stages_order *model = &stages->order[CDDPI_STAGES_MODEL_FILE];
     const struct cddpi_stage_list *lists = stages->lists[CDDPI_STAGES_OPTIMIZER_FILE];
 
@@ -254,7 +254,7 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
 
 static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_stages_order *order = &stages->order[file];
     size_t most = 0;
 
@@ -276,7 +276,7 @@ static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_f
 
 cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status;
 

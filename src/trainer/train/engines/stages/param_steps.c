@@ -14,7 +14,7 @@ bool cddpi_stages_is_steps(const cddp_tensor *tensor)
 
 cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_OPTIMIZER_FILE];
     size_t params = stages->order[CDDPI_STAGES_MODEL_FILE].params;
 
@@ -45,7 +45,7 @@ static size_t place_of(const struct cddpi_stages_order *order, const char *name)
 void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
                              bool joins)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][stage];
     size_t next = 0;
 

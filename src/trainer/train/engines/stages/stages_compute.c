@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
+#include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 #include "train/micro_batch.h"
 
@@ -12,7 +13,8 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
     struct cddpi_trainer *trainer = context;
     size_t param = trainer->models[chunk].first + index;
 
-    return trainer->stages->is_tied[param] ? CDDP_OK : cddp_ddp_grad_ready(trainer->ddp, param);
+    return cddpi_stages_of(trainer)->is_tied[param] ? CDDP_OK
+                                                    : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
 /* Behind the pipeline: tied parameters get their sums, and replicas' means are waited for. */
@@ -39,13 +41,13 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_ba
     sync.weight = (double)all->share;
     status = cddp_ddp_begin(trainer->ddp, &sync);
     if (status == CDDP_OK) {
-        status = cddpi_pipeline_step(trainer->stages->pipeline, all->batches, all->scales,
+        status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches, all->scales,
                                      all->count, grad_ready, trainer, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
-    times = cddpi_pipeline_times(trainer->stages->pipeline);
+    times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
     interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
     interval->stages_wait_ns += times.wait_ns;
@@ -59,7 +61,7 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_ba
  * and the last one the labels. */
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int multiple = trainer->model_count > 1 ? stages->count : 1;
     cddp_status status;
 
@@ -74,10 +76,11 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_tra
 cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                                   struct cddpi_loss_result *out)
 {
-    return cddpi_pipeline_evaluate(trainer->stages->pipeline, batch, out);
+    return cddpi_pipeline_evaluate(cddpi_stages_of(trainer)->pipeline, batch, out);
 }
 
-size_t cddpi_stages_edge_bytes(const struct cddpi_trainer *trainer)
+void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
-    return trainer->stages != NULL ? cddpi_pipeline_edge_bytes(trainer->stages->pipeline) : 0;
+    cddpi_single_add_memory(trainer, all);
+    all[0].edges += cddpi_pipeline_edge_bytes(cddpi_stages_of(trainer)->pipeline);
 }

@@ -1,11 +1,10 @@
 /* stages_describe.c - owns the table of stages that a dry run prints. */
-#include "train/engines/stages/stages_describe.h"
-
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "parallel/divide.h"
 #include "train/engines/stages/division.h"
+#include "train/engines/stages/stages_state.h"
 
 static cddp_status count_parameters(const struct cddpi_model_spec *spec,
                                     struct cddpi_layer_range range, size_t *out)
@@ -123,9 +122,6 @@ cddp_status cddpi_stages_describe(const struct cddpi_config *config,
     int layers = 0;
     cddp_status status;
 
-    if (shape.ranks == 1) {
-        return CDDP_OK;
-    }
     ranges = cddpi_zalloc_array((size_t)stages, sizeof *ranges);
     if (ranges == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "train/checkpoint.h"
 #include "train/engines/stages/stages_state.h"
 #include "train/finite.h"
 
@@ -55,7 +56,7 @@ static cddp_status fetch(const struct cddpi_stages *stages, int stage, enum cddp
 /* Rank 0's own have moved since lists were made, and its optimizer's come and go. */
 static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
-    struct cddpi_stages_order *order = &trainer->stages->order[file];
+    struct cddpi_stages_order *order = &cddpi_stages_of(trainer)->order[file];
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status = cddpi_stages_list_own(trainer, file, &own);
 
@@ -68,25 +69,43 @@ static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_
     return status;
 }
 
-cddp_status cddpi_stages_snapshot(struct cddpi_trainer *trainer, cddp_snapshot *out)
+cddp_status cddpi_stages_refresh(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages_order *order = trainer->stages->order;
-    cddp_status status = refresh_own(trainer, CDDPI_STAGES_MODEL_FILE);
+    CDDPI_TRY(refresh_own(trainer, CDDPI_STAGES_MODEL_FILE));
+    return refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+}
 
-    if (status == CDDP_OK) {
-        status = refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+static cddp_tensor *copy_tensors(const struct cddpi_stages_order *order, size_t *out_count)
+{
+    cddp_tensor *all = cddpi_zalloc_array(order->count + 1, sizeof *all);
+
+    if (all != NULL && order->count > 0) {
+        memcpy(all, order->tensors, order->count * sizeof *all);
     }
-    out->model = order[CDDPI_STAGES_MODEL_FILE].tensors;
-    out->model_count = order[CDDPI_STAGES_MODEL_FILE].count;
-    out->optimizer = order[CDDPI_STAGES_OPTIMIZER_FILE].tensors;
-    out->optimizer_count = order[CDDPI_STAGES_OPTIMIZER_FILE].count;
-    return status;
+    *out_count = order->count;
+    return all;
+}
+
+cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    const struct cddpi_stages_order *order = cddpi_stages_of(trainer)->order;
+
+    CDDPI_TRY(cddpi_stages_refresh(trainer));
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
+    out->step = trainer->cursor.step;
+    out->model = copy_tensors(&order[CDDPI_STAGES_MODEL_FILE], &out->model_count);
+    out->optimizer = copy_tensors(&order[CDDPI_STAGES_OPTIMIZER_FILE], &out->optimizer_count);
+    if (out->model == NULL || out->optimizer == NULL) {
+        cddpi_checkpoint_release(out);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    return CDDP_OK;
 }
 
 /* All stages' counts of updates make one tensor. */
 static cddp_status join_steps(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
     for (int s = stages->count - 1; status == CDDP_OK && s >= 0; s--) {
@@ -134,13 +153,6 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
     return status;
 }
 
-cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer)
-{
-    cddp_status status = check_finite(trainer->stages);
-
-    return status == CDDP_OK ? join_steps(trainer) : status;
-}
-
 static cddp_status put(const struct cddpi_stages *stages, enum cddpi_stages_file file, size_t index,
                        struct cddpi_writer *writer)
 {
@@ -173,16 +185,21 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
     return put(written->stages, written->file, index, writer);
 }
 
-struct cddpi_snapshot_source cddpi_stages_source(struct cddpi_trainer *trainer)
+/* Gets all counts of updates, and sees that all parameters are finite, while the other stages are
+ * in cddpi_stages_end_save(). */
+cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
+                                      struct cddpi_snapshot_source *out)
 {
-    struct cddpi_stages *stages = trainer->stages;
-    struct cddpi_snapshot_source source = {.put = put_tensor};
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
+    CDDPI_TRY(check_finite(stages));
+    CDDPI_TRY(join_steps(trainer));
+    out->put = put_tensor;
     for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
         stages->written[file] = (struct cddpi_stages_written){stages, (enum cddpi_stages_file)file};
-        source.contexts[file] = &stages->written[file];
+        out->contexts[file] = &stages->written[file];
     }
-    return source;
+    return CDDP_OK;
 }
 
 /* --- the others --- */
@@ -200,12 +217,12 @@ static cddp_status tell_infinite(const struct cddpi_trainer *trainer,
                                       0};
         }
     }
-    return cddp_send(trainer->stages->group, &found, sizeof found, CDDP_U8, 0, NULL);
+    return cddp_send(cddpi_stages_of(trainer)->group, &found, sizeof found, CDDP_U8, 0, NULL);
 }
 
 static cddp_status serve(const struct cddpi_trainer *trainer, const struct cddpi_stage_list *own)
 {
-    cddp_group *group = trainer->stages->group;
+    cddp_group *group = cddpi_stages_of(trainer)->group;
     struct stages_save_request request = {.kind = ASK_TENSOR};
     cddp_status status = CDDP_OK;
 
@@ -242,10 +259,10 @@ static cddp_status serve_own(const struct cddpi_trainer *trainer)
 
 cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
-    if (stages == NULL || trainer->replica != 0) {
+    if (trainer->replica != 0) {
         return CDDP_OK;
     }
     if (stages->stage > 0) {
