@@ -65,7 +65,7 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
         cddpi_launcher_report_culprit(trainer->rank, culprit);
     }
     if (trainer != NULL) {
-        cddpi_progress_end(&trainer->progress);
+        cddpi_progress_end(&trainer->records.progress);
     }
     print_failure(trainer);
     if (trainer != NULL && trainer->group != NULL) {

@@ -36,7 +36,7 @@ static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
     json_decref(digests);
     return done &&
            (!cddpi_trainer_is_text(trainer) ||
-            json_object_set_new(state, "context", json_integer(trainer->train_data.context)) == 0);
+            json_object_set_new(state, "context", json_integer(trainer->train.data.context)) == 0);
 }
 
 /* The same text in every run of the same configuration: no times, no names. */
@@ -48,7 +48,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->cursor.position, "seed", (json_int_t)trainer->config->train.seed,
         "order", cddpi_cursor_order(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
-        (json_int_t)trainer->train_data.count, "cddp", cddp_version());
+        (json_int_t)trainer->train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
 

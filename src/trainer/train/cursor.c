@@ -130,16 +130,16 @@ static cddp_status check_samples(const struct cddpi_trainer *trainer, const char
     const struct cddpi_config *config = trainer->config;
     bool is_text = cddpi_trainer_is_text(trainer);
 
-    if (is_text && state->context > 0 && state->context != trainer->train_data.context) {
+    if (is_text && state->context > 0 && state->context != trainer->train.data.context) {
         return cddpi_config_fail(config, "model.context",
                                  "is %d, but %s was made with %" PRId64
                                  ", and sequences of another length are other samples",
-                                 trainer->train_data.context, path, state->context);
+                                 trainer->train.data.context, path, state->context);
     }
-    if (state->samples < 0 || (uint64_t)state->samples != trainer->train_data.count) {
+    if (state->samples < 0 || (uint64_t)state->samples != trainer->train.data.count) {
         return cddpi_config_fail(
             config, data_key(config), "%" PRIu64 " samples, but %s was made of %" PRId64 "%s",
-            trainer->train_data.count, path, state->samples,
+            trainer->train.data.count, path, state->samples,
             is_text && config->data.type == CDDPI_DATA_TEXT
                 ? ": other texts, or another model.context, data.vocabulary or "
                   "data.test_fraction"
@@ -235,7 +235,7 @@ cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
         status = check_same(trainer, path, &state);
     }
     if (status == CDDP_OK) {
-        status = check_place(path, &state, step, trainer->train_data.count);
+        status = check_place(path, &state, step, trainer->train.data.count);
     }
     if (status == CDDP_OK) {
         *out = (struct cddpi_cursor){step, state.epoch, state.position};

@@ -35,8 +35,8 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     uint64_t most = (uint64_t)trainer->config->train.eval_batches;
 
-    if (most == 0 || most > trainer->test_data.count / batch) {
-        return trainer->test_data.count;
+    if (most == 0 || most > trainer->test.data.count / batch) {
+        return trainer->test.data.count;
     }
     return most * batch;
 }
@@ -65,7 +65,7 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     struct cddpi_micro_batch micro_batch;
     struct cddpi_batch batch;
     struct cddpi_loss_result result = {0};
-    cddp_status status = cddpi_prefetcher_next(trainer->test_prefetcher, &micro_batch);
+    cddp_status status = cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch);
 
     *out_at_end = status == CDDP_OK && micro_batch.label == NULL;
     if (status != CDDP_OK || *out_at_end) {
@@ -77,7 +77,7 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
                                           "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
     }
-    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test_prefetcher) : status;
+    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test.prefetcher) : status;
 }
 
 /* Which sums losses, if one of this rank's does. */
@@ -101,10 +101,10 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
         status = cddpi_model_reset_sums(last_model(trainer));
     }
     if (status == CDDP_OK) {
-        status = cddpi_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count, batch,
+        status = cddpi_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, count, batch,
                                     trainer->replica, trainer->replica_count, false);
     }
-    cddpi_prefetcher_start(trainer->test_prefetcher, trainer->cursor.step);
+    cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
     while (status == CDDP_OK && !at_end && !trainer->stopped) {
         status = begin_asking(trainer);
         if (status == CDDP_OK) {
@@ -120,7 +120,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     if (status == CDDP_OK) {
         status = cddpi_model_result(last_model(trainer), out);
     }
-    cddpi_loader_cancel(trainer->test_loader);
+    cddpi_loader_cancel(trainer->test.loader);
     return status;
 }
 
@@ -138,8 +138,8 @@ static cddp_status report(struct cddpi_trainer *trainer, int64_t predictions, do
     double values[] = {found->loss, found->accuracy,  (double)(predictions / trainer->predictions),
                        took_ms,     exp(found->loss), (double)predictions};
 
-    if (trainer->metrics != NULL) {
-        cddpi_metrics_add(trainer->metrics, "eval", trainer->cursor.step, epoch,
+    if (trainer->records.metrics != NULL) {
+        cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch,
                           is_text ? of_text : of_images, values, is_text ? 6 : 4);
     }
     return trainer->engine->show_evaluation(trainer, epoch);

@@ -63,8 +63,9 @@ static const char *find_loss_inside(const struct cddpi_trainer *trainer)
     if (trainer->folder.saved_step != ~(uint64_t)0 && is_gone(trainer->folder.checkpoints)) {
         return "/checkpoints";
     }
-    return trainer->metrics != NULL && !cddpi_metrics_is_there(trainer->metrics) ? "/metrics.jsonl"
-                                                                                 : NULL;
+    return trainer->records.metrics != NULL && !cddpi_metrics_is_there(trainer->records.metrics)
+               ? "/metrics.jsonl"
+               : NULL;
 }
 
 /* What is lost, for the user; NULL: nothing. The folder is looked for last: one that went away
@@ -164,13 +165,14 @@ static cddp_status begin_files(struct cddpi_trainer *trainer)
     cddp_status status;
 
     config.train.run_dir = (char *)(uintptr_t)path;
-    status = cddpi_run_dir_prepare(&config, true, &trainer->folder.held, &trainer->progress);
-    if (status == CDDP_OK && trainer->metrics != NULL) {
+    status = cddpi_run_dir_prepare(&config, true, &trainer->folder.held,
+                                   &trainer->records.progress);
+    if (status == CDDP_OK && trainer->records.metrics != NULL) {
         status = cddpi_metrics_open(path, trainer->cursor.step, config.train.tensorboard, &metrics);
     }
     if (status == CDDP_OK && metrics != NULL) {
-        cddpi_metrics_close(trainer->metrics);
-        trainer->metrics = metrics;
+        cddpi_metrics_close(trainer->records.metrics);
+        trainer->records.metrics = metrics;
         cddpi_trainer_report_begin(trainer);
     }
     return status;

@@ -15,7 +15,7 @@
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {
-    return trainer->stopped || trainer->cursor.step >= trainer->last_step ||
+    return trainer->stopped || trainer->cursor.step >= trainer->plan.last_step ||
            trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs;
 }
 
@@ -27,14 +27,14 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
     if (trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs) {
         return CDDP_OK;
     }
-    cddpi_loader_cancel(trainer->loader);
-    cddpi_prefetcher_start(trainer->prefetcher, trainer->cursor.step);
-    status = cddp_sampler_set_epoch(trainer->sampler, trainer->cursor.epoch);
+    cddpi_loader_cancel(trainer->train.loader);
+    cddpi_prefetcher_start(trainer->train.prefetcher, trainer->cursor.step);
+    status = cddp_sampler_set_epoch(trainer->train.sampler, trainer->cursor.epoch);
     if (status != CDDP_OK) {
         return status;
     }
-    return cddpi_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
-                              trainer->cursor.position, trainer->train_data.count,
+    return cddpi_loader_start(trainer->train.loader, trainer->train.sampler, trainer->cursor.epoch,
+                              trainer->cursor.position, trainer->train.data.count,
                               (uint64_t)trainer->config->train.batch_size, trainer->replica,
                               trainer->replica_count, true);
 }
@@ -93,7 +93,7 @@ static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
     if (trainer->cursor.step == 0 || !is_evaluated(trainer)) {
         return CDDP_OK;
     }
-    is_missing = trainer->rank == 0 && !cddpi_metrics_has_evaluation(trainer->metrics);
+    is_missing = trainer->rank == 0 && !cddpi_metrics_has_evaluation(trainer->records.metrics);
     status = cddp_broadcast(trainer->group, &is_missing, 1, CDDP_I64, 0, NULL);
     return status == CDDP_OK && is_missing != 0 ? cddpi_trainer_evaluate(trainer) : status;
 }
@@ -140,13 +140,13 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
             status = after_step(trainer, &step);
         }
     }
-    cddpi_loader_cancel(trainer->loader);
+    cddpi_loader_cancel(trainer->train.loader);
     cddpi_trace_close(trainer->group);
     if (status == CDDP_OK) {
         status = cddpi_trainer_save_last(trainer);
     }
     if (status == CDDP_OK) {
-        status = cddpi_arrivals_write(trainer->arrivals);
+        status = cddpi_arrivals_write(trainer->records.arrivals);
     }
     if (status == CDDP_OK && !trainer->stopped &&
         trainer->evaluation.step != trainer->cursor.step) {

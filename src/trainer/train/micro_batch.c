@@ -21,7 +21,7 @@ static cddp_status grad_ready(void *context, size_t index)
 {
     struct cddpi_trainer *trainer = context;
 
-    cddpi_arrivals_note(trainer->arrivals, index);
+    cddpi_arrivals_note(trainer->records.arrivals, index);
     return cddp_ddp_grad_ready(trainer->ddp, index);
 }
 
@@ -83,7 +83,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_micro_batch *micro_batch,
                                           uint64_t done)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     cddp_step sync = CDDP_STEP_INIT;
     struct cddpi_loss_result result = {0};
@@ -95,7 +95,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     int64_t forwarded;
     cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
 
-    cddpi_arrivals_begin(trainer->arrivals);
+    cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches takes its time */
     sync.weight = (double)micro_batch->share;
     sync.no_sync = !micro_batch->last;
@@ -107,7 +107,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
-    cddpi_arrivals_forward_end(trainer->arrivals);
+    cddpi_arrivals_forward_end(trainer->records.arrivals);
     if (status == CDDP_OK) {
         status = mark(trainer, step, CDDPI_MARK_BACKWARD);
     }
@@ -117,7 +117,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     if (status == CDDP_OK) {
         status = trainer->engine->backward(trainer, scale, done > 0, grad_ready, trainer, &result);
     }
-    cddpi_arrivals_backward_end(trainer->arrivals);
+    cddpi_arrivals_backward_end(trainer->records.arrivals);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
     if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
@@ -132,7 +132,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     }
     status = cddp_ddp_wait(trainer->ddp);
     if (status == CDDP_OK && micro_batch->last) {
-        status = cddpi_arrivals_end(trainer->arrivals, trainer->ddp);
+        status = cddpi_arrivals_end(trainer->records.arrivals, trainer->ddp);
     }
     return status;
 }

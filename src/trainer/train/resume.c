@@ -129,7 +129,7 @@ static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
 
     *out = found != NULL;
     if (found != NULL && strcmp(config->train.resume, "auto") != 0) {
-        cddpi_progress_line(&trainer->progress,
+        cddpi_progress_line(&trainer->records.progress,
                             "the job that began the run in %s (%s) is started again, so the run "
                             "goes on",
                             config->train.run_dir, found->text);
@@ -142,19 +142,19 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
     const struct cddpi_config *config = trainer->config;
     unsigned long long step = trainer->cursor.step;
     uint64_t most = (uint64_t)config->train.max_steps;
-    uint64_t left = cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+    uint64_t left = cddpi_trainer_steps_left(config, trainer->train.data.count, &trainer->cursor);
 
     if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
         cddpi_progress_line(
-            &trainer->progress,
+            &trainer->records.progress,
             "going on from %s: step %llu: the run is complete already; a larger %s "
             "(now %lld) would train on",
             path, step, left == 0 ? "train.epochs" : "train.max_steps",
             (long long)(left == 0 ? config->train.epochs : config->train.max_steps));
         return;
     }
-    cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path, step,
-                        (unsigned long long)trainer->cursor.epoch + 1);
+    cddpi_progress_line(&trainer->records.progress, "going on from %s: step %llu, epoch %llu", path,
+                        step, (unsigned long long)trainer->cursor.epoch + 1);
 }
 
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */
@@ -171,7 +171,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     automatic = automatic || is_restart;
     if (config->data.type != CDDPI_DATA_SYNTHETIC) {
-        cddpi_dataset_digest(&trainer->train_data, trainer->data_digests);
+        cddpi_dataset_digest(&trainer->train.data, trainer->data_digests);
     }
     if (status == CDDP_OK && automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
@@ -192,7 +192,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
-                                       &trainer->folder.held, &trainer->progress);
+                                       &trainer->folder.held, &trainer->records.progress);
     }
     if (status == CDDP_OK && path != NULL) {
         say_where(trainer, path);

@@ -580,38 +580,26 @@ static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
                    trainer->replica_count;
     int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
 
-    return trainer->train_data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
+    return trainer->train.data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
+}
+
+/* The way of @p set to the model, for micro-batches of at most @p samples. */
+static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_data *set,
+                             cddp_order order, int64_t samples)
+{
+    CDDPI_TRY(cddp_sampler_create(order, set->data.count, (uint64_t)trainer->config->train.seed,
+                                  &set->sampler));
+    CDDPI_TRY(build_loader(trainer, &set->data, samples, &set->loader));
+    return cddpi_prefetcher_create(set->loader, trainer->engine->reader(trainer), trainer->device,
+                                   &set->data, (int)samples, &set->prefetcher);
 }
 
 cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     static const cddp_order orders[] = {CDDP_ORDER_RANDOM, CDDP_ORDER_TORCH, CDDP_ORDER_SEQUENTIAL};
     const struct cddpi_config *config = trainer->config;
-    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
-    int64_t evaluated = evaluated_at_once(trainer);
-    struct cddpi_model *reader = trainer->engine->reader(trainer);
-    cddp_status status;
 
-    status = cddp_sampler_create(orders[config->data.order], trainer->train_data.count,
-                                 (uint64_t)config->train.seed, &trainer->sampler);
-    if (status == CDDP_OK) {
-        status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,
-                                     &trainer->test_sampler);
-    }
-    if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_prefetcher_create(trainer->loader, reader, trainer->device,
-                                         &trainer->train_data, (int)trained, &trainer->prefetcher);
-    }
-    if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_prefetcher_create(trainer->test_loader, reader, trainer->device,
-                                         &trainer->test_data, (int)evaluated,
-                                         &trainer->test_prefetcher);
-    }
-    return status;
+    CDDPI_TRY(build_set(trainer, &trainer->train, orders[config->data.order],
+                        cddpi_trainer_micro_batch(config, trainer->replica_count)));
+    return build_set(trainer, &trainer->test, CDDP_ORDER_SEQUENTIAL, evaluated_at_once(trainer));
 }

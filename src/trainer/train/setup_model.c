@@ -110,12 +110,12 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train.data);
 
     CDDPI_TRY(cddpi_trainer_name_config(trainer, cddpi_model_spec_complete(&spec)));
     spec.device = trainer->device;
     CDDPI_TRY(trainer->engine->build(trainer, &spec));
-    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train.data.context : 1;
     if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
         cddpi_trainer_warn(trainer, "train.precision: %s",
                            cddpi_model_precision_note(trainer->model));

@@ -25,13 +25,13 @@
 static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
-    bool is_whole = end <= trainer->train_data.count;
+    bool is_whole = end <= trainer->train.data.count;
     cddp_status status = CDDP_OK;
 
     *out = (struct cddpi_train_step){
         .begun_ns = cddpi_now_ns(),
-        .lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->cursor.step),
-        .ends_epoch = end >= trainer->train_data.count,
+        .lr = cddpi_schedule_lr(&trainer->plan.schedule, (int64_t)trainer->cursor.step),
+        .ends_epoch = end >= trainer->train.data.count,
     };
     if (cddpi_step_graphs_chooses(trainer->graphs, is_whole)) {
         status = cddpi_trainer_collect_results(trainer, 0, NULL);
@@ -66,7 +66,8 @@ static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_
     uint64_t step = trainer->cursor.step + 1;
 
     return now->ends_epoch || now->request == CDDPI_REQUEST_STOP || step == 1 ||
-           step % (uint64_t)trainer->config->train.log_steps == 0 || step == trainer->last_step;
+           step % (uint64_t)trainer->config->train.log_steps == 0 ||
+           step == trainer->plan.last_step;
 }
 
 /* Wait for what all ranks ask for; nothing if that is known. */
@@ -95,7 +96,7 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
 {
     cddp_status status;
 
-    if (trainer->cursor.step > trainer->first_step) {
+    if (trainer->cursor.step > trainer->plan.first_step) {
         return CDDP_OK;
     }
     for (size_t i = 0; i < trainer->param_count; i++) {
@@ -153,14 +154,14 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
     struct cddpi_micro_batch batch = {.last = false};
 
     for (uint64_t done = 0; !batch.last; done++) {
-        CDDPI_TRY(cddpi_prefetcher_next(trainer->prefetcher, &batch));
+        CDDPI_TRY(cddpi_prefetcher_next(trainer->train.prefetcher, &batch));
         assert(batch.label != NULL); /* as many batches as steps */
-        trainer->interval.data_ns += batch.waited_ns;
+        trainer->records.interval.data_ns += batch.waited_ns;
         trace_batch(trainer, &batch);
-        cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
+        cddpi_sample_log_take(trainer->records.sample_log, batch.sample_ids, (size_t)batch.count);
         step->predictions += batch.count * trainer->predictions;
         CDDPI_TRY(compute(trainer, step, &batch, done));
-        CDDPI_TRY(cddpi_prefetcher_release(trainer->prefetcher));
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->train.prefetcher));
     }
     return CDDP_OK;
 }
@@ -179,11 +180,12 @@ static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step
 /* Update, move the cursor, report. */
 static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     double norm = 0;
     cddp_status status;
 
-    cddpi_sample_log_end_step(trainer->sample_log, trainer->cursor.step + 1, trainer->cursor.epoch);
+    cddpi_sample_log_end_step(trainer->records.sample_log, trainer->cursor.step + 1,
+                              trainer->cursor.epoch);
     advance(trainer, step);
     status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;

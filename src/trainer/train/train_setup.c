@@ -103,7 +103,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
         return status;
     }
     cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
-    cddpi_progress_init(&trainer->progress, trainer->rank != 0);
+    cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(trainer->engine->join(trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
@@ -113,11 +113,11 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
 static cddp_status open_data(struct cddpi_trainer *trainer)
 {
     cddp_status status = cddpi_trainer_open_data(trainer->config, trainer->group,
-                                                 &trainer->train_data, &trainer->test_data);
+                                                 &trainer->train.data, &trainer->test.data);
     char note[2048] = "";
 
     if (status == CDDP_OK && trainer->rank == 0) {
-        cddpi_trainer_note_classes(trainer->config, &trainer->train_data, note, sizeof note);
+        cddpi_trainer_note_classes(trainer->config, &trainer->train.data, note, sizeof note);
     }
     if (note[0] != '\0') {
         cddpi_trainer_warn(trainer, "%s", note);
@@ -129,11 +129,11 @@ static void plan_steps(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     uint64_t total = trainer->cursor.step +
-                     cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+                     cddpi_trainer_steps_left(config, trainer->train.data.count, &trainer->cursor);
     uint64_t most = (uint64_t)config->train.max_steps;
     int64_t of_schedule = config->optimizer.schedule.total_steps;
 
-    trainer->schedule = (struct cddpi_lr_schedule){
+    trainer->plan.schedule = (struct cddpi_lr_schedule){
         .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
         .lr = config->optimizer.lr,
         .final_lr = config->optimizer.schedule.final_lr,
@@ -144,8 +144,8 @@ static void plan_steps(struct cddpi_trainer *trainer)
         .decay_steps = config->optimizer.schedule.decay_steps,
         .decay = (enum cddpi_schedule_decay)config->optimizer.schedule.decay,
     };
-    trainer->last_step = most > 0 && most < total ? most : total;
-    trainer->first_step = trainer->cursor.step;
+    trainer->plan.last_step = most > 0 && most < total ? most : total;
+    trainer->plan.first_step = trainer->cursor.step;
 }
 
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
@@ -154,7 +154,7 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
     size_t most = (size_t)(trainer->config->train.batch_size / trainer->replica_count) + 1;
 
     return base[0] != '\0' && trainer->reads_samples
-               ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->sample_log)
+               ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->records.sample_log)
                : CDDP_OK;
 }
 
@@ -182,7 +182,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     status = cddpi_user_path(path, &expanded);
     if (status == CDDP_OK) {
         status = cddpi_arrivals_open(expanded, trainer->params, trainer->param_count,
-                                     &trainer->arrivals);
+                                     &trainer->records.arrivals);
     }
     cddpi_free(expanded);
     return status;
@@ -199,13 +199,13 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                                config->train.tensorboard, &trainer->metrics);
+                                config->train.tensorboard, &trainer->records.metrics);
     if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
         status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
                                        trainer->world_size, &prometheus);
     }
     if (status == CDDP_OK) {
-        cddpi_metrics_export(trainer->metrics, prometheus);
+        cddpi_metrics_export(trainer->records.metrics, prometheus);
     }
     return status;
 }
@@ -243,8 +243,9 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     trainer->config = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
-    trainer->began_ns = cddpi_now_ns();
-    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, trainer->began_ns);
+    trainer->records.began_ns = cddpi_now_ns();
+    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir,
+                                   trainer->records.began_ns);
     for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](trainer);
     }
@@ -260,21 +261,24 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     return CDDP_OK;
 }
 
+static void destroy_feed(struct cddpi_trainer_data *set)
+{
+    cddpi_prefetcher_destroy(set->prefetcher);
+    cddpi_loader_destroy(set->loader);
+    cddp_sampler_destroy(set->sampler);
+}
+
 void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
 {
     if (trainer == NULL) {
         return;
     }
-    cddpi_arrivals_close(trainer->arrivals);
-    cddpi_sample_log_close(trainer->sample_log);
-    cddpi_metrics_close(trainer->metrics);
+    cddpi_arrivals_close(trainer->records.arrivals);
+    cddpi_sample_log_close(trainer->records.sample_log);
+    cddpi_metrics_close(trainer->records.metrics);
     cddpi_tokenizer_close(trainer->tokenizer);
-    cddpi_prefetcher_destroy(trainer->test_prefetcher);
-    cddpi_prefetcher_destroy(trainer->prefetcher);
-    cddpi_loader_destroy(trainer->test_loader);
-    cddpi_loader_destroy(trainer->loader);
-    cddp_sampler_destroy(trainer->test_sampler);
-    cddp_sampler_destroy(trainer->sampler);
+    destroy_feed(&trainer->test);
+    destroy_feed(&trainer->train);
     cddpi_step_graphs_destroy(trainer->graphs);
     cddpi_device_step_destroy(trainer->device_step);
     cddpi_trainer_destroy_host_copy(trainer);
@@ -283,8 +287,8 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->grads);
     trainer->engine->destroy(trainer);
-    cddpi_dataset_close(&trainer->test_data);
-    cddpi_dataset_close(&trainer->train_data);
+    cddpi_dataset_close(&trainer->test.data);
+    cddpi_dataset_close(&trainer->train.data);
     cddp_group_destroy(trainer->group);
     cddpi_run_folder_fini(&trainer->folder);
     cddpi_free(trainer);

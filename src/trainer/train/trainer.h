@@ -35,6 +35,34 @@ struct cddpi_trainer_model {
     struct cddpi_trainer *trainer;
 };
 
+/* Data to train or to test on, and their way to the model. */
+struct cddpi_trainer_data {
+    struct cddpi_dataset data;
+    cddp_sampler *sampler;
+    struct cddpi_loader *loader;
+    struct cddpi_prefetcher *prefetcher; /* of the loader's batches */
+};
+
+/* Which steps the run has, and how fast it learns: known before the first one. */
+struct cddpi_trainer_plan {
+    struct cddpi_lr_schedule schedule;
+    uint64_t first_step; /* cursor.step when this process began */
+    uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
+};
+
+/* What is written down of the run, and told to people. */
+struct cddpi_trainer_records {
+    int64_t began_ns;                    /* when this process began */
+    double peak_flops;                   /* of all ranks' devices together; 0: not known */
+    struct cddpi_interval interval;      /* what was measured since the last line of metrics */
+    struct cddpi_metrics *metrics;       /* rank 0 */
+    struct cddpi_progress progress;      /* shows on rank 0 only */
+    struct cddpi_sample_log *sample_log; /* NULL: not wanted */
+    struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not wanted */
+    bool told_memory;                    /* of the devices: once a process */
+    int64_t told_broken;                 /* samples whose replacement was told (broken_files.h) */
+};
+
 struct cddpi_trainer {
     /* --- fixed for the run --- */
     const struct cddpi_config *config; /* borrowed */
@@ -51,11 +79,8 @@ struct cddpi_trainer {
     struct cddpi_trainer *next;        /* a run may train several models, each with a reducer and an
                                           optimizer of its own: the next of them; NULL: there is none */
 
-    struct cddpi_dataset train_data, test_data;
-    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of train_data; 0: not known */
-    cddp_sampler *sampler, *test_sampler;
-    struct cddpi_loader *loader, *test_loader;
-    struct cddpi_prefetcher *prefetcher, *test_prefetcher; /* of these */
+    struct cddpi_trainer_data train, test;
+    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the data to train on; 0: not known */
 
     struct cddpi_trainer_model models[CDDPI_TRAINER_CHUNKS];
     int model_count;
@@ -70,27 +95,17 @@ struct cddpi_trainer {
     struct cddpi_device_step *device_step; /* NULL: on the processor */
     struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */
 
-    struct cddpi_lr_schedule schedule;
-    uint64_t first_step; /* cursor.step when this process began */
-    uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
-    int64_t began_ns;    /* when this process began */
-    double peak_flops;   /* of all ranks' devices together; 0: not known */
-    struct cddpi_tokenizer *tokenizer;   /* rank 0: of generated text; NULL: it is of numbers */
-    struct cddpi_sample_log *sample_log; /* NULL: not wanted */
-    struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not wanted */
+    struct cddpi_trainer_plan plan;
+    struct cddpi_tokenizer *tokenizer; /* rank 0: of generated text; NULL: it is of numbers */
 
     /* --- where the run is --- */
     struct cddpi_cursor cursor;         /* moved by step.c */
     bool stopped;                       /* by a signal, as all ranks know */
     struct cddpi_agreement agreement;   /* of the step or evaluation at hand */
-    struct cddpi_interval interval;     /* what was measured since the last line of metrics */
     struct cddpi_loss_scale loss_scale; /* fp16: moved by device_step.c */
     struct cddpi_evaluation evaluation; /* the last one */
     struct cddpi_run_folder folder;     /* and what was saved there */
-    struct cddpi_metrics *metrics;      /* rank 0 */
-    struct cddpi_progress progress;     /* shows on rank 0 only */
-    bool told_memory;                   /* of the devices: once a process */
-    int64_t told_broken;                /* samples whose replacement was told (broken_files.h) */
+    struct cddpi_trainer_records records;
     void **
         host_copy; /* on a device: copies of parameters and buffers (host_copy.h); NULL: not held */
 };

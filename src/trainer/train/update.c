@@ -73,6 +73,6 @@ cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cdd
     }
     status = update_on_processor(trainer, step->lr, step->reported, out_norm);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
-    trainer->interval.optimizer_ns += cddpi_now_ns() - begun;
+    trainer->records.interval.optimizer_ns += cddpi_now_ns() - begun;
     return status;
 }

@@ -17,8 +17,8 @@ static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
 {
     const struct cddpi_loss_scale *scale = &trainer->loss_scale;
 
-    trainer->interval.skipped++;
-    trainer->interval.skipped_count += result->count;
+    trainer->records.interval.skipped++;
+    trainer->records.interval.skipped_count += result->count;
     if (trainer->rank == 0) {
         cddpi_trainer_warn(
             trainer, "step %llu was skipped: %s overflowed; the loss scale is %g now",
@@ -39,7 +39,7 @@ static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
 /* The oldest step whose results were not taken. */
 static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     uint64_t step = trainer->cursor.step + 1 -
                     (uint64_t)cddpi_device_step_pending(trainer->device_step);
     struct cddpi_loss_result result = {0};

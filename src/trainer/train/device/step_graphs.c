@@ -93,12 +93,12 @@ static void tell(struct cddpi_trainer *trainer, bool replay, const double *ms)
     if (trainer->rank != 0) {
         return;
     }
-    cddpi_progress_line(&trainer->progress,
+    cddpi_progress_line(&trainer->records.progress,
                         "a step takes %.3f ms replayed as CUDA graphs, %.3f ms otherwise: steps "
                         "are %s",
                         ms[1], ms[0], replay ? "replayed" : "not replayed");
-    if (trainer->metrics != NULL) {
-        cddpi_metrics_add_object(trainer->metrics,
+    if (trainer->records.metrics != NULL) {
+        cddpi_metrics_add_object(trainer->records.metrics,
                                  json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "cuda_graph",
                                            "step", (json_int_t)trainer->cursor.step, "epoch",
                                            (json_int_t)trainer->cursor.epoch, "replayed", replay,

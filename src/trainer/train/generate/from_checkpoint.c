@@ -81,7 +81,7 @@ static cddp_status load_newest(struct cddpi_trainer *trainer)
 static cddp_status describe_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_dataset *data = &trainer->train_data;
+    struct cddpi_dataset *data = &trainer->train.data;
     cddp_status status = CDDP_OK;
 
     if (config->data.type != CDDPI_DATA_TOKENS && config->data.type != CDDPI_DATA_TEXT) {
@@ -90,7 +90,7 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
             config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
     }
     if (config->data.type == CDDPI_DATA_TOKENS) {
-        status = cddpi_trainer_open_data(config, NULL, data, &trainer->test_data);
+        status = cddpi_trainer_open_data(config, NULL, data, &trainer->test.data);
         return status == CDDP_OK ? cddpi_trainer_open_tokenizer(trainer) : status;
     }
     status = cddpi_trainer_open_tokenizer(trainer);

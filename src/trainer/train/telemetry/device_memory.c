@@ -61,7 +61,7 @@ static void write_line(struct cddpi_trainer *trainer, int count, const uint64_t 
         (void)json_array_append_new(
             devices, describe(trainer, i / count, i % count, all + (size_t)i * PARTS));
     }
-    cddpi_metrics_add_object(trainer->metrics,
+    cddpi_metrics_add_object(trainer->records.metrics,
                              json_pack("{s:s, s:I, s:o}", "kind", "memory", "step",
                                        (json_int_t)trainer->cursor.step, "devices", devices));
 }
@@ -97,7 +97,7 @@ cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer)
         }
     }
     status = cddp_gather(trainer->group, rows, all, row * sizeof *rows, CDDP_U8, 0, NULL);
-    if (status == CDDP_OK && trainer->metrics != NULL) {
+    if (status == CDDP_OK && trainer->records.metrics != NULL) {
         write_line(trainer, count, all);
     }
     cddpi_free(rows);

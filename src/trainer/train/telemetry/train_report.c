@@ -17,14 +17,14 @@ void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, dou
 static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_interval_means *means,
                           double mfu)
 {
-    uint64_t left = trainer->last_step > trainer->cursor.step
-                        ? trainer->last_step - trainer->cursor.step
+    uint64_t left = trainer->plan.last_step > trainer->cursor.step
+                        ? trainer->plan.last_step - trainer->cursor.step
                         : 0;
     struct cddpi_progress_state state = {
         .epoch = trainer->cursor.epoch + (trainer->cursor.position > 0),
         .epochs = (uint64_t)trainer->config->train.epochs,
         .step = trainer->cursor.step,
-        .steps = trainer->last_step,
+        .steps = trainer->plan.last_step,
         .loss = means->loss,
         .skipped = (uint64_t)trainer->loss_scale.skipped,
         .rate = means->predictions_per_s,
@@ -34,7 +34,7 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
         .seconds_left = means->step_ms * 1e-3 * (double)left,
     };
 
-    cddpi_progress_step(&trainer->progress, &state);
+    cddpi_progress_step(&trainer->records.progress, &state);
 }
 
 static double peak_rss_mib(void)
@@ -62,9 +62,10 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     struct cddpi_interval_means means;
     double samples_per_s, mfu;
 
-    CDDPI_TRY(cddpi_interval_close(&trainer->interval, trainer->group, trainer->ddp, &means));
+    CDDPI_TRY(
+        cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
     samples_per_s = means.predictions_per_s / trainer->predictions;
-    mfu = cddpi_mfu(work_of(trainer), samples_per_s, 1, trainer->peak_flops);
+    mfu = cddpi_mfu(work_of(trainer), samples_per_s, 1, trainer->records.peak_flops);
     cddpi_report_line_put(&line, "loss", means.loss);
     cddpi_report_line_put(&line, "accuracy", means.accuracy);
     CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
@@ -81,7 +82,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     if (cddpi_trainer_is_text(trainer)) {
         cddpi_report_line_put(&line, "tokens_per_s", means.predictions_per_s);
     }
-    if (trainer->peak_flops > 0) {
+    if (trainer->records.peak_flops > 0) {
         cddpi_report_line_put(&line, "mfu", mfu);
     }
     if (trainer->graphs != NULL) {
@@ -94,15 +95,15 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     if (trainer->rank == 0) {
         (void)cddpi_trainer_keep_run_dir(trainer); /* it has reported its failure itself */
     }
-    if (trainer->metrics != NULL) {
-        cddpi_metrics_add(trainer->metrics, "train", trainer->cursor.step,
+    if (trainer->records.metrics != NULL) {
+        cddpi_metrics_add(trainer->records.metrics, "train", trainer->cursor.step,
                           trainer->cursor.epoch + (trainer->cursor.position > 0), line.names,
                           line.values, line.count);
     }
     show_progress(trainer, &means, mfu);
-    if (trainer->told_memory) {
+    if (trainer->records.told_memory) {
         return CDDP_OK;
     }
-    trainer->told_memory = true;
+    trainer->records.told_memory = true;
     return cddpi_trainer_report_memory(trainer);
 }

@@ -94,8 +94,8 @@ static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t for
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, now, -1, 0);
     if (!cddpi_device_is_async(trainer->device)) {
-        trainer->interval.forward_ns += forwarded - begun;
-        trainer->interval.backward_ns += now - forwarded;
+        trainer->records.interval.forward_ns += forwarded - begun;
+        trainer->records.interval.backward_ns += now - forwarded;
     }
 }
 
@@ -213,7 +213,7 @@ static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
 /* What the generator's reducer and update took is the step's, too. */
 static cddp_status add_times(struct cddpi_trainer *trainer)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     cddp_status status = cddp_ddp_get_stats(cddpi_gan_of(trainer)->generator->ddp, &stats);
 
@@ -221,8 +221,8 @@ static cddp_status add_times(struct cddpi_trainer *trainer)
         interval->stages_wait_ns += (int64_t)(stats.total_exposed_ns -
                                               cddpi_gan_of(trainer)->exposed_ns);
         cddpi_gan_of(trainer)->exposed_ns = stats.total_exposed_ns;
-        interval->optimizer_ns += cddpi_gan_of(trainer)->generator->interval.optimizer_ns;
-        cddpi_gan_of(trainer)->generator->interval.optimizer_ns = 0;
+        interval->optimizer_ns += cddpi_gan_of(trainer)->generator->records.interval.optimizer_ns;
+        cddpi_gan_of(trainer)->generator->records.interval.optimizer_ns = 0;
     }
     return status;
 }
@@ -236,7 +236,7 @@ static cddp_status update_generator(struct cddpi_trainer *trainer,
     double norm = 0;
     cddp_status status;
 
-    own.lr = cddpi_schedule_lr(&generator->schedule, (int64_t)generator->cursor.step);
+    own.lr = cddpi_schedule_lr(&generator->plan.schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* the norm in reports is the discriminator's */
     cddpi_model_bind_grads(trainer->model, cddpi_gan_of(trainer)->unwanted_grads);
     status = train_generator(

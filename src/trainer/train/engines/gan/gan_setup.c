@@ -203,7 +203,7 @@ static void release(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 
 static cddp_status complete(struct cddpi_trainer *trainer)
 {
-    const struct cddpi_dataset *data = &trainer->train_data;
+    const struct cddpi_dataset *data = &trainer->train.data;
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
 
     gan->latent = (size_t)trainer->config->model.latent;
@@ -221,10 +221,10 @@ static void begin(struct cddpi_trainer *trainer)
     double of_discriminator = trainer->config->optimizer.discriminator_lr;
 
     generator->cursor = trainer->cursor;
-    generator->first_step = trainer->first_step;
-    generator->schedule = trainer->schedule;
+    generator->plan.first_step = trainer->plan.first_step;
+    generator->plan.schedule = trainer->plan.schedule;
     if (of_discriminator > 0) {
-        trainer->schedule.lr = of_discriminator;
+        trainer->plan.schedule.lr = of_discriminator;
     }
     if (trainer->cursor.step > 0) { /* the optimizer has state already */
         cddpi_ddp_keep_plan(generator->ddp);
@@ -270,10 +270,11 @@ static cddp_status describe(const struct cddpi_config *config, const struct cddp
 
 static cddp_status show_evaluation(struct cddpi_trainer *trainer, uint64_t epoch)
 {
-    cddpi_progress_line(
-        &trainer->progress, "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
-        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-        (unsigned long long)trainer->cursor.step, trainer->evaluation.accuracy * 100);
+    cddpi_progress_line(&trainer->records.progress,
+                        "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
+                        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+                        (unsigned long long)trainer->cursor.step,
+                        trainer->evaluation.accuracy * 100);
     return cddpi_gan_write_sheet(trainer);
 }
 

@@ -19,7 +19,7 @@ struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done)
 /* On a device: how long the generator's part of a step took. */
 static cddp_status take_times(struct cddpi_trainer *trainer)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_step_result ended = {0};
     cddp_status status = cddpi_device_step_take(cddpi_gan_of(trainer)->generator->device_step,
                                                 &ended);
@@ -42,7 +42,7 @@ cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
                                   struct cddpi_loss_result *out)
 {
     const struct cddpi_gan_slot *slot = cddpi_gan_slot_of(cddpi_gan_of(trainer), step - 1);
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     double *sums = cddpi_gan_of(trainer)->sums;
     struct cddpi_loss_result found[CDDPI_GAN_PASSES] = {{0}};
     cddp_status status = CDDP_OK;

@@ -76,7 +76,7 @@ static cddp_status put(void *context, struct cddpi_writer *writer)
 static cddp_status write_file(const struct cddpi_trainer *trainer, const float *images,
                               const char *folder)
 {
-    const struct cddpi_dataset *data = &trainer->train_data;
+    const struct cddpi_dataset *data = &trainer->train.data;
     struct sheet sheet = {.trainer = trainer,
                           .images = images,
                           .channels = (size_t)data->channels,

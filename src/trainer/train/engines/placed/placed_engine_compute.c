@@ -34,9 +34,9 @@ cddp_status cddpi_placed_engine_pipeline(struct cddpi_trainer *trainer,
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
-    trainer->interval.backward_ns += cddpi_now_ns() - begun;
-    trainer->interval.loss_sum += result.loss_sum;
-    trainer->interval.correct += result.correct;
-    trainer->interval.count += result.count;
+    trainer->records.interval.backward_ns += cddpi_now_ns() - begun;
+    trainer->records.interval.loss_sum += result.loss_sum;
+    trainer->records.interval.correct += result.correct;
+    trainer->records.interval.count += result.count;
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }

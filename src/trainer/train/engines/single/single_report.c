@@ -13,14 +13,16 @@ cddp_status cddpi_single_show_evaluation(struct cddpi_trainer *trainer, uint64_t
     long long epochs = trainer->config->train.epochs;
 
     if (cddpi_trainer_is_text(trainer)) {
-        cddpi_progress_line(&trainer->progress,
+        cddpi_progress_line(&trainer->records.progress,
                             "epoch %llu/%lld  step %llu/%llu  val loss %.4f  perplexity %.4g",
                             (unsigned long long)epoch, epochs, step,
-                            (unsigned long long)trainer->last_step, found->loss, exp(found->loss));
+                            (unsigned long long)trainer->plan.last_step, found->loss,
+                            exp(found->loss));
     } else {
-        cddpi_progress_line(
-            &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
-            (unsigned long long)epoch, epochs, step, found->loss, found->accuracy * 100);
+        cddpi_progress_line(&trainer->records.progress,
+                            "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
+                            (unsigned long long)epoch, epochs, step, found->loss,
+                            found->accuracy * 100);
     }
     return CDDP_OK;
 }

@@ -25,14 +25,14 @@ static cddp_status finish(struct cddpi_trainer *trainer)
     cddp_status status = cddpi_stages_sum_tied(trainer);
 
     ended = cddpi_now_ns();
-    trainer->interval.stages_wait_ns += ended - begun;
+    trainer->records.interval.stages_wait_ns += ended - begun;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
 static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_loss_result result = {0, 0, 0};
     struct cddpi_pipeline_times times;
     cddp_step sync = CDDP_STEP_INIT;
