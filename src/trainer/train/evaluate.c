@@ -18,15 +18,14 @@
  * they are what is evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < trainer->buffer_count; i++) {
+    for (size_t i = 0; i < trainer->buffer_count; i++) {
         const cddp_param *buffer = &trainer->buffers[i];
 
-        status = cddp_broadcast(trainer->replicas, buffer->data,
-                                cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0, NULL);
+        CDDPI_TRY(cddp_broadcast(trainer->replicas, buffer->data,
+                                 cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0,
+                                 NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* How many samples are evaluated. */

@@ -102,61 +102,61 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
 {
     const struct cddpi_config *config = trainer->config;
     uint64_t every = (uint64_t)config->train.checkpoint_steps;
-    cddp_status status = CDDP_OK;
 
     trainer->stopped = step->request == CDDPI_REQUEST_STOP;
     if (!is_finished(trainer) &&
         (step->request == CDDPI_REQUEST_SAVE || (every > 0 && trainer->cursor.step % every == 0))) {
-        status = save_on_the_way(trainer);
+        CDDPI_TRY(save_on_the_way(trainer));
     }
-    if (status == CDDP_OK && step->ends_epoch) {
-        status = begin_epoch(trainer); /* so that batches are there after the evaluation */
+    if (step->ends_epoch) {
+        CDDPI_TRY(begin_epoch(trainer)); /* so that batches are there after the evaluation */
     }
-    if (status == CDDP_OK && is_evaluated(trainer)) {
-        status = cddpi_trainer_evaluate(trainer);
+    if (is_evaluated(trainer)) {
+        CDDPI_TRY(cddpi_trainer_evaluate(trainer));
     }
-    if (status == CDDP_OK && !is_finished(trainer)) {
-        status = write_text(trainer, false);
+    return is_finished(trainer) ? CDDP_OK : write_text(trainer, false);
+}
+
+/* From the first step, or the one at which an earlier process ended, to the last. */
+static cddp_status take_steps(struct cddpi_trainer *trainer)
+{
+    if (!is_finished(trainer)) {
+        CDDPI_TRY(begin_epoch(trainer));
     }
-    return status;
+    CDDPI_TRY(evaluate_if_missing(trainer));
+    while (!is_finished(trainer)) {
+        struct cddpi_train_step step;
+
+        CDDPI_TRY(cddpi_trainer_step(trainer, &step));
+        CDDPI_TRY(after_step(trainer, &step));
+    }
+    return CDDP_OK;
+}
+
+/* The last checkpoint comes first: nothing that follows may cost it. */
+static cddp_status finish_run(struct cddpi_trainer *trainer)
+{
+    CDDPI_TRY(cddpi_trainer_save_last(trainer));
+    CDDPI_TRY(cddpi_arrivals_write(trainer->records.arrivals));
+    if (!trainer->stopped && trainer->evaluation.step != trainer->cursor.step) {
+        CDDPI_TRY(cddpi_trainer_evaluate(trainer));
+    }
+    if (!trainer->stopped) {
+        CDDPI_TRY(write_text(trainer, true));
+    }
+    return cddpi_trainer_tell_broken(trainer);
 }
 
 cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
 {
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     cddpi_trainer_report_begin(trainer);
-    if (!is_finished(trainer)) {
-        status = begin_epoch(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = evaluate_if_missing(trainer);
-    }
-    while (status == CDDP_OK && !is_finished(trainer)) {
-        struct cddpi_train_step step;
-
-        status = cddpi_trainer_step(trainer, &step);
-        if (status == CDDP_OK) {
-            status = after_step(trainer, &step);
-        }
-    }
+    status = take_steps(trainer);
     cddpi_loader_cancel(trainer->train.loader);
     cddpi_trace_close(trainer->group);
     if (status == CDDP_OK) {
-        status = cddpi_trainer_save_last(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_arrivals_write(trainer->records.arrivals);
-    }
-    if (status == CDDP_OK && !trainer->stopped &&
-        trainer->evaluation.step != trainer->cursor.step) {
-        status = cddpi_trainer_evaluate(trainer);
-    }
-    if (status == CDDP_OK && !trainer->stopped) {
-        status = write_text(trainer, true);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_tell_broken(trainer);
+        status = finish_run(trainer);
     }
     cddpi_trainer_report_end(trainer);
     return status;

@@ -208,14 +208,12 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 
 static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tensors, size_t count)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
 
-        status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
+        CDDPI_TRY(cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Where losses are scaled, everyone gets rank 0's scale. */

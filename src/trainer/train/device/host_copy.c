@@ -73,20 +73,18 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
-    cddp_status status = create_copy(trainer);
 
+    CDDPI_TRY(create_copy(trainer));
     /* a copy to memory that is not pinned waits for all work before it, and knows no deadline */
-    if (status == CDDP_OK) {
-        status = ops->finish(trainer->device, timeout_ms);
-    }
-    for (size_t i = 0; status == CDDP_OK && i < tensor_count(trainer); i++) {
+    CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
+    for (size_t i = 0; i < tensor_count(trainer); i++) {
         const cddp_param *tensor = tensor_at(trainer, i);
 
-        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
-                           fetch ? trainer->host_copy[i] : tensor->data,
-                           fetch ? tensor->data : trainer->host_copy[i], bytes_of(tensor));
+        CDDPI_TRY(ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
+                            fetch ? trainer->host_copy[i] : tensor->data,
+                            fetch ? tensor->data : trainer->host_copy[i], bytes_of(tensor)));
     }
-    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
+    return ops->finish(trainer->device, timeout_ms);
 }
 
 static cddp_status copy_to_host(struct cddpi_trainer *trainer)

@@ -34,28 +34,27 @@ static cddp_status find(struct cddpi_trainer *trainer, char **out)
     return cddpi_trainer_find_named(trainer, out);
 }
 
-/* The model alone: the optimizer's state, twice as large, is not needed. */
-static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_status status = cddpi_trainer_create_host_copy(trainer);
-    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
     char *file = cddpi_format("%s/model.safetensors", path);
+    cddp_status status = tensors != NULL && file != NULL
+                             ? cddp_safetensors_load(file, tensors,
+                                                     cddpi_trainer_model_tensor_count(trainer))
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
 
-    if (status == CDDP_OK) {
-        status = cddp_snapshot_read_state(path, NULL, &trainer->cursor.step);
-    }
-    if (status == CDDP_OK && (tensors == NULL || file == NULL)) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
-    }
-    if (status == CDDP_OK) {
-        status = cddp_safetensors_load(file, tensors, trainer->param_count + trainer->buffer_count);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_copy_to_device(trainer);
-    }
     cddpi_free(tensors);
     cddpi_free(file);
     return status;
+}
+
+/* The model alone: the optimizer's state, twice as large, is not needed. */
+static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+{
+    CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
+    CDDPI_TRY(cddp_snapshot_read_state(path, NULL, &trainer->cursor.step));
+    CDDPI_TRY(load_model(trainer, path));
+    return cddpi_trainer_copy_to_device(trainer);
 }
 
 /* What the run has learnt, if it has come to a checkpoint; else model.weights, which are there. */
@@ -106,14 +105,12 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
 static cddp_status print(struct cddpi_trainer *trainer, const char *prompt, FILE *file)
 {
     struct cddpi_generated generated = {0};
-    cddp_status status = cddpi_trainer_continue(trainer, prompt, 0, &generated);
 
-    if (status == CDDP_OK) {
-        fprintf(file, "%s%s%s\n", generated.prompt,
-                trainer->tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
-        cddpi_generated_fini(&generated);
-    }
-    return status;
+    CDDPI_TRY(cddpi_trainer_continue(trainer, prompt, 0, &generated));
+    fprintf(file, "%s%s%s\n", generated.prompt,
+            trainer->tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
+    cddpi_generated_fini(&generated);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char *prompt,

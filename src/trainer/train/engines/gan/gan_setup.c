@@ -82,12 +82,11 @@ static cddp_status pin_floats(const struct cddpi_trainer *trainer, size_t count,
 static cddp_status make_slot(const struct cddpi_trainer *trainer, size_t room,
                              struct cddpi_gan_slot *slot)
 {
-    cddp_status status = pin_floats(trainer, room * cddpi_gan_of(trainer)->latent, &slot->noise);
-
-    for (int pass = 0; status == CDDP_OK && pass < CDDPI_GAN_CONVINCE; pass++) {
-        status = pin_floats(trainer, room, &slot->logits[pass]);
+    CDDPI_TRY(pin_floats(trainer, room * cddpi_gan_of(trainer)->latent, &slot->noise));
+    for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+        CDDPI_TRY(pin_floats(trainer, room, &slot->logits[pass]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* @p count labels that are all @p value. */
@@ -150,7 +149,6 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_ga
     size_t trained = (size_t)cddpi_trainer_micro_batch(config, trainer->replica_count);
     size_t room = trained > sheet ? trained : sheet;
     size_t labels = room + (size_t)config->train.eval_batch_size;
-    cddp_status status = CDDP_OK;
 
     gan->ids = cddpi_zalloc_array(labels, sizeof *gan->ids);
     if (gan->ids == NULL) {
@@ -159,25 +157,15 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_ga
     for (size_t i = 0; i < labels; i++) {
         gan->ids[i] = i;
     }
-    for (int i = 0; status == CDDP_OK && i < CDDPI_GAN_SLOTS; i++) {
-        status = make_slot(trainer, room, &gan->slots[i]);
+    for (int i = 0; i < CDDPI_GAN_SLOTS; i++) {
+        CDDPI_TRY(make_slot(trainer, room, &gan->slots[i]));
     }
-    if (status == CDDP_OK) {
-        status = make_floats(trainer, room * gan->latent, &gan->noise);
-    }
-    if (status == CDDP_OK) {
-        status = make_floats(trainer, room * gan->image, &gan->fake);
-    }
-    if (status == CDDP_OK) {
-        status = make_floats(trainer, room * gan->image, &gan->fake_grad);
-    }
-    if (status == CDDP_OK) {
-        status = make_labels(trainer, labels, 0, &gan->zeros);
-    }
-    if (status == CDDP_OK) {
-        status = make_labels(trainer, labels, 1, &gan->ones);
-    }
-    return status == CDDP_OK ? make_unwanted(trainer, gan) : status;
+    CDDPI_TRY(make_floats(trainer, room * gan->latent, &gan->noise));
+    CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake));
+    CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake_grad));
+    CDDPI_TRY(make_labels(trainer, labels, 0, &gan->zeros));
+    CDDPI_TRY(make_labels(trainer, labels, 1, &gan->ones));
+    return make_unwanted(trainer, gan);
 }
 
 static void release(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)

@@ -103,20 +103,13 @@ static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
-    cddp_status status = cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids,
-                                        COUNT);
-
-    if (status == CDDP_OK) {
-        status = cddpi_gan_forward(trainer, COUNT, false);
-    }
-    if (status == CDDP_OK) { /* a copy to memory that is not pinned knows no deadline */
-        status = ops->finish(trainer->device, timeout_ms);
-    }
-    if (status == CDDP_OK) {
-        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, cddpi_gan_of(trainer)->fake,
-                           bytes);
-    }
-    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
+    CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids, COUNT));
+    CDDPI_TRY(cddpi_gan_forward(trainer, COUNT, false));
+    /* a copy to memory that is not pinned knows no deadline */
+    CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
+    CDDPI_TRY(
+        ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, cddpi_gan_of(trainer)->fake, bytes));
+    return ops->finish(trainer->device, timeout_ms);
 }
 
 cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)

@@ -124,18 +124,11 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
     char last[64] = "";
     size_t elements = 0;
     size_t count;
-    cddp_status status = cddpi_model_layer_name(spec, segment->layers.first, first, sizeof first);
 
+    CDDPI_TRY(cddpi_model_layer_name(spec, segment->layers.first, first, sizeof first));
+    CDDPI_TRY(cddpi_model_layer_name(spec, segment->layers.end - 1, last, sizeof last));
     part.part = segment->layers;
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, segment->layers.end - 1, last, sizeof last);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_create(&part, 0, NULL, &model);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&part, 0, NULL, &model));
     params = cddpi_model_params(model, &count);
     for (size_t i = 0; i < count; i++) {
         elements += cddpi_elements(params[i].dims, params[i].shape);

@@ -79,24 +79,19 @@ static cddp_status create_replicas(struct cddpi_trainer *trainer,
     struct cddpi_replicated_engine *own = cddpi_replicated_engine_of(trainer);
     struct cddpi_layer_range layers = {0, 0};
     int output_device = 0;
-    cddp_status status = cddpi_trainer_open_devices(config, trainer->group, &own->own.devices);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = output_device_of(config, own->own.devices, &output_device);
-    }
-    if (status == CDDP_OK) {
-        status = copied_layers(config, spec, &layers);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_replicated_create(spec, (uint64_t)config->train.seed, own->own.devices,
-                                         output_device, layers, &own->model);
-        if (status == CDDP_ERR_CONFIG) {
-            status = cddpi_config_fail(
-                config, config->parallel.layers.count > 0 ? "parallel.layers" : "parallel.type",
-                "%s", cddp_last_error());
-        }
-    }
-    return status;
+    CDDPI_TRY(cddpi_trainer_open_devices(config, trainer->group, &own->own.devices));
+    CDDPI_TRY(output_device_of(config, own->own.devices, &output_device));
+    CDDPI_TRY(copied_layers(config, spec, &layers));
+    status = cddpi_replicated_create(spec, (uint64_t)config->train.seed, own->own.devices,
+                                     output_device, layers, &own->model);
+    return status == CDDP_ERR_CONFIG
+               ? cddpi_config_fail(config,
+                                   config->parallel.layers.count > 0 ? "parallel.layers"
+                                                                     : "parallel.type",
+                                   "%s", cddp_last_error())
+               : status;
 }
 
 cddp_status cddpi_replicated_engine_build(struct cddpi_trainer *trainer,
@@ -132,31 +127,23 @@ static cddp_status print_copies(const struct cddpi_config *config,
     char first[64] = "";
     char last[64] = "";
     int output_device = 0;
-    cddp_status status = output_device_of(config, devices, &output_device);
 
-    if (status == CDDP_OK) {
-        status = copied_layers(config, spec, &layers);
-    }
-    if (status == CDDP_OK && layers.end == 0) {
+    CDDPI_TRY(output_device_of(config, devices, &output_device));
+    CDDPI_TRY(copied_layers(config, spec, &layers));
+    if (layers.end == 0) {
         fprintf(file,
                 "devices of each rank: %d, each with a copy of the model and up to %d samples; "
                 "their outputs come together on %s\n",
                 devices->count, each, devices->cores[output_device].name);
         return CDDP_OK;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, layers.first, first, sizeof first);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, layers.end - 1, last, sizeof last);
-    }
-    if (status == CDDP_OK) {
-        fprintf(file,
-                "devices of each rank: %d, each with a copy of %s to %s and up to %d samples; "
-                "the other layers are on %s\n",
-                devices->count, first, last, each, devices->cores[0].name);
-    }
-    return status;
+    CDDPI_TRY(cddpi_model_layer_name(spec, layers.first, first, sizeof first));
+    CDDPI_TRY(cddpi_model_layer_name(spec, layers.end - 1, last, sizeof last));
+    fprintf(file,
+            "devices of each rank: %d, each with a copy of %s to %s and up to %d samples; "
+            "the other layers are on %s\n",
+            devices->count, first, last, each, devices->cores[0].name);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_replicated_engine_describe(const struct cddpi_config *config,
@@ -164,11 +151,10 @@ cddp_status cddpi_replicated_engine_describe(const struct cddpi_config *config,
                                              FILE *file)
 {
     cddp_devices *devices = NULL;
-    cddp_status status = cddpi_trainer_open_devices(config, NULL, &devices);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = print_copies(config, spec, devices, samples, file);
-    }
+    CDDPI_TRY(cddpi_trainer_open_devices(config, NULL, &devices));
+    status = print_copies(config, spec, devices, samples, file);
     cddp_devices_destroy(devices);
     return status;
 }

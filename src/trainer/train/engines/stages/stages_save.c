@@ -260,7 +260,6 @@ static cddp_status serve_own(const struct cddpi_trainer *trainer)
 cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    cddp_status status = CDDP_OK;
 
     if (trainer->replica != 0) {
         return CDDP_OK;
@@ -268,8 +267,8 @@ cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
     if (stages->stage > 0) {
         return serve_own(trainer);
     }
-    for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
-        status = ask(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0);
+    for (int s = 1; s < stages->count; s++) {
+        CDDPI_TRY(ask(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0));
     }
-    return status;
+    return CDDP_OK;
 }

@@ -91,7 +91,7 @@ static cddp_param *join_tensors(const struct cddpi_trainer *trainer, bool buffer
     return all;
 }
 
-static cddp_status take_tensors(struct cddpi_trainer *trainer)
+static cddp_status list_tensors(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     size_t first = 0;
@@ -219,15 +219,10 @@ static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi
             .model = cddpi_pipeline_model(stages->pipeline, m), .trainer = trainer};
     }
     trainer->model = trainer->models[0].model;
-    status = check_recompute(trainer);
-    if (status == CDDP_OK) {
-        status = take_tensors(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_stages_find_tied(trainer);
-    }
-    return status == CDDP_OK ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_MODEL_FILE)
-                             : status;
+    CDDPI_TRY(check_recompute(trainer));
+    CDDPI_TRY(list_tensors(trainer));
+    CDDPI_TRY(cddpi_stages_find_tied(trainer));
+    return cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_MODEL_FILE);
 }
 
 static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
