@@ -85,40 +85,36 @@ static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
     return trainer->models[trainer->model_count - 1].model;
 }
 
-/* This rank's share of the test data, as far as the first batch during which a rank was told to
- * stop: then trainer->stopped is set, on all ranks alike. The sums come at the end: a device does
- * not wait for each. */
-static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
+/* Until the end of the test data, or the batch during which a rank was told to stop: then
+ * trainer->stopped is set, on all ranks alike. The sums come at the end: a device does not wait for
+ * each. */
+static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
-    uint64_t count = sample_count(trainer);
-    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     int predictions = 0;
     bool at_end = false;
-    cddp_status status = cddpi_trainer_collect_results(trainer, 0, NULL);
 
-    if (status == CDDP_OK) { /* training has added to these sums */
-        status = cddpi_model_reset_sums(last_model(trainer));
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, count, batch,
-                                    trainer->replica, trainer->replica_count, false);
-    }
     cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
-    while (status == CDDP_OK && !at_end && !trainer->stopped) {
-        status = begin_asking(trainer);
-        if (status == CDDP_OK) {
-            status = evaluate_batch(trainer, &predictions, &at_end);
-        }
-        if (status == CDDP_OK) {
-            status = end_asking(trainer);
-        }
+    while (!at_end && !trainer->stopped) {
+        CDDPI_TRY(begin_asking(trainer));
+        CDDPI_TRY(evaluate_batch(trainer, &predictions, &at_end));
+        CDDPI_TRY(end_asking(trainer));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_model_collect(last_model(trainer), predictions);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_result(last_model(trainer), out);
-    }
+    CDDPI_TRY(cddpi_model_collect(last_model(trainer), predictions));
+    return cddpi_model_result(last_model(trainer), out);
+}
+
+/* This rank's share of the test data. */
+static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
+{
+    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
+    CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* training has added to these */
+    CDDPI_TRY(cddpi_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0,
+                                 sample_count(trainer), batch, trainer->replica,
+                                 trainer->replica_count, false));
+    status = evaluate_batches(trainer, out);
     cddpi_loader_cancel(trainer->test.loader);
     return status;
 }

@@ -150,30 +150,24 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
                  {"data.vocabulary", config->data.vocabulary},
                  {"model.weights", config->model.weights}};
     bool is_words = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (files[i].path[0] != '\0') {
-            status = check_readable(config, files[i].key, files[i].path);
+            CDDPI_TRY(check_readable(config, files[i].key, files[i].path));
         }
     }
-    if (status == CDDP_OK && config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
-        status = check_readable(config, "data.train", config->data.train.values[0]);
-        if (status == CDDP_OK) {
-            status = check_readable(config, "data.test", config->data.test.values[0]);
-        }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        CDDPI_TRY(check_readable(config, "data.train", config->data.train.values[0]));
+        CDDPI_TRY(check_readable(config, "data.test", config->data.test.values[0]));
     }
-    if (status == CDDP_OK && is_words) {
-        status = check_patterns(config, "data.train", &config->data.train);
+    if (is_words) {
+        CDDPI_TRY(check_patterns(config, "data.train", &config->data.train));
     }
-    if (status == CDDP_OK && is_words &&
-        (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
-        status = check_patterns(config, "data.test", &config->data.test);
+    if (is_words && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
+        CDDPI_TRY(check_patterns(config, "data.test", &config->data.test));
     }
-    if (status == CDDP_OK) {
-        status = check_synthetic(config);
-    }
-    return status == CDDP_OK ? check_weights(config) : status;
+    CDDPI_TRY(check_synthetic(config));
+    return check_weights(config);
 }
 
 static cddp_status check_channels(const struct cddpi_config *config, const char *key,
@@ -188,10 +182,8 @@ static cddp_status check_channels(const struct cddpi_config *config, const char 
 
 static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
 {
-    cddp_status status = check_channels(config, "data.mean", &config->data.mean, channels);
-
-    return status == CDDP_OK ? check_channels(config, "data.std", &config->data.std, channels)
-                             : status;
+    CDDPI_TRY(check_channels(config, "data.mean", &config->data.mean, channels));
+    return check_channels(config, "data.std", &config->data.std, channels);
 }
 
 static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
