@@ -97,7 +97,7 @@ cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_t
 }
 
 /* When a rank or a device fails, reductions end early, and the parameters that the update made of
- * them must not be saved. The failure is known by now, but perhaps nobody has asked for it. */
+ * them must not be saved. The failure is known by now, but perhaps no call has returned it yet. */
 static cddp_status check_done(const struct cddpi_trainer *trainer)
 {
     return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;

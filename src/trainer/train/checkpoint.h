@@ -14,7 +14,7 @@ enum cddpi_save_again {
 /** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save(). */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
-/** Release what was assembled for it. */
+/** Release what cddpi_trainer_assemble() has made. */
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 /** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0; after it all
  *  ranks call the engine's end_save().
@@ -25,7 +25,7 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
                                             enum cddpi_save_again *out_why_again);
 
-/* For taking one up: */
+/* For engines, and to resume: */
 
 /** Whether checkpoints have a loss scale: runs in fp16. */
 bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer);

@@ -83,7 +83,7 @@ static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *f
     return CDDP_OK;
 }
 
-/* All that is told of @p model, whose micro-batches have @p share samples. */
+/* Describe @p model, for micro-batches of @p share samples. */
 static cddp_status print_all_of(const struct cddpi_config *config,
                                 const struct cddpi_model_spec *spec, struct cddpi_model *model,
                                 int share, cddp_group *group, FILE *file)

@@ -95,7 +95,7 @@ static cddp_status make_parents(const char *path)
     return status;
 }
 
-/* Make and hold a folder that nobody has made before. Not the old name if somebody took it. */
+/* Make and hold a new folder. It gets another name if the old one is taken by now. */
 static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_held)
 {
     cddp_status status = make_parents(wanted);

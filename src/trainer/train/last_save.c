@@ -14,7 +14,7 @@
 #include <time.h>
 
 /* Seconds between two tries, which may each write many bytes until there is no room: they double.
- * Meanwhile ranks hear of each other every so many milliseconds. */
+ * Meanwhile ranks hear of each other every ROUND_MS milliseconds. */
 enum { FIRST_PAUSE_S = 1, LONGEST_PAUSE_S = 30, ROUND_MS = 250 };
 
 #define NS_OF_S(seconds) ((int64_t)((seconds)*1e9))
@@ -117,7 +117,8 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
     return status;
 }
 
-/* The others are told after each round, so that none takes the waiting for a dead rank. */
+/* After each round rank 0 tells the others whether it will try again, so that they do not take it
+ * for dead while it waits. */
 static cddp_status save(struct cddpi_trainer *trainer)
 {
     struct patience patience = {

@@ -39,7 +39,7 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
                               trainer->replica_count, true);
 }
 
-/* A checkpoint on the way: that it cannot be written is told, and training goes on. */
+/* A checkpoint on the way. If it cannot be written, a warning says so, and training goes on. */
 static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
     enum cddpi_save_again why_again;

@@ -13,7 +13,7 @@ CDDP_CHECKED cddp_status cddpi_trainer_check_model(const struct cddpi_config *co
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text);
 
-/* In this order, behind the group and the data: */
+/* In this order, after the group and the data: */
 
 /** The model, with model.weights on rank 0. */
 CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer);

@@ -166,7 +166,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
     return CDDP_OK;
 }
 
-/* The cursor behind one more step. */
+/* Move the cursor past this step. */
 static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     trainer->cursor.step++;

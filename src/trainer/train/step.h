@@ -19,7 +19,7 @@ struct cddpi_train_step {
     bool reported;              /* it ends with a line of metrics */
 };
 
-/** Do the next step. The cursor is behind it then. Collective. */
+/** Do the next step, and move the cursor past it. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer,
                                             struct cddpi_train_step *out);
 
@@ -38,7 +38,7 @@ CDDP_CHECKED cddp_status cddpi_trainer_compute_micro_batch(struct cddpi_trainer 
                                                            const struct cddpi_micro_batch *batch,
                                                            uint64_t done);
 
-/** Behind the first wait for gradients, those of @p trainer have their final places. */
+/** After the first wait for gradients, those of @p trainer have their final places. */
 CDDP_CHECKED cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer);
 
 #endif

@@ -1,6 +1,6 @@
 /* trainer.h - one rank of a training run: everything that train.conf describes, put together.
- * train_setup.c fills it. What changes on the way is in structs of the files that change it; the
- * step at hand is no part of it (step.h). */
+ * train_setup.c fills it. State that changes during the run is in structs of the files that change
+ * it; the current step is not part of it (step.h). */
 #ifndef CDDPI_TRAIN_TRAINER_H
 #define CDDPI_TRAIN_TRAINER_H
 
@@ -50,7 +50,7 @@ struct cddpi_trainer_plan {
     uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
 };
 
-/* What is written down of the run, and told to people. */
+/* What the run writes down, and shows to people. */
 struct cddpi_trainer_records {
     int64_t began_ns;                    /* when this process began */
     double peak_flops;                   /* of all ranks' devices together; 0: not known */
@@ -59,8 +59,8 @@ struct cddpi_trainer_records {
     struct cddpi_progress progress;      /* shows on rank 0 only */
     struct cddpi_sample_log *sample_log; /* NULL: not wanted */
     struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not wanted */
-    bool told_memory;                    /* of the devices: once a process */
-    int64_t told_broken;                 /* samples whose replacement was told (broken_files.h) */
+    bool told_memory;                    /* of the devices: reported once a process */
+    int64_t told_broken; /* samples whose replacement a warning named (broken_files.h) */
 };
 
 struct cddpi_trainer {
@@ -90,7 +90,7 @@ struct cddpi_trainer {
     int heads;       /* gpt2: of attention; 0: another model */
     int predictions; /* of a sample: the tokens of a sequence; 1 for an image */
     cddp_ddp *ddp;
-    void **grads; /* param_count, in the buckets: at their final places behind the first step */
+    void **grads; /* param_count, in the buckets: at their final places after the first step */
     struct cddpi_optim *optim;
     struct cddpi_device_step *device_step; /* NULL: on the processor */
     struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */

@@ -17,7 +17,7 @@ struct prefetcher_slot {
     uint32_t *made_draws;       /* pinned: before they are copied */
     uint64_t *sample_ids;       /* the processor's */
     struct cddpi_event *copied; /* the batch is there */
-    struct cddpi_event *used;   /* and nobody reads it any more */
+    struct cddpi_event *used;   /* and the compute stream has read it */
     struct cddpi_micro_batch batch;
 };
 

@@ -46,7 +46,7 @@ struct cddpi_engine {
     cddp_status (*complete)(struct cddpi_trainer *trainer);
     /* The cursor and the learning rate are those with which the run begins. */
     void (*begin)(struct cddpi_trainer *trainer);
-    /* Release what these made, as far as they came. */
+    /* Release what these made, also after only some of them were called or succeeded. */
     void (*destroy)(struct cddpi_trainer *trainer);
 
     /* --- the rank's parameters --- */
@@ -71,7 +71,7 @@ struct cddpi_engine {
     cddp_status (*backward)(struct cddpi_trainer *trainer, double scale, bool accumulate,
                             cddpi_grad_ready_fn ready, void *context,
                             struct cddpi_loss_result *out);
-    /* Clip and update; the cursor is behind @p step already. */
+    /* Clip and update. The cursor has moved past @p step already. */
     cddp_status (*update)(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                           double *out_norm);
     /* The sum of squares of the whole model's gradients. @p known: this rank's part, if an update
@@ -95,7 +95,7 @@ struct cddpi_engine {
     void (*print_result)(const struct cddpi_trainer *trainer, FILE *file);
     /* The model that reads the loader's batches. */
     struct cddpi_model *(*reader)(const struct cddpi_trainer *trainer);
-    /* What this rank trains with: how many devices, their names, and what lies on each. */
+    /* What this rank trains with: how many devices, their names, and what each holds. */
     int (*device_count)(const struct cddpi_trainer *trainer);
     void (*name_device)(const struct cddpi_trainer *trainer, int device, char *out, size_t bytes);
     void (*add_memory)(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);

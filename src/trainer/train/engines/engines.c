@@ -3,7 +3,7 @@
 
 const struct cddpi_engine *cddpi_engine_of(const struct cddpi_config *config)
 {
-    /* the last one fits everything */
+    /* the last row fits every configuration */
     static const struct cddpi_engine *const rows[] = {&cddpi_engine_replicated,
                                                       &cddpi_engine_stages, &cddpi_engine_placed,
                                                       &cddpi_engine_gan, &cddpi_engine_single};

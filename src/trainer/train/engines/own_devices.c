@@ -1,4 +1,4 @@
-/* own_devices.c - owns what is refused and told where ranks open devices of their own. */
+/* own_devices.c - checks and reports shared by engines whose ranks open devices of their own. */
 #include "train/engines/own_devices.h"
 
 #include "base/error.h"
@@ -82,8 +82,8 @@ void cddpi_own_devices_name(const struct cddpi_trainer *trainer, int device, cha
     snprintf(out, bytes, "%s", device == devices->count ? "process" : devices->cores[device].name);
 }
 
-/* A parameter is reduced and updated where it is: for a GPU that is the processor's memory, where
- * then the parameter itself is, too. */
+/* A parameter is reduced and updated in the memory where it is. For a GPU that is the processor's,
+ * and the GPU only has a copy. */
 void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t index, int device,
                                  struct cddpi_held_memory *all)
 {

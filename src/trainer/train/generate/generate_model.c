@@ -93,7 +93,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     return status;
 }
 
-/* The sums of losses begin anew, since nobody wants what was added for a text. */
+/* The sums of losses begin anew, since what was added for a text counts for nothing. */
 static cddp_status reader_fini(struct reader *reader)
 {
     cddp_status status = cddpi_model_reset_sums(reader->model);

@@ -52,7 +52,7 @@ cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool tra
     return cddpi_model_forward(cddpi_gan_of(trainer)->generator->model, &batch, training, NULL);
 }
 
-/* The discriminator on @p images, of which all are real or none is. */
+/* The discriminator on @p images, which are all real or all generated. */
 static cddp_status judge(struct cddpi_trainer *trainer, const float *images, bool is_real,
                          int count, bool training, struct cddpi_loss_result *out)
 {
@@ -85,8 +85,8 @@ static double scale_of(int share)
     return share > 0 ? 1.0 / share : 1.0;
 }
 
-/* A pass began at @p begun, and was forward until @p forwarded. Of a device its own times are
- * taken. */
+/* A pass began at @p begun, and its backward at @p forwarded. On a device, the device measures
+ * instead. */
 static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded)
 {
     int64_t now = cddpi_now_ns();
@@ -99,7 +99,7 @@ static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t for
     }
 }
 
-/* A pass: forward, of which @p out_forwarded says when it ended, and backward. */
+/* A pass: forward, which ended at *@p out_forwarded, and backward. */
 static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, const float *images,
                                               enum cddpi_gan_pass pass, int count,
                                               int64_t *out_forwarded)

@@ -117,7 +117,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     return status;
 }
 
-/* Apart, for backward reads some of them again. */
+/* Memory of its own for each gradient, since backward reads some of them again. */
 static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     size_t elements = 0;
@@ -141,7 +141,7 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     return status;
 }
 
-/* For the largest batch of training and of evaluation, and for a sheet. */
+/* Allocate for the largest batch of training and of evaluation, and for a sheet. */
 static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_config *config = trainer->config;
@@ -202,7 +202,7 @@ static cddp_status complete(struct cddpi_trainer *trainer)
     return cddpi_trainer_build_device(gan->generator);
 }
 
-/* Where the run begins, the generator begins, too. */
+/* The generator begins at the same step. */
 static void begin(struct cddpi_trainer *trainer)
 {
     struct cddpi_trainer *generator = cddpi_gan_of(trainer)->generator;
@@ -280,8 +280,8 @@ static struct cddpi_model *reader(const struct cddpi_trainer *trainer)
     return trainer->next->model;
 }
 
-/* Behind the discriminator's optimizer that of the generator, whose counters need names of their
- * own. There is no loss scale: both are computed in f32. */
+/* The discriminator's optimizer comes first, then the generator's, whose counters need names of
+ * their own. There is no loss scale: both are computed in f32. */
 static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
     static const char *const counters[] = {"generator.step", "generator.param_steps"};

@@ -38,7 +38,7 @@ struct cddpi_gan {
     float *noise;            /* a latent vector a sample */
     float *fake, *fake_grad; /* a generated image a sample, and its gradient */
     int32_t *zeros, *ones;   /* labels: generated, real */
-    float *unwanted;         /* where gradients of the discriminator go that nobody wants ... */
+    float *unwanted;         /* where gradients of the discriminator go that are not used ... */
     void **unwanted_grads;   /* ... all of them */
     double sums[5];          /* over samples: losses and probabilities, and their number */
     uint64_t exposed_ns;     /* of the generator's reducer, as far as it is reported */
@@ -70,11 +70,11 @@ CDDP_CHECKED cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer,
                                                struct cddpi_report_line *line);
 
 /** Rank 0: write images of the same latent vectors each time, by running statistics, into the run's
- *  folder: images/step-00000100.pgm, or .ppm with colours. That it cannot be is told, and training
- *  goes on. CDDP_ERR_NO_MEMORY ... are of the generator's forward. */
+ *  folder: images/step-00000100.pgm, or .ppm with colours. If they cannot be written, a warning
+ *  says so, and training goes on. CDDP_ERR_NO_MEMORY ... are of the generator's forward. */
 CDDP_CHECKED cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer);
 
-/** That of the step behind @p done ones. */
+/** The slot of the step that follows @p done others. */
 struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done);
 /** The latent vectors of @p count samples, on their way to the device: functions of the seed, @p
  *  purpose, the step and the sample alone. */

@@ -74,7 +74,8 @@ cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
 }
 
 /* Means over the samples of all ranks. Of the discriminator's losses those of the data's images and
- * of generated ones are added; d_ are probabilities of being real that it gives. */
+ * of generated ones are added. d_real and d_fake are the probabilities that it gives for an image
+ * to be real. */
 cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
 {
     double *sums = cddpi_gan_of(trainer)->sums;

@@ -1,5 +1,5 @@
-/* placed_engine_check.c - owns what is refused of parallel.* and train.* before layers are placed
- * on devices. */
+/* placed_engine_check.c - checks the keys of parallel.* and train.* before layers are placed on
+ * devices. */
 #include "base/error.h"
 #include "train/engines/placed/placed_engine.h"
 #include "train/engines/single/single.h"

@@ -40,7 +40,7 @@ static cddp_status param_wait(void *context, size_t index)
     return cddp_ddp_param_wait(context, index);
 }
 
-/* All are on processors, where there are no copies. */
+/* Parameters are in the processor's memory, where they have no 16-bit copies. */
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     (void)copies;

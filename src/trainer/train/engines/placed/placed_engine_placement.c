@@ -29,7 +29,7 @@ static void copy_trimmed(const char *from, size_t length, char out[NAME_BYTES])
     out[length] = '\0';
 }
 
-/* Read the place at *@p text, and move that behind it. False: there is none any more. */
+/* Read the place at *@p text, and move *@p text past it. False: there are no more places. */
 static bool next_place(const char **text, struct placed_engine_placement_place *out)
 {
     size_t length = strcspn(*text, ",");
@@ -95,7 +95,7 @@ static cddp_status add_name(const struct cddpi_config *config, const char *key, 
     return CDDP_OK;
 }
 
-/* Where the user lists devices, if he does. */
+/* The list of devices in the configuration; it may be empty. */
 static const struct cddpi_text_list *named_devices(const struct cddpi_config *config)
 {
     return config->parallel.devices.count > 0 ? &config->parallel.devices : &config->train.devices;
@@ -241,7 +241,7 @@ static cddp_status put_stages(const struct cddpi_config *config, const cddp_devi
                : status;
 }
 
-/* What the user has said layer by layer. */
+/* The placement as the configuration says it layer by layer. */
 static cddp_status from_places(const struct cddpi_config *config,
                                const struct cddpi_model_spec *spec, const cddp_devices *devices,
                                struct cddpi_segment **out, int *out_count)
@@ -265,7 +265,8 @@ static cddp_status from_places(const struct cddpi_config *config,
     return status;
 }
 
-/* A stage a device, in order: they begin where the user says, or rank 0 measures for all. */
+/* One stage for each device, in order. They begin where the configuration says; else rank 0
+ * measures for all ranks. */
 static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                           cddp_group *group, int samples, int count,
                           struct cddpi_layer_range *ranges)

@@ -17,7 +17,7 @@ static cddp_status check_trainer(const struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* What segments on a GPU do not do. */
+/* Refuse what segments on a GPU cannot do. */
 static cddp_status check_gpus(const struct cddpi_config *config,
                               const struct cddpi_placed_engine *placed)
 {
@@ -68,7 +68,7 @@ static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_mode
                : status;
 }
 
-/* A segment on each device or more of them. */
+/* One segment or more on each device. */
 static cddp_status build_segments(struct cddpi_trainer *trainer,
                                   const struct cddpi_model_spec *spec)
 {

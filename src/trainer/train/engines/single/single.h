@@ -19,7 +19,7 @@ CDDP_CHECKED cddp_status cddpi_single_check(const struct cddpi_config *config, i
 /** CDDP_ERR_CONFIG: parallel.stages has pairs of layers, which are for devices. */
 CDDP_CHECKED cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config);
 CDDP_CHECKED cddp_status cddpi_single_check_batch(const struct cddpi_config *config, int replicas);
-/** The model of @p spec, of which it may be a part, as the only one of @p trainer. */
+/** Make what @p spec describes, a model or a part of one, the only model of @p trainer. */
 CDDP_CHECKED cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
                                                    const struct cddpi_model_spec *spec);
 

@@ -1,5 +1,4 @@
-/* single_report.c - owns what is told of a run whose ranks have one device each: results and
- * memory. */
+/* single_report.c - reports results and memory of a run whose ranks have one device each. */
 #include "base/streams.h"
 #include "train/engines/single/single.h"
 #include "train/telemetry/device_memory.h"

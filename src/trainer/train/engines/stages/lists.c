@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A tensor's line in a message; its name comes behind all of them. */
+/* A tensor's line in a message. The names follow after all lines. */
 struct lists_line {
     int64_t shape[CDDP_MAX_DIMS];
     int32_t type, dims;
@@ -197,7 +197,7 @@ static bool is_listed(const struct cddpi_stages_order *order, const char *name)
     return false;
 }
 
-/* A tied parameter is the first stage's that has it. */
+/* A tied parameter is listed once, as that of the first stage that has it. */
 static void append(struct cddpi_stages_order *order, const struct cddpi_stage_list *list, int stage,
                    size_t index)
 {
@@ -227,7 +227,8 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
     }
 }
 
-/* Behind the counters, which all stages have, each parameter's, which are called "KIND.NAME". */
+/* First the counters, which all stages have; then the tensors of each parameter, which are called
+ * "KIND.NAME". */
 static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);

@@ -1,5 +1,5 @@
-/* param_steps.c - owns the one tensor of an optimizer that is not of a parameter but of all: how
- * many updates each has had. Each stage has that of its own parameters; a checkpoint has one of
+/* param_steps.c - owns the one tensor of an optimizer that belongs to all parameters: how many
+ * updates each of them has had. Each stage has that of its own parameters; a checkpoint has one of
  * all, in the order of the whole model's layers, tied parameters once. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -31,7 +31,7 @@ cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* Where the whole tensor has the parameter @p name. */
+/* The place of the parameter @p name in the whole tensor. */
 static size_t place_of(const struct cddpi_stages_order *order, const char *name)
 {
     size_t place = 0;

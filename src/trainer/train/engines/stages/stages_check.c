@@ -1,4 +1,4 @@
-/* stages_check.c - owns what is refused of parallel.* for stages over ranks. */
+/* stages_check.c - checks the keys of parallel.* for stages over ranks. */
 #include "base/error.h"
 #include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
@@ -84,8 +84,8 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
                                    "cddp-train --generate");
 }
 
-/* A pipeline's schedule is made for the micro-batches that were asked for. The smallest share of a
- * full step is looked at: it has the fewest. */
+/* A pipeline's schedule is made for the number of micro-batches in the configuration, so each share
+ * must be cut into that many. The smallest share of a full step has the fewest. */
 static cddp_status check_division(const struct cddpi_config *config, int replicas)
 {
     int64_t asked = cddpi_trainer_micro_batches(config);

@@ -1,6 +1,6 @@
-/* stages_compute.c - owns a step of a divided run: of its micro-batches the stages that read data
- * or labels keep copies, for they wait for several turns, and all go through the pipeline; and
- * batches of test data. */
+/* stages_compute.c - owns a step of a divided run, and batches of test data. Micro-batches wait for
+ * several turns before they go through the pipeline, so the stages that read data or labels keep
+ * copies of them. */
 #include "base/clock.h"
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
@@ -17,7 +17,8 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
                                                     : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
-/* Behind the pipeline: tied parameters get their sums, and replicas' means are waited for. */
+/* After the pipeline: sum the gradients of tied parameters, and wait for the means over replicas.
+ */
 static cddp_status finish(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
@@ -57,8 +58,8 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_ba
     return status == CDDP_OK ? finish(trainer) : status;
 }
 
-/* Of the ranks of a pipeline only the first writes down which samples they have; it reads the data,
- * and the last one the labels. */
+/* Only the first rank of a pipeline writes down which samples it has. It reads the data, and the
+ * last one reads the labels. */
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);

@@ -86,7 +86,7 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
-/* By time, those that were measured for the table. */
+/* A division by time uses the times that were measured for the table. */
 static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                           int samples, const double *costs, int layers,
                           struct cddpi_layer_range *out)

@@ -12,7 +12,7 @@
 
 struct cddpi_stages_source {
     cddp_safetensors *files[CDDPI_STAGES_FILES];
-    struct cddpi_weights *weights; /* of a GPT-2 in whatever format, instead of the model's file */
+    struct cddpi_weights *weights; /* of a GPT-2 in any format, instead of the model's file */
 };
 
 void cddpi_stages_close_source(struct cddpi_stages *stages)
@@ -44,7 +44,7 @@ static cddp_status create_source(struct cddpi_stages *stages)
                             sizeof *stages->source);
 }
 
-/* Of an ordered list those that rank 0 has. */
+/* Fill those tensors of an ordered list that rank 0 has. */
 static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
                             const cddp_tensor *tensors, size_t count)
 {
@@ -114,7 +114,7 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     return fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count);
 }
 
-/* Into @p tensor, which has memory, what the file, or the whole count of updates, has for it. */
+/* Fill @p tensor, which has memory, from the file, or from the whole count of updates. */
 static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, int stage,
                                const cddp_tensor *tensor)
 {

@@ -19,7 +19,7 @@ struct stages_save_request {
     uint64_t index; /* in the stage's list */
 };
 
-/* The first element that is not finite of a stage's model. */
+/* The first element of a stage's model that is not finite. */
 struct infinite {
     uint64_t index; /* in the stage's list; its count: there is none */
     uint64_t element;
@@ -53,7 +53,8 @@ static cddp_status fetch(const struct cddpi_stages *stages, int stage, enum cddp
 
 /* --- rank 0 --- */
 
-/* Rank 0's own have moved since lists were made, and its optimizer's come and go. */
+/* Rank 0's own tensors have moved since the lists were made, and those of its optimizer are
+ * allocated for each checkpoint. */
 static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
     struct cddpi_stages_order *order = &cddpi_stages_of(trainer)->order[file];
@@ -185,7 +186,7 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
     return put(written->stages, written->file, index, writer);
 }
 
-/* Gets all counts of updates, and sees that all parameters are finite, while the other stages are
+/* Check that all parameters are finite, and fetch all counts of updates, while the other stages are
  * in cddpi_stages_end_save(). */
 cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
                                       struct cddpi_snapshot_source *out)

@@ -65,7 +65,7 @@ static cddp_status divide(struct cddpi_trainer *trainer)
                : status;
 }
 
-/* The tensors of all chunks, one behind the other. */
+/* The tensors of all chunks, one after the other. */
 static cddp_param *join_tensors(const struct cddpi_trainer *trainer, bool buffers,
                                 size_t *out_count)
 {
@@ -122,7 +122,7 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The models' parameters have other places then: those of the trainer, too. */
+/* Binding moves the models' parameters, so the trainer's list of them is filled again. */
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     cddpi_single_bind_params(trainer, data, copies);
@@ -147,7 +147,7 @@ static bool is_recomputed(const struct cddpi_config *config, int stage)
     return false;
 }
 
-/* Of this rank's stages, which are made. */
+/* Check this rank's stages, once they are made. */
 static cddp_status check_recompute(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -199,7 +199,7 @@ static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi
         recompute[s] = is_recomputed(config, s);
     }
     options.recompute = recompute;
-    /* interleaved takes multiples: those that are missing have no samples */
+    /* interleaved takes a multiple of the stages: micro-batches that are missing have no samples */
     options.most_micro_batches = (int)((micro_batches + stages->count - 1) / stages->count *
                                        stages->count);
     if (config->parallel.chunks == 1) {

@@ -55,7 +55,7 @@ struct cddpi_stages {
     struct cddpi_model_spec spec;     /* of the whole model; its strings are the configuration's */
     struct cddpi_layer_range *ranges; /* count x chunks */
     struct cddpi_pipeline *pipeline;
-    cddp_param *params, *buffers; /* of all chunks of this rank, one behind the other */
+    cddp_param *params, *buffers; /* of all chunks of this rank, one after the other */
     uint64_t *tied;               /* hashes of all ranks' names; 0: none */
     bool *is_tied;                /* one a parameter of this rank: other stages have it, too */
     size_t most;                  /* parameters of a rank: the length of a row of these */
@@ -79,7 +79,7 @@ static inline struct cddpi_stages *cddpi_stages_of(const struct cddpi_trainer *t
 CDDP_CHECKED cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size);
 CDDP_CHECKED cddp_status cddpi_stages_check_batch(const struct cddpi_config *config, int replicas);
 /** Print which layers each stage has, its parameters, the part of a micro-batch's time that it
- *  takes here, the longest of which all wait for, and how many micro-batches its rank keeps. */
+ *  takes here, how evenly that is divided, and how many micro-batches its rank keeps. */
 CDDP_CHECKED cddp_status cddpi_stages_describe(const struct cddpi_config *config,
                                                const struct cddpi_model_spec *spec, int samples,
                                                FILE *file);
@@ -131,9 +131,9 @@ void cddpi_stages_close_source(struct cddpi_stages *stages);
 /* Rank 0: of all stages' counts of updates a checkpoint has one tensor. */
 
 bool cddpi_stages_is_steps(const cddp_tensor *tensor);
-/** Room for it, in the place of rank 0's own in the order of tensors. */
+/** Make room for that one tensor. In the order of tensors it takes the place of rank 0's own. */
 CDDP_CHECKED cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer);
-/** The numbers of stage @p stage at @p own to the whole tensor, or back. */
+/** Copy the numbers of stage @p stage from @p own to the whole tensor (@p joins), or back. */
 void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
                              bool joins);
 

@@ -18,7 +18,7 @@ static uint64_t hash_of(const char *name)
     for (; *name != '\0'; name++) {
         hash = cddpi_hash_add(hash, (uint32_t)(unsigned char)*name);
     }
-    return hash | 1; /* 0 says that there is none */
+    return hash | 1; /* 0 means that there is none */
 }
 
 /* Whether @p stage has the parameter with this hash. */
