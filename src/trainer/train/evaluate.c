@@ -120,7 +120,8 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
 }
 
 /* A line of metrics, and one for people. */
-static cddp_status report(struct cddpi_trainer *trainer, int64_t predictions, double took_ms)
+static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t predictions,
+                                     double took_ms)
 {
     static const char *const of_images[] = {"eval_loss", "eval_accuracy", "eval_samples",
                                             "eval_ms"};
@@ -161,6 +162,6 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
                                                     .loss = loss / (double)counts[1],
                                                     .accuracy = (double)counts[0] /
                                                                 (double)counts[1]};
-    CDDPI_TRY(report(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6));
+    CDDPI_TRY(report_evaluation(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6));
     return cddpi_trainer_tell_broken(trainer);
 }

@@ -119,7 +119,7 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
 
 /* After each round rank 0 tells the others whether it will try again, so that they do not take it
  * for dead while it waits. */
-static cddp_status save(struct cddpi_trainer *trainer)
+static cddp_status save_patiently(struct cddpi_trainer *trainer)
 {
     struct patience patience = {
         .end_ns = cddpi_now_ns() + NS_OF_S(trainer->config->train.full_disk_seconds),
@@ -151,7 +151,7 @@ cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
         status = check_replicas(trainer);
     }
     if (status == CDDP_OK && trainer->config->train.checkpoint_at_end) {
-        status = save(trainer);
+        status = save_patiently(trainer);
     }
     cddpi_trainer_end_assembled(trainer);
     return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;

@@ -98,7 +98,7 @@ static bool is_own(const struct cddpi_trainer *trainer, const char *path)
     return same;
 }
 
-static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
 {
     cddp_status status = CDDP_OK;
 
@@ -185,7 +185,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
         status = cddpi_cursor_read(trainer, path, &trainer->cursor);
     }
     if (status == CDDP_OK && path != NULL) {
-        status = load(trainer, path);
+        status = load_checkpoint(trainer, path);
     }
     if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
         (void)cddpi_fail_prefix(status, "train.resume");
@@ -262,7 +262,7 @@ static cddp_status share_model(struct cddpi_trainer *trainer)
     return status;
 }
 
-static cddp_status share(struct cddpi_trainer *trainer)
+static cddp_status share_run(struct cddpi_trainer *trainer)
 {
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
     CDDPI_TRY(trainer->engine->scatter(trainer));
@@ -296,5 +296,5 @@ cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
         return status;
     }
     trainer->cursor = message.at;
-    return share(trainer);
+    return share_run(trainer);
 }

@@ -22,7 +22,7 @@
 
 /* What is known of the step before it begins. Where the way of all later steps is chosen now, the
  * times of all steps before are collected first. */
-static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
+static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
     bool is_whole = end <= trainer->train.data.count;
@@ -167,7 +167,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
 }
 
 /* Move the cursor past this step. */
-static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+static void advance_cursor(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     trainer->cursor.step++;
     trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
@@ -178,7 +178,7 @@ static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step
 }
 
 /* Update, move the cursor, report. */
-static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
     double norm = 0;
@@ -186,7 +186,7 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_trai
 
     cddpi_sample_log_end_step(trainer->records.sample_log, trainer->cursor.step + 1,
                               trainer->cursor.epoch);
-    advance(trainer, step);
+    advance_cursor(trainer, step);
     status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;
     interval->whole += step->mode.replays;
@@ -202,10 +202,10 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_trai
 cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     CDDPI_TRY(cddpi_trainer_trace_step(trainer));
-    CDDPI_TRY(plan(trainer, out));
+    CDDPI_TRY(plan_step(trainer, out));
     CDDPI_TRY(begin_agreement(trainer));
     CDDPI_TRY(trainer->engine->compute(trainer, out));
     CDDPI_TRY(cddpi_trainer_bind_again(trainer));
     CDDPI_TRY(end_agreement(trainer, out));
-    return finish(trainer, out);
+    return finish_step(trainer, out);
 }

@@ -33,8 +33,8 @@ struct cddpi_prefetcher {
     bool ended;              /* the loader had no more */
 };
 
-static cddp_status allocate(struct cddpi_prefetcher *prefetcher, size_t bytes, const char *what,
-                            void **out)
+static cddp_status allocate_on_device(struct cddpi_prefetcher *prefetcher, size_t bytes,
+                                      const char *what, void **out)
 {
     return prefetcher->device->ops->alloc(prefetcher->device, bytes, what, out);
 }
@@ -48,7 +48,7 @@ static cddp_status make_draws(struct cddpi_prefetcher *prefetcher, int max_count
     if (bytes == 0) {
         return CDDP_OK;
     }
-    CDDPI_TRY(allocate(prefetcher, bytes, "a batch's random numbers", &memory));
+    CDDPI_TRY(allocate_on_device(prefetcher, bytes, "a batch's random numbers", &memory));
     slot->draws = memory;
     CDDPI_TRY(prefetcher->device->ops->pin(prefetcher->device, bytes, &memory));
     slot->made_draws = memory;
@@ -62,10 +62,11 @@ static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
     size_t count = (size_t)max_count;
     void *memory = NULL;
 
-    CDDPI_TRY(allocate(prefetcher, count * prefetcher->input_bytes, "a batch's input", &memory));
+    CDDPI_TRY(allocate_on_device(prefetcher, count * prefetcher->input_bytes, "a batch's input",
+                                 &memory));
     slot->input = memory;
-    CDDPI_TRY(allocate(prefetcher, count * prefetcher->labels * sizeof *slot->label,
-                       "a batch's labels", &memory));
+    CDDPI_TRY(allocate_on_device(prefetcher, count * prefetcher->labels * sizeof *slot->label,
+                                 "a batch's labels", &memory));
     slot->label = memory;
     CDDPI_TRY(make_draws(prefetcher, max_count, slot));
     CDDPI_TRY(ops->event_create(prefetcher->device, false, &slot->copied));

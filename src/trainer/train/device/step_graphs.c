@@ -40,7 +40,7 @@ struct cddpi_step_graphs {
     struct cddpi_failure failure; /* of capturing a micro-batch that is not the last */
 };
 
-static void drop(struct cddpi_step_graphs *graphs)
+static void drop_graphs(struct cddpi_step_graphs *graphs)
 {
     struct cddpi_device *device = graphs->trainer->device;
 
@@ -81,7 +81,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
 void cddpi_step_graphs_destroy(struct cddpi_step_graphs *graphs)
 {
     if (graphs != NULL) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
     cddpi_free(graphs);
 }
@@ -121,7 +121,7 @@ static cddp_status choose(struct cddpi_step_graphs *graphs)
         cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: there was none to be timed");
     }
     if (graphs->choice.off) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
     return CDDP_OK;
 }
@@ -159,7 +159,7 @@ bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
     }
     stale = graphs->version != cddpi_model_memory_version(graphs->trainer->model);
     if (stale) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
     return stale;
 }
@@ -167,7 +167,7 @@ bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
 void cddpi_step_graphs_drop(struct cddpi_step_graphs *graphs)
 {
     if (graphs != NULL) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
 }
 
@@ -281,7 +281,7 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
                           "train.cuda_graph = \"always\", but a step cannot be captured: %s", why);
     }
     graphs->choice.off = true;
-    drop(graphs);
+    drop_graphs(graphs);
     if (trainer->rank == 0) {
         cddpi_trainer_warn(trainer,
                            "steps are not replayed: they cannot be captured: %s (train.cuda_graph "

@@ -24,7 +24,7 @@ static cddp_status be_alone(struct cddpi_trainer *trainer)
 }
 
 /* train.resume names a checkpoint, else it is the newest one; *out NULL: there is none. */
-static cddp_status find(struct cddpi_trainer *trainer, char **out)
+static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out)
 {
     const char *wanted = trainer->config->train.resume;
 
@@ -49,7 +49,7 @@ static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
 }
 
 /* The model alone: the optimizer's state, twice as large, is not needed. */
-static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
 {
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
     CDDPI_TRY(cddp_snapshot_read_state(path, NULL, &trainer->cursor.step));
@@ -62,10 +62,10 @@ static cddp_status load_newest(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     char *path = NULL;
-    cddp_status status = find(trainer, &path);
+    cddp_status status = find_checkpoint(trainer, &path);
 
     if (status == CDDP_OK && path != NULL) {
-        status = load(trainer, path);
+        status = load_checkpoint(trainer, path);
     } else if (status == CDDP_OK && config->model.weights[0] == '\0') {
         status = cddpi_fail(CDDP_ERR_NOT_FOUND,
                             "%s has no checkpoint, and model.weights names no file: there is "
@@ -102,7 +102,7 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
     return status;
 }
 
-static cddp_status print(struct cddpi_trainer *trainer, const char *prompt, FILE *file)
+static cddp_status print_text(struct cddpi_trainer *trainer, const char *prompt, FILE *file)
 {
     struct cddpi_generated generated = {0};
 
@@ -131,7 +131,7 @@ cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char
         status = parts[i](trainer);
     }
     if (status == CDDP_OK) {
-        status = print(trainer, prompt, file);
+        status = print_text(trainer, prompt, file);
     }
     cddpi_trainer_destroy(trainer);
     return status;

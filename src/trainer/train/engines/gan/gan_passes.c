@@ -53,8 +53,8 @@ cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool tra
 }
 
 /* The discriminator on @p images, which are all real or all generated. */
-static cddp_status judge(struct cddpi_trainer *trainer, const float *images, bool is_real,
-                         int count, bool training, struct cddpi_loss_result *out)
+static cddp_status judge_images(struct cddpi_trainer *trainer, const float *images, bool is_real,
+                                int count, bool training, struct cddpi_loss_result *out)
 {
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_batch batch = {.label = is_real ? gan->ones : gan->zeros,
@@ -70,7 +70,7 @@ static cddp_status judge(struct cddpi_trainer *trainer, const float *images, boo
 cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                                struct cddpi_loss_result *out)
 {
-    return judge(trainer, batch->input, true, batch->count, false, out);
+    return judge_images(trainer, batch->input, true, batch->count, false, out);
 }
 
 static cddp_status grad_ready(void *context, size_t index)
@@ -109,7 +109,7 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
 
-    CDDPI_TRY(judge(trainer, images, pass == CDDPI_GAN_REAL, count, true, &result));
+    CDDPI_TRY(judge_images(trainer, images, pass == CDDPI_GAN_REAL, count, true, &result));
     CDDPI_TRY(cddpi_model_send_outputs(trainer->model, logits));
     /* a device knows it later */
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum));
@@ -171,7 +171,7 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     cddp_step sync = CDDP_STEP_INIT;
 
     CDDPI_TRY(cddpi_device_step_mark(generator->device_step, CDDPI_MARK_FORWARD));
-    CDDPI_TRY(judge(trainer, cddpi_gan_of(trainer)->fake, true, count, true, &result));
+    CDDPI_TRY(judge_images(trainer, cddpi_gan_of(trainer)->fake, true, count, true, &result));
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step, result.loss_sum));
     *out_forwarded = cddpi_now_ns();
     CDDPI_TRY(cddpi_device_step_mark(generator->device_step, CDDPI_MARK_BACKWARD));

@@ -142,7 +142,7 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
 }
 
 /* Allocate for the largest batch of training and of evaluation, and for a sheet. */
-static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_config *config = trainer->config;
     size_t sheet = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE;
@@ -168,7 +168,7 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_ga
     return make_unwanted(trainer, gan);
 }
 
-static void release(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+static void release_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
 
@@ -196,7 +196,7 @@ static cddp_status complete(struct cddpi_trainer *trainer)
 
     gan->latent = (size_t)trainer->config->model.latent;
     gan->image = (size_t)data->channels * (size_t)data->height * (size_t)data->width;
-    CDDPI_TRY(allocate(trainer, gan));
+    CDDPI_TRY(allocate_gan(trainer, gan));
     CDDPI_TRY(cddpi_trainer_build_ddp(gan->generator));
     CDDPI_TRY(cddpi_trainer_build_optimizer(gan->generator));
     return cddpi_trainer_build_device(gan->generator);
@@ -233,7 +233,7 @@ static void destroy(struct cddpi_trainer *trainer)
         cddpi_free(generator->grads);
         cddpi_model_destroy(generator->model);
         cddpi_free(generator);
-        release(trainer, gan);
+        release_gan(trainer, gan);
     }
     trainer->next = NULL;
     trainer->engine_state = NULL;

@@ -31,7 +31,7 @@ struct sheet {
     size_t width;           /* of the sheet, and its height */
 };
 
-static void fill(const struct sheet *sheet, size_t number, uint8_t *pixels)
+static void fill_image(const struct sheet *sheet, size_t number, uint8_t *pixels)
 {
     size_t area = sheet->side * sheet->side;
     const float *image = sheet->images + number * sheet->channels * area;
@@ -48,7 +48,7 @@ static void fill(const struct sheet *sheet, size_t number, uint8_t *pixels)
     }
 }
 
-static cddp_status put(void *context, struct cddpi_writer *writer)
+static cddp_status put_sheet(void *context, struct cddpi_writer *writer)
 {
     const struct sheet *sheet = context;
     size_t bytes = sheet->width * sheet->width * sheet->shown;
@@ -61,7 +61,7 @@ static cddp_status put(void *context, struct cddpi_writer *writer)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes of images", bytes);
     } else {
         for (size_t n = 0; n < COUNT; n++) {
-            fill(sheet, n, pixels);
+            fill_image(sheet, n, pixels);
         }
         status = cddpi_writer_put(writer, header, strlen(header));
         if (status == CDDP_OK) {
@@ -92,14 +92,14 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
     status = cddpi_folder_make(folder);
     if (status == CDDP_OK) {
-        status = cddpi_file_replace(path, put, &sheet);
+        status = cddpi_file_replace(path, put_sheet, &sheet);
     }
     cddpi_free(path);
     return status;
 }
 
 /* Generate the images, into memory of the processor. */
-static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *out)
+static cddp_status generate_images(struct cddpi_trainer *trainer, size_t bytes, float *out)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
@@ -123,7 +123,7 @@ cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     images = cddpi_alloc_aligned(bytes);
-    status = images != NULL ? generate(trainer, bytes, images)
+    status = images != NULL ? generate_images(trainer, bytes, images)
                             : cddpi_fail(CDDP_ERR_NO_MEMORY,
                                          "trainer: no memory for %zu bytes of images", bytes);
     folder = cddpi_format("%s/images", cddpi_trainer_run_dir(trainer));

@@ -267,9 +267,9 @@ static cddp_status from_places(const struct cddpi_config *config,
 
 /* One stage for each device, in order. They begin where the configuration says; else rank 0
  * measures for all ranks. */
-static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                          cddp_group *group, int samples, int count,
-                          struct cddpi_layer_range *ranges)
+static cddp_status divide_layers(const struct cddpi_config *config,
+                                 const struct cddpi_model_spec *spec, cddp_group *group,
+                                 int samples, int count, struct cddpi_layer_range *ranges)
 {
     const struct cddpi_stage_names *stages = &config->parallel.stages;
     bool named = cddpi_stages_are_named(config);
@@ -300,7 +300,7 @@ static cddp_status from_division(const struct cddpi_config *config,
     struct cddpi_layer_range *ranges = cddpi_zalloc_array((size_t)count, sizeof *ranges);
     struct cddpi_segment *segments = cddpi_zalloc_array((size_t)count, sizeof *segments);
     cddp_status status = ranges != NULL && segments != NULL
-                             ? divide(config, spec, group, samples, count, ranges)
+                             ? divide_layers(config, spec, group, samples, count, ranges)
                              : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d stages",
                                           count);
 

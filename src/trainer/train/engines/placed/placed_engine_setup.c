@@ -36,8 +36,9 @@ static cddp_status check_gpus(const struct cddpi_config *config,
                : CDDP_OK;
 }
 
-static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec,
-                          const struct cddpi_segment *segments, int count)
+static cddp_status create_segments(struct cddpi_trainer *trainer,
+                                   const struct cddpi_model_spec *spec,
+                                   const struct cddpi_segment *segments, int count)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_placed_engine *placed = cddpi_placed_engine_of(trainer);
@@ -83,7 +84,7 @@ static cddp_status build_segments(struct cddpi_trainer *trainer,
     status = cddpi_trainer_placement(config, spec, trainer->group, samples, &placed->own.devices,
                                      &segments, &count);
     if (status == CDDP_OK) {
-        status = create(trainer, spec, segments, count);
+        status = create_segments(trainer, spec, segments, count);
     }
     cddpi_free(segments);
     if (status != CDDP_OK) {

@@ -19,7 +19,7 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
 
 /* After the pipeline: sum the gradients of tied parameters, and wait for the means over replicas.
  */
-static cddp_status finish(struct cddpi_trainer *trainer)
+static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
     int64_t ended;
@@ -31,7 +31,7 @@ static cddp_status finish(struct cddpi_trainer *trainer)
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
-static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
+static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_loss_result result = {0, 0, 0};
@@ -55,7 +55,7 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_ba
     interval->loss_sum += result.loss_sum;
     interval->correct += result.correct;
     interval->count += result.count;
-    return status == CDDP_OK ? finish(trainer) : status;
+    return status == CDDP_OK ? finish_gradients(trainer) : status;
 }
 
 /* Only the first rank of a pipeline writes down which samples it has. It reads the data, and the
@@ -71,7 +71,7 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_tra
     stages->batches.no_labels = !cddpi_pipeline_has_loss(stages->pipeline);
     status = cddpi_step_batches_fetch(trainer, step, multiple, stages->stage == 0,
                                       &stages->batches);
-    return status == CDDP_OK ? run(trainer, &stages->batches) : status;
+    return status == CDDP_OK ? run_pipeline(trainer, &stages->batches) : status;
 }
 
 cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,

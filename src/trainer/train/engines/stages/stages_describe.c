@@ -87,9 +87,9 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
 }
 
 /* A division by time uses the times that were measured for the table. */
-static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                          int samples, const double *costs, int layers,
-                          struct cddpi_layer_range *out)
+static cddp_status divide_layers(const struct cddpi_config *config,
+                                 const struct cddpi_model_spec *spec, int samples,
+                                 const double *costs, int layers, struct cddpi_layer_range *out)
 {
     int stages = config->parallel.pipeline * config->parallel.chunks;
     cddp_status status = cddpi_stages_divide(config, spec, samples, out);
@@ -115,7 +115,7 @@ cddp_status cddpi_stages_describe(const struct cddpi_config *config,
     }
     status = cddpi_model_measure_layers(spec, samples, &costs, &layers);
     if (status == CDDP_OK) {
-        status = divide(config, spec, samples, costs, layers, ranges);
+        status = divide_layers(config, spec, samples, costs, layers, ranges);
     }
     if (status == CDDP_OK) {
         status = print_all(spec, &shape, ranges, costs, layers, file);

@@ -32,19 +32,19 @@ static size_t bytes_of(const cddp_tensor *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
-static cddp_status ask(const struct cddpi_stages *stages, int stage, int kind,
-                       enum cddpi_stages_file file, size_t index)
+static cddp_status ask_stage(const struct cddpi_stages *stages, int stage, int kind,
+                             enum cddpi_stages_file file, size_t index)
 {
     struct stages_save_request request = {kind, file, index};
 
     return cddp_send(stages->group, &request, sizeof request, CDDP_U8, stage, NULL);
 }
 
-static cddp_status fetch(const struct cddpi_stages *stages, int stage, enum cddpi_stages_file file,
-                         size_t index, void *out)
+static cddp_status fetch_tensor(const struct cddpi_stages *stages, int stage,
+                                enum cddpi_stages_file file, size_t index, void *out)
 {
     size_t bytes = bytes_of(&stages->lists[file][stage].tensors[index]);
-    cddp_status status = bytes > 0 ? ask(stages, stage, ASK_TENSOR, file, index) : CDDP_OK;
+    cddp_status status = bytes > 0 ? ask_stage(stages, stage, ASK_TENSOR, file, index) : CDDP_OK;
 
     return status == CDDP_OK && bytes > 0
                ? cddp_recv(stages->group, out, bytes, CDDP_U8, stage, NULL)
@@ -120,8 +120,9 @@ static cddp_status join_steps(struct cddpi_trainer *trainer)
             }
             if (s > 0) {
                 numbers = cddpi_zalloc_array(bytes_of(&list->tensors[i]) + 1, 1);
-                status = numbers != NULL ? fetch(stages, s, CDDPI_STAGES_OPTIMIZER_FILE, i, numbers)
-                                         : cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+                status = numbers != NULL
+                             ? fetch_tensor(stages, s, CDDPI_STAGES_OPTIMIZER_FILE, i, numbers)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
             }
             if (status == CDDP_OK) {
                 cddpi_stages_move_steps(trainer, s, numbers, true);
@@ -143,7 +144,7 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
         const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
         struct infinite found = {.index = list->count};
 
-        status = ask(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0);
+        status = ask_stage(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0);
         if (status == CDDP_OK) {
             status = cddp_recv(stages->group, &found, sizeof found, CDDP_U8, s, NULL);
         }
@@ -154,8 +155,8 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
     return status;
 }
 
-static cddp_status put(const struct cddpi_stages *stages, enum cddpi_stages_file file, size_t index,
-                       struct cddpi_writer *writer)
+static cddp_status write_tensor(const struct cddpi_stages *stages, enum cddpi_stages_file file,
+                                size_t index, struct cddpi_writer *writer)
 {
     const struct cddpi_stages_order *order = &stages->order[file];
     const cddp_tensor *tensor = &order->tensors[index];
@@ -171,7 +172,8 @@ static cddp_status put(const struct cddpi_stages *stages, enum cddpi_stages_file
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %s of stage %d",
                           tensor->name, order->places[index].stage);
     }
-    status = fetch(stages, order->places[index].stage, file, order->places[index].index, data);
+    status = fetch_tensor(stages, order->places[index].stage, file, order->places[index].index,
+                          data);
     if (status == CDDP_OK) {
         status = cddpi_writer_put(writer, data, bytes);
     }
@@ -183,7 +185,7 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
 {
     const struct cddpi_stages_written *written = context;
 
-    return put(written->stages, written->file, index, writer);
+    return write_tensor(written->stages, written->file, index, writer);
 }
 
 /* Check that all parameters are finite, and fetch all counts of updates, while the other stages are
@@ -221,7 +223,8 @@ static cddp_status tell_infinite(const struct cddpi_trainer *trainer,
     return cddp_send(cddpi_stages_of(trainer)->group, &found, sizeof found, CDDP_U8, 0, NULL);
 }
 
-static cddp_status serve(const struct cddpi_trainer *trainer, const struct cddpi_stage_list *own)
+static cddp_status serve_requests(const struct cddpi_trainer *trainer,
+                                  const struct cddpi_stage_list *own)
 {
     cddp_group *group = cddpi_stages_of(trainer)->group;
     struct stages_save_request request = {.kind = ASK_TENSOR};
@@ -250,7 +253,7 @@ static cddp_status serve_own(const struct cddpi_trainer *trainer)
         status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own[file]);
     }
     if (status == CDDP_OK) {
-        status = serve(trainer, own);
+        status = serve_requests(trainer, own);
     }
     for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
         cddpi_stages_release_list(&own[file]);
@@ -269,7 +272,7 @@ cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
         return serve_own(trainer);
     }
     for (int s = 1; s < stages->count; s++) {
-        CDDPI_TRY(ask(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0));
+        CDDPI_TRY(ask_stage(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0));
     }
     return CDDP_OK;
 }

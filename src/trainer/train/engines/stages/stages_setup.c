@@ -41,7 +41,7 @@ static cddp_status join(struct cddpi_trainer *trainer)
 }
 
 /* Rank 0 measures for all. */
-static cddp_status divide(struct cddpi_trainer *trainer)
+static cddp_status divide_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -193,7 +193,7 @@ static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages->count);
     }
     stages->spec = *spec;
-    status = divide(trainer);
+    status = divide_model(trainer);
     options.stages = stages->ranges;
     for (int s = 0; status == CDDP_OK && s < stages->count * options.chunks; s++) {
         recompute[s] = is_recomputed(config, s);

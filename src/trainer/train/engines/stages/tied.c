@@ -22,7 +22,7 @@ static uint64_t hash_of(const char *name)
 }
 
 /* Whether @p stage has the parameter with this hash. */
-static bool has(const struct cddpi_stages *stages, int stage, uint64_t hash)
+static bool stage_has(const struct cddpi_stages *stages, int stage, uint64_t hash)
 {
     const uint64_t *row = stages->tied + stages->most * (size_t)stage;
 
@@ -41,7 +41,7 @@ static bool has_other_owners(const struct cddpi_trainer *trainer, size_t index)
     int owners = 0;
 
     for (int stage = 0; stage < stages->count; stage++) {
-        owners += has(stages, stage, hash) ? 1 : 0;
+        owners += stage_has(stages, stage, hash) ? 1 : 0;
     }
     return owners > 1;
 }
@@ -105,7 +105,7 @@ static int first_owner(const struct cddpi_stages *stages, uint64_t hash)
 {
     int stage = 0;
 
-    while (!has(stages, stage, hash)) {
+    while (!stage_has(stages, stage, hash)) {
         stage++;
     }
     return stage;
@@ -129,7 +129,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
     cddp_status status = CDDP_OK;
 
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
-        if (!has(stages, stage, hash)) {
+        if (!stage_has(stages, stage, hash)) {
             continue;
         }
         part = part != NULL ? part : cddpi_zalloc_array(count, sizeof *part);
@@ -144,7 +144,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
     }
     cddpi_free(part);
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
-        if (has(stages, stage, hash)) {
+        if (stage_has(stages, stage, hash)) {
             status = cddp_send(stages->group, sum, count, CDDP_F32, stage, NULL);
         }
     }
