@@ -20,7 +20,8 @@ refuse '(trainer|generator|each|next)(->|\.)(stages|placed|replicated|gan|genera
 refuse 'engine *[!=]=|[!=]= *(&cddpi_engine_|[a-z_>.-]*->engine\b)' 'asks which engine it is'
 refuse 'engine->(name|fits)\b' 'asks which engine it is'
 refuse '\bengine_state\b' "looks into an engine's state" 'src/trainer/train/trainer\.h:'
-refuse '(->|\.)next *[!=]= *NULL *(\?|&&|\)|\|\|)' 'asks for a GAN: go through all trainers of the run'
+refuse '(->|\.)next *[!=]= *NULL|(\(|!|&& *|\|\| *)(trainer|generator|each)(->|\.)next *(\)|&&|\|\||\?)' \
+    'asks for a GAN: go through all trainers of the run'
 refuse 'cddpi_engine_(single|stages|placed|replicated|gan)\b' 'chooses an engine' \
     'src/trainer/train/generate/from_checkpoint\.c:.*trainer->engine = '
 refuse 'parallel\.(type|pipeline) *([!=<>]=|[<>])|CDDPI_PARALLEL_|CDDPI_MODEL_DCGAN|offload_optimizer' \
