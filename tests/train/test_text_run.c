@@ -155,6 +155,24 @@ static void a_checkpoint_writes_what_its_run_wrote(void **state)
     free(text);
 }
 
+/* The keys that a run was started with, in the folder of "spoken", which has learnt the same. */
+static void however_a_run_is_divided_its_checkpoint_writes_the_same_text(void **state)
+{
+    static const char *const ways[] = {
+        "parallel.pipeline=2",
+        "parallel.type=model_parallel 'train.devices=[\"cpu:0\",\"cpu\"]'",
+        "parallel.type=data_parallel 'parallel.devices=[\"cpu:0\",\"cpu\"]'",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_generate_says(argument("--generate 'efgh i' %s %s train.generate_temperature=0"
+                                      " train.generate_tokens=3 %s",
+                                      in_work("text.conf"), run_dir_argument("spoken"), ways[i]),
+                             0, "efgh ijkl\n");
+    }
+}
+
 static void without_a_vocabulary_texts_of_tokens_are_numbers(void **state)
 {
     const char *data = argument("data.train=%s", in_work("tokens.bin"));
@@ -253,6 +271,7 @@ int main(void)
         cmocka_unit_test(a_run_writes_the_same_texts_each_time),
         cmocka_unit_test(writing_texts_does_not_change_the_run),
         cmocka_unit_test(a_checkpoint_writes_what_its_run_wrote),
+        cmocka_unit_test(however_a_run_is_divided_its_checkpoint_writes_the_same_text),
         cmocka_unit_test(without_a_vocabulary_texts_of_tokens_are_numbers),
         cmocka_unit_test(matrices_decay_embeddings_too_and_nothing_else_does),
         cmocka_unit_test(what_cannot_be_generated_is_told),

@@ -14,12 +14,12 @@
 #include "programs/train_options.h"
 #include "train/config/print_keys.h"
 #include "train/dry_run.h"
+#include "train/engines/engine.h"
 #include "train/generate/from_checkpoint.h"
 #include "train/loop.h"
 #include "train/train_setup.h"
 
 #include <cddp/process.h>
-#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
         cddpi_launcher_report_culprit(trainer->rank, culprit);
     }
     if (trainer != NULL) {
-        cddpi_progress_end(&trainer->progress);
+        cddpi_progress_end(&trainer->records.progress);
     }
     print_failure(trainer);
     if (trainer != NULL && trainer->group != NULL) {
@@ -132,20 +132,8 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
         if (trainer->rank == 0) {
             print_how_to_go_on(trainer, words, count);
         }
-    } else if (trainer->rank == 0 && cddpi_trainer_is_text(trainer)) {
-        cddpi_say(stdout,
-                  "validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
-                  trainer->evaluation.loss, exp(trainer->evaluation.loss),
-                  (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer));
-    } else if (trainer->rank == 0 && trainer->gan != NULL) {
-        cddpi_say(stdout,
-                  "generated images after %llu steps are in %s/images; the run lies in %s\n",
-                  (unsigned long long)trainer->cursor.step, cddpi_trainer_run_dir(trainer),
-                  cddpi_trainer_run_dir(trainer));
     } else if (trainer->rank == 0) {
-        cddpi_say(stdout, "test accuracy %.2f %% after %llu steps; the run lies in %s\n",
-                  trainer->evaluation.accuracy * 100, (unsigned long long)trainer->cursor.step,
-                  cddpi_trainer_run_dir(trainer));
+        trainer->engine->print_result(trainer, stdout);
     }
     cddpi_trainer_destroy(trainer);
     return result;

@@ -5,11 +5,13 @@
 #include "train/config/config.h"
 #include "train/cursor.h"
 
-/** Into how many a replica's share of a step is cut. */
+/** How many micro-batches a replica's share of a step is cut into. */
 int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config);
-/** That a batch can be divided among so many replicas of the model (ranks, or pipelines of them),
- * and a share into micro-batches: CDDP_ERR_CONFIG. */
-CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas);
+/** Check that a batch can be divided among @p replicas of the model, and a share into
+ * micro-batches.
+ *  @param among  What the replicas are called in the failure, which is CDDP_ERR_CONFIG. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas,
+                                                   const char *among);
 /** Samples of a rank's largest micro-batch. */
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas);
 /** Steps from @p cursor to the end of the last epoch. */

@@ -1,8 +1,6 @@
 /* broken_files.c - owns the count of samples whose files are broken, over all ranks. */
 #include "train/broken_files.h"
 
-#include "train/engines/stages/stages.h"
-
 enum { TEXT_BYTES = 1024 };
 
 /* The lowest rank that has a text gives it to all. */
@@ -28,15 +26,16 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
     if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
         return CDDP_OK;
     }
-    if (cddpi_trainer_is_first_stage(trainer)) { /* the others of a replica load the same */
-        counts[0] = (int64_t)cddpi_data_loader_broken(trainer->loader, text, sizeof text);
-        counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test_loader, other, sizeof other);
+    if (trainer->reads_samples) { /* the others of a replica load the same */
+        counts[0] = (int64_t)cddpi_data_loader_broken(trainer->train.loader, text, sizeof text);
+        counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test.loader, other, sizeof other);
     }
     status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
     if (status == CDDP_OK) {
         status = share_text(trainer, text[0] != '\0' ? text : other);
     }
-    if (status == CDDP_OK && trainer->rank == 0 && counts[0] + counts[1] > trainer->told_broken) {
+    if (status == CDDP_OK && trainer->rank == 0 &&
+        counts[0] + counts[1] > trainer->records.told_broken) {
         cddpi_trainer_warn(
             trainer,
             "data.on_error = \"skip\": until step %llu, %lld samples to train on and "
@@ -44,7 +43,7 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
             "broken, as this one: %s",
             (unsigned long long)trainer->cursor.step, (long long)counts[0], (long long)counts[1],
             text[0] != '\0' ? text : other);
-        trainer->told_broken = counts[0] + counts[1];
+        trainer->records.told_broken = counts[0] + counts[1];
     }
     return status;
 }

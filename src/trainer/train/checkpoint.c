@@ -12,7 +12,7 @@
 #include "group/device/group_device.h"
 #include "train/device/collect_results.h"
 #include "train/device/host_copy.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/finite.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
     json_decref(digests);
     return done &&
            (!cddpi_trainer_is_text(trainer) ||
-            json_object_set_new(state, "context", json_integer(trainer->train_data.context)) == 0);
+            json_object_set_new(state, "context", json_integer(trainer->train.data.context)) == 0);
 }
 
 /* The same text in every run of the same configuration: no times, no names. */
@@ -48,7 +48,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->cursor.position, "seed", (json_int_t)trainer->config->train.seed,
         "order", cddpi_cursor_order(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
-        (json_int_t)trainer->train_data.count, "cddp", cddp_version());
+        (json_int_t)trainer->train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
 
@@ -78,62 +78,26 @@ void cddpi_checkpoint_release(cddp_snapshot *snapshot)
     cddpi_free((void *)(uintptr_t)snapshot->optimizer);
 }
 
-/* Those of the generator's optimizer, whose counters need names of their own. */
-static void add_generator(struct cddpi_trainer *generator, cddp_tensor *tensors)
+cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_tensor *tensors,
+                                           size_t count)
 {
-    static const char *const counters[] = {"generator.step", "generator.param_steps"};
-    size_t count = 0;
-    const cddp_tensor *from = cddpi_optim_tensors(generator->optim, &count);
+    size_t before = snapshot->optimizer_count;
+    cddp_tensor *all = cddpi_zalloc_array(before + count + 1, sizeof *all);
 
-    memcpy(tensors, from, count * sizeof *tensors);
-    for (size_t i = 0; i < cddpi_optim_counters(generator->optim); i++) {
-        tensors[i].name = counters[i];
-    }
-}
-
-/* The optimizer's tensors, or both networks', and the loss scale's where losses are scaled;
- * cddpi_free(). */
-static cddp_tensor *optimizer_tensors(struct cddpi_trainer *trainer, size_t *out_count)
-{
-    size_t count = 0;
-    size_t others = 0;
-    size_t scales = 0;
-    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
-    const cddp_tensor *scale = cddpi_loss_scale_tensors(&trainer->loss_scale, &scales);
-    cddp_tensor *all;
-
-    if (trainer->generator != NULL) {
-        (void)cddpi_optim_tensors(trainer->generator->optim, &others);
-    }
-    all = cddpi_zalloc_array(count + scales + others, sizeof *all);
-    if (all != NULL && trainer->generator != NULL) { /* in f32, so without a scale */
-        memcpy(all, tensors, count * sizeof *all);
-        add_generator(trainer->generator, all + count);
-        *out_count = count + others;
-    } else if (all != NULL) {
-        memcpy(all, tensors, count * sizeof *all);
-        memcpy(all + count, scale, scales * sizeof *all);
-        *out_count = count + (cddpi_checkpoint_has_scale(trainer) ? scales : 0);
-    }
-    return all;
-}
-
-cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
-{
-    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
-    out->step = trainer->cursor.step;
-    out->model = cddpi_trainer_model_tensors(trainer);
-    out->model_count = cddpi_trainer_model_tensor_count(trainer);
-    out->optimizer = optimizer_tensors(trainer, &out->optimizer_count);
-    if (out->model == NULL || out->optimizer == NULL) {
-        cddpi_checkpoint_release(out);
+    if (all == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
+    for (size_t i = 0; i < before + count; i++) {
+        all[i] = i < before ? snapshot->optimizer[i] : tensors[i - before];
+    }
+    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
+    snapshot->optimizer = all;
+    snapshot->optimizer_count = before + count;
     return CDDP_OK;
 }
 
 /* When a rank or a device fails, reductions end early, and the parameters that the update made of
- * them must not be saved. The failure is known by now, but perhaps nobody has asked for it. */
+ * them must not be saved. The failure is known by now, but perhaps no call has returned it yet. */
 static cddp_status check_done(const struct cddpi_trainer *trainer)
 {
     return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
@@ -151,34 +115,25 @@ static cddp_status make_whole(const struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
-    const struct cddpi_trainer *generator = trainer->generator;
-    cddp_status status = cddpi_trainer_collect_results(trainer, 0,
-                                                       NULL); /* which steps were skipped */
-
-    if (status == CDDP_OK) {
-        status = make_whole(trainer);
+    /* which steps were skipped */
+    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        CDDPI_TRY(make_whole(each));
     }
-    if (status == CDDP_OK && generator != NULL) {
-        status = make_whole(generator);
+    if (everywhere || trainer->rank == 0) {
+        CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
     }
-    if (status == CDDP_OK && (everywhere || trainer->rank == 0)) {
-        status = cddpi_trainer_copy_to_host(trainer);
+    CDDPI_TRY(check_done(trainer));
+    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        CDDPI_TRY(cddpi_optim_gather_full_state(each->optim));
     }
-    if (status == CDDP_OK) {
-        status = check_done(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_optim_gather_full_state(trainer->optim);
-    }
-    return status == CDDP_OK && generator != NULL ? cddpi_optim_gather_full_state(generator->optim)
-                                                  : status;
+    return CDDP_OK;
 }
 
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
 {
-    cddpi_optim_free_full_state(trainer->optim);
-    if (trainer->generator != NULL) {
-        cddpi_optim_free_full_state(trainer->generator->optim);
+    for (; trainer != NULL; trainer = trainer->next) {
+        cddpi_optim_free_full_state(trainer->optim);
     }
 }
 
@@ -198,39 +153,26 @@ static cddp_status check_finite(const cddp_snapshot *snapshot)
     return CDDP_OK;
 }
 
-/* What there is of a whole model, or of all stages. */
 static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *text, bool last,
                                     struct cddpi_snapshot_room *room)
 {
     unsigned keep = (unsigned)trainer->config->train.keep;
-    bool divided = trainer->stages != NULL;
     struct cddpi_snapshot_source source = {.put = NULL};
-    cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
+    cddp_snapshot snapshot;
     cddp_status status;
 
-    if (divided) {
-        source = cddpi_stages_source(trainer);
-        status = cddpi_stages_snapshot(trainer, &snapshot);
-    } else {
-        status = cddpi_checkpoint_tensors(trainer, &snapshot);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    snapshot.step = trainer->cursor.step;
+    CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
     snapshot.state_json = text;
     status = check_finite(&snapshot);
-    if (status == CDDP_OK && divided) {
-        status = cddpi_stages_prepare_save(trainer);
+    if (status == CDDP_OK) {
+        status = trainer->engine->prepare_save(trainer, &source);
     }
     if (status == CDDP_OK) {
         status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
-                                      divided ? &source : NULL, keep,
+                                      source.put != NULL ? &source : NULL, keep,
                                       last || keep < 2 ? 1 : keep - 1, room);
     }
-    if (!divided) {
-        cddpi_checkpoint_release(&snapshot);
-    }
+    cddpi_checkpoint_release(&snapshot);
     return status;
 }
 

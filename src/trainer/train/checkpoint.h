@@ -14,10 +14,10 @@ enum cddpi_save_again {
 /** Bring together on rank 0 what a checkpoint holds, and the parameters from each rank's device to
  *  its processor if they are wanted @p everywhere. Collective, before cddpi_trainer_save(). */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
-/** Release what was assembled for it. */
+/** Release what cddpi_trainer_assemble() has made. */
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
-/** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0; with stages all
- *  ranks call cddpi_stages_end_save() behind it.
+/** Write a checkpoint of where the run is; what was assembled for it stays. Rank 0; after it all
+ *  ranks call the engine's end_save().
  *  @param last          Nothing is worth more: where the disk is full, all older ones but one may
  * go.
  *  @param out_why_again  Why another try may succeed where this one failed.
@@ -25,14 +25,14 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
                                             enum cddpi_save_again *out_why_again);
 
-/* For taking one up: */
+/* For engines, and to resume: */
 
 /** Whether checkpoints have a loss scale: runs in fp16. */
 bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer);
-/** All tensors that a checkpoint of @p trainer, whose model is whole, has;
- *  cddpi_checkpoint_release(). */
-CDDP_CHECKED cddp_status cddpi_checkpoint_tensors(struct cddpi_trainer *trainer,
-                                                  cddp_snapshot *out);
+/** Add tensors of an optimizer to those of @p snapshot. */
+CDDP_CHECKED cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot,
+                                                        const cddp_tensor *tensors, size_t count);
+/** Release the list of tensors, which an engine has made. */
 void cddpi_checkpoint_release(cddp_snapshot *snapshot);
 
 #endif

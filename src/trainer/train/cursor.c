@@ -40,47 +40,34 @@ static cddp_status read_count(const char *path, const json_t *state, const char 
                               uint64_t *out)
 {
     int64_t value = 0;
-    cddp_status status = read_integer(path, state, field, &value);
 
-    if (status == CDDP_OK && value < 0) {
+    CDDPI_TRY(read_integer(path, state, field, &value));
+    if (value < 0) {
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s/state.json: %s is %" PRId64 ", but it cannot be below 0", path, field,
                           value);
     }
-    if (status == CDDP_OK) {
-        *out = (uint64_t)value;
-    }
-    return status;
+    *out = (uint64_t)value;
+    return CDDP_OK;
 }
 
 static cddp_status read_state(const char *path, const json_t *state, struct cursor_state *out)
 {
-    cddp_status status = read_count(path, state, "step", &out->step);
-
-    if (status == CDDP_OK) {
-        status = read_count(path, state, "epoch", &out->epoch);
-    }
-    if (status == CDDP_OK) {
-        status = read_count(path, state, "position", &out->position);
-    }
-    if (status == CDDP_OK) {
-        status = read_integer(path, state, "seed", &out->seed);
-    }
-    if (status == CDDP_OK) {
-        status = read_integer(path, state, "samples", &out->samples);
-    }
-    if (status == CDDP_OK) {
-        status = read_integer(path, state, "batch_size", &out->batch_size);
-    }
-    out->threads = 1; /* what is not said */
-    if (status == CDDP_OK && json_object_get(state, "threads") != NULL) {
-        status = read_integer(path, state, "threads", &out->threads);
+    CDDPI_TRY(read_count(path, state, "step", &out->step));
+    CDDPI_TRY(read_count(path, state, "epoch", &out->epoch));
+    CDDPI_TRY(read_count(path, state, "position", &out->position));
+    CDDPI_TRY(read_integer(path, state, "seed", &out->seed));
+    CDDPI_TRY(read_integer(path, state, "samples", &out->samples));
+    CDDPI_TRY(read_integer(path, state, "batch_size", &out->batch_size));
+    out->threads = 1; /* where it is not said */
+    if (json_object_get(state, "threads") != NULL) {
+        CDDPI_TRY(read_integer(path, state, "threads", &out->threads));
     }
     out->order = json_string_value(json_object_get(state, "order"));
     /* checkpoints of earlier versions lack these */
     out->context = json_integer_value(json_object_get(state, "context"));
     out->digests = json_object_get(state, "data");
-    return status;
+    return CDDP_OK;
 }
 
 /* The key that says which data are trained on. */
@@ -128,16 +115,16 @@ static cddp_status check_samples(const struct cddpi_trainer *trainer, const char
     const struct cddpi_config *config = trainer->config;
     bool is_text = cddpi_trainer_is_text(trainer);
 
-    if (is_text && state->context > 0 && state->context != trainer->train_data.context) {
+    if (is_text && state->context > 0 && state->context != trainer->train.data.context) {
         return cddpi_config_fail(config, "model.context",
                                  "is %d, but %s was made with %" PRId64
                                  ", and sequences of another length are other samples",
-                                 trainer->train_data.context, path, state->context);
+                                 trainer->train.data.context, path, state->context);
     }
-    if (state->samples < 0 || (uint64_t)state->samples != trainer->train_data.count) {
+    if (state->samples < 0 || (uint64_t)state->samples != trainer->train.data.count) {
         return cddpi_config_fail(
             config, data_key(config), "%" PRIu64 " samples, but %s was made of %" PRId64 "%s",
-            trainer->train_data.count, path, state->samples,
+            trainer->train.data.count, path, state->samples,
             is_text && config->data.type == CDDPI_DATA_TEXT
                 ? ": other texts, or another model.context, data.vocabulary or "
                   "data.test_fraction"
@@ -220,24 +207,19 @@ cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
     char *text = NULL;
     uint64_t step = 0;
     json_t *object;
-    cddp_status status = cddp_snapshot_read_state(path, &text, &step);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_snapshot_read_state(path, &text, &step));
     object = json_loads(text, 0, NULL);
     cddp_free(text);
-    status = object != NULL ? read_state(path, object, &state)
-                            : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
-    if (status == CDDP_OK) {
-        status = check_same(trainer, path, &state);
+    if (object == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
     }
-    if (status == CDDP_OK) {
-        status = check_place(path, &state, step, trainer->train_data.count);
-    }
-    if (status == CDDP_OK) {
-        *out = (struct cddpi_cursor){step, state.epoch, state.position};
-    }
+    CDDPI_TRY_GOTO(end, status, read_state(path, object, &state));
+    CDDPI_TRY_GOTO(end, status, check_same(trainer, path, &state));
+    CDDPI_TRY_GOTO(end, status, check_place(path, &state, step, trainer->train.data.count));
+    *out = (struct cddpi_cursor){step, state.epoch, state.position};
+end:
     json_decref(object);
     return status;
 }

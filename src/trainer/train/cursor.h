@@ -15,7 +15,7 @@ struct cddpi_cursor {
 
 /** The word for the order of the data, as checkpoints have it. */
 const char *cddpi_cursor_order(const struct cddpi_trainer *trainer);
-/** Where the run was of which the checkpoint at @p path is. The file may be malformed: the cursor
+/** Where the run was when it wrote the checkpoint at @p path. The file may be malformed: the cursor
  *  is checked to be one that a run over the same data can reach.
  *  @return CDDP_OK, CDDP_ERR_FORMAT (names file and field), CDDP_ERR_CONFIG: the run of @p trainer
  *          is another one; or why the file cannot be read. */

@@ -8,8 +8,7 @@
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
 #include "train/config/config_write.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages_describe.h"
+#include "train/engines/engine.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 
@@ -19,45 +18,43 @@
 /* Statistics are there after a step: one of zeros. */
 static cddp_status step_once(cddp_ddp *ddp, const uint32_t *order, size_t count)
 {
-    cddp_status status = cddp_ddp_begin(ddp, NULL);
-
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        status = cddp_ddp_grad_ready(ddp, order[i]);
+    CDDPI_TRY(cddp_ddp_begin(ddp, NULL));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(cddp_ddp_grad_ready(ddp, order[i]));
     }
-    return status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
+    return cddp_ddp_wait(ddp);
+}
+
+static cddp_status print_buckets_of(cddp_ddp *ddp, const struct cddpi_model *model, size_t count,
+                                    FILE *file)
+{
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+
+    CDDPI_TRY(step_once(ddp, cddpi_model_ready_order(model), count));
+    CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
+    fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
+    for (size_t i = 0; i < stats.buckets; i++) {
+        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
+
+        CDDPI_TRY(cddp_ddp_get_bucket_stats(ddp, i, &bucket));
+        fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params, bucket.bytes);
+    }
+    return CDDP_OK;
 }
 
 static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *group,
                                  const struct cddpi_model *model, FILE *file)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(config, model, NULL);
-    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     size_t param_count = 0;
     size_t buffer_count = 0;
     const cddp_param *params = cddpi_model_params(model, &param_count);
     const cddp_param *buffers = cddpi_model_buffers(model, &buffer_count);
     cddp_ddp *ddp = NULL;
-    cddp_status status = cddp_ddp_create(group, params, param_count, buffers, buffer_count,
-                                         &options, &ddp);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = step_once(ddp, cddpi_model_ready_order(model), param_count);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_ddp_get_stats(ddp, &stats);
-    }
-    if (status == CDDP_OK) {
-        fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
-    }
-    for (size_t i = 0; status == CDDP_OK && i < stats.buckets; i++) {
-        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
-
-        status = cddp_ddp_get_bucket_stats(ddp, i, &bucket);
-        if (status == CDDP_OK) {
-            fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params,
-                    bucket.bytes);
-        }
-    }
+    CDDPI_TRY(cddp_ddp_create(group, params, param_count, buffers, buffer_count, &options, &ddp));
+    status = print_buckets_of(ddp, model, param_count, file);
     cddp_ddp_destroy(ddp);
     return status;
 }
@@ -74,18 +71,37 @@ int cddpi_dry_run_ranks(const struct cddpi_config *config)
 static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *file)
 {
     struct cddpi_model_estimate kept, again;
-    cddp_status status = cddpi_model_estimate(model, share, false, &kept);
 
-    if (status == CDDP_OK) {
-        status = cddpi_model_estimate(model, share, true, &again);
-    }
-    if (status == CDDP_OK && again.extra_work > 0) {
+    CDDPI_TRY(cddpi_model_estimate(model, share, false, &kept));
+    CDDPI_TRY(cddpi_model_estimate(model, share, true, &again));
+    if (again.extra_work > 0) {
         fprintf(file,
                 "  model.recompute = false: %zu bytes\n"
                 "  model.recompute = true: %zu bytes, with %.0f %% of a forward more work\n",
                 kept.activation_bytes, again.activation_bytes, 100 * again.extra_work);
     }
-    return status;
+    return CDDP_OK;
+}
+
+/* Describe @p model, for micro-batches of @p share samples. */
+static cddp_status print_all_of(const struct cddpi_config *config,
+                                const struct cddpi_model_spec *spec, struct cddpi_model *model,
+                                int share, cddp_group *group, FILE *file)
+{
+    char *table;
+
+    CDDPI_TRY(cddpi_model_prepare(model, share, true));
+    table = cddpi_model_describe(model);
+    fprintf(file, "\n%s\n", table != NULL ? table : "");
+    cddp_free(table);
+    fprintf(file, "memory for activations: %zu bytes a rank, for %d samples\n",
+            cddpi_model_arena_bytes(model), share);
+    CDDPI_TRY(print_recompute(model, share, file));
+    CDDPI_TRY(cddpi_engine_of(config)->describe(config, spec, share, file));
+    fputc('\n', file);
+    CDDPI_TRY(cddpi_model_describe_plan(model, share, file));
+    fputc('\n', file);
+    return print_buckets(config, group, model, file);
 }
 
 static cddp_status print_model(const struct cddpi_config *config, const struct cddpi_dataset *data,
@@ -95,41 +111,12 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     struct cddpi_model *model = NULL;
     int replicas = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
     int64_t share = cddpi_trainer_micro_batch(config, replicas);
-    char *table = NULL;
     cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, group, &model);
 
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
-    status = cddpi_model_prepare(model, (int)share, true);
-    if (status == CDDP_OK) {
-        table = cddpi_model_describe(model);
-        fprintf(file, "\n%s\n", table != NULL ? table : "");
-        fprintf(file, "memory for activations: %zu bytes a rank, for %lld samples\n",
-                cddpi_model_arena_bytes(model), (long long)share);
-        if (config->model.type == CDDPI_MODEL_DCGAN) {
-            fputs("what follows is of one pass through both networks: a step goes three times "
-                  "through "
-                  "the discriminator, once through the generator\n",
-                  file);
-        }
-        status = print_recompute(model, (int)share, file);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_stages_describe(config, &spec, (int)share, file);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_describe_placed(config, &spec, (int)share, file);
-    }
-    if (status == CDDP_OK) {
-        fputc('\n', file);
-        status = cddpi_model_describe_plan(model, (int)share, file);
-        fputc('\n', file);
-    }
-    if (status == CDDP_OK) {
-        status = print_buckets(config, group, model, file);
-    }
-    cddp_free(table);
+    status = print_all_of(config, &spec, model, (int)share, group, file);
     cddpi_model_destroy(model);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include <cddp/status.h>
 
-/** Whether a run has written to the folder @p dir. A folder for checkpoints that somebody has made
+/** Whether a run has written to the folder @p dir. A folder for checkpoints that a user has made
  *  beforehand, or a link to one on another disk, is none.
  *  @return CDDP_OK; CDDP_ERR_IO: it cannot be seen, or checkpoints are to go where no folder is. */
 CDDP_CHECKED cddp_status cddpi_earlier_run_find(const char *dir, bool *out);

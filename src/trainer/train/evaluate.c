@@ -3,14 +3,13 @@
 #include "train/evaluate.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/shape.h"
 #include "group/watch/stop.h"
 #include "train/broken_files.h"
 #include "train/device/collect_results.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
-#include "train/models.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -19,15 +18,14 @@
  * they are what is evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < trainer->buffer_count; i++) {
+    for (size_t i = 0; i < trainer->buffer_count; i++) {
         const cddp_param *buffer = &trainer->buffers[i];
 
-        status = cddp_broadcast(trainer->replicas, buffer->data,
-                                cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0, NULL);
+        CDDPI_TRY(cddp_broadcast(trainer->replicas, buffer->data,
+                                 cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0,
+                                 NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* How many samples are evaluated. */
@@ -36,8 +34,8 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     uint64_t most = (uint64_t)trainer->config->train.eval_batches;
 
-    if (most == 0 || most > trainer->test_data.count / batch) {
-        return trainer->test_data.count;
+    if (most == 0 || most > trainer->test.data.count / batch) {
+        return trainer->test.data.count;
     }
     return most * batch;
 }
@@ -66,7 +64,7 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     struct cddpi_micro_batch micro_batch;
     struct cddpi_batch batch;
     struct cddpi_loss_result result = {0};
-    cddp_status status = cddpi_prefetcher_next(trainer->test_prefetcher, &micro_batch);
+    cddp_status status = cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch);
 
     *out_at_end = status == CDDP_OK && micro_batch.label == NULL;
     if (status != CDDP_OK || *out_at_end) {
@@ -74,14 +72,11 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     }
     batch = cddpi_prefetcher_batch(&micro_batch);
     if (batch.count > 0) {
-        status = cddpi_trainer_add_advice(
-            trainer->stages != NULL ? cddpi_stages_evaluate(trainer, &batch, &result)
-            : trainer->gan != NULL  ? cddpi_gan_evaluate(trainer, &batch, &result)
-                                    : cddpi_trainer_forward(trainer, &batch, false, &result),
-            "a smaller train.eval_batch_size needs less");
+        status = cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
+                                          "a smaller train.eval_batch_size needs less");
         *predictions += result.count;
     }
-    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test_prefetcher) : status;
+    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test.prefetcher) : status;
 }
 
 /* Which sums losses, if one of this rank's does. */
@@ -90,46 +85,43 @@ static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
     return trainer->models[trainer->model_count - 1].model;
 }
 
-/* This rank's share of the test data, as far as the first batch during which a rank was told to
- * stop: then trainer->stopped is set, on all ranks alike. The sums come at the end: a device does
- * not wait for each. */
-static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
+/* Until the end of the test data, or the batch during which a rank was told to stop: then
+ * trainer->stopped is set, on all ranks alike. The sums come at the end: a device does not wait for
+ * each. */
+static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
-    uint64_t count = sample_count(trainer);
-    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     int predictions = 0;
     bool at_end = false;
-    cddp_status status = cddpi_trainer_collect_results(trainer, 0, NULL);
 
-    if (status == CDDP_OK) { /* training has added to these sums */
-        status = cddpi_model_reset_sums(last_model(trainer));
+    cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
+    while (!at_end && !trainer->stopped) {
+        CDDPI_TRY(begin_asking(trainer));
+        CDDPI_TRY(evaluate_batch(trainer, &predictions, &at_end));
+        CDDPI_TRY(end_asking(trainer));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_data_loader_start(trainer->test_loader, trainer->test_sampler, 0, 0, count,
-                                         batch, trainer->replica, trainer->replica_count, false);
-    }
-    cddpi_prefetcher_start(trainer->test_prefetcher, trainer->cursor.step);
-    while (status == CDDP_OK && !at_end && !trainer->stopped) {
-        status = begin_asking(trainer);
-        if (status == CDDP_OK) {
-            status = evaluate_batch(trainer, &predictions, &at_end);
-        }
-        if (status == CDDP_OK) {
-            status = end_asking(trainer);
-        }
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_collect(last_model(trainer), predictions);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_result(last_model(trainer), out);
-    }
-    cddpi_data_loader_cancel(trainer->test_loader);
+    CDDPI_TRY(cddpi_model_collect(last_model(trainer), predictions));
+    return cddpi_model_result(last_model(trainer), out);
+}
+
+/* This rank's share of the test data. */
+static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
+{
+    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
+    CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* training has added to these */
+    CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0,
+                                      sample_count(trainer), batch, trainer->replica,
+                                      trainer->replica_count, false));
+    status = evaluate_batches(trainer, out);
+    cddpi_data_loader_cancel(trainer->test.loader);
     return status;
 }
 
-/* A line of metrics and one for people. */
-static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took_ms)
+/* A line of metrics, and one for people. */
+static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t predictions,
+                                     double took_ms)
 {
     static const char *const of_images[] = {"eval_loss", "eval_accuracy", "eval_samples",
                                             "eval_ms"};
@@ -139,31 +131,14 @@ static void tell(struct cddpi_trainer *trainer, int64_t predictions, double took
                      (trainer->cursor.position > 0); /* the one under way or done */
     bool is_text = cddpi_trainer_is_text(trainer);
     const struct cddpi_evaluation *found = &trainer->evaluation;
-    double perplexity = exp(found->loss);
-    double values[] = {found->loss, found->accuracy, (double)(predictions / trainer->predictions),
-                       took_ms,     perplexity,      (double)predictions};
+    double values[] = {found->loss, found->accuracy,  (double)(predictions / trainer->predictions),
+                       took_ms,     exp(found->loss), (double)predictions};
 
-    if (trainer->metrics != NULL) {
-        cddpi_metrics_add(trainer->metrics, "eval", trainer->cursor.step, epoch,
+    if (trainer->records.metrics != NULL) {
+        cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch,
                           is_text ? of_text : of_images, values, is_text ? 6 : 4);
     }
-    if (is_text) {
-        cddpi_progress_line(&trainer->progress,
-                            "epoch %llu/%lld  step %llu/%llu  val loss %.4f  perplexity %.4g",
-                            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-                            (unsigned long long)trainer->cursor.step,
-                            (unsigned long long)trainer->last_step, found->loss, perplexity);
-    } else if (trainer->gan != NULL) {
-        cddpi_progress_line(&trainer->progress,
-                            "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
-                            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-                            (unsigned long long)trainer->cursor.step, found->accuracy * 100);
-    } else {
-        cddpi_progress_line(
-            &trainer->progress, "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
-            (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-            (unsigned long long)trainer->cursor.step, found->loss, found->accuracy * 100);
-    }
+    return trainer->engine->show_evaluation(trainer, epoch);
 }
 
 cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
@@ -172,31 +147,21 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     struct cddpi_loss_result result = {0};
     double loss;
     int64_t counts[2];
-    cddp_status status = share_buffers(trainer);
 
-    if (status == CDDP_OK) {
-        status = evaluate_share(trainer, &result);
-    }
+    CDDPI_TRY(share_buffers(trainer));
+    CDDPI_TRY(evaluate_share(trainer, &result));
     loss = result.loss_sum;
     counts[0] = result.correct;
     counts[1] = result.count;
-    if (status == CDDP_OK) {
-        status = cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
-    }
-    if (status != CDDP_OK || trainer->stopped) {
-        return status; /* a part of an evaluation is not reported */
+    CDDPI_TRY(cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
+    CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
+    if (trainer->stopped) {
+        return CDDP_OK; /* a part of an evaluation is not reported */
     }
     trainer->evaluation = (struct cddpi_evaluation){.step = trainer->cursor.step,
                                                     .loss = loss / (double)counts[1],
                                                     .accuracy = (double)counts[0] /
                                                                 (double)counts[1]};
-    tell(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6);
-    status = trainer->gan != NULL ? cddpi_gan_write_sheet(trainer) : CDDP_OK;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(report_evaluation(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6));
     return cddpi_trainer_tell_broken(trainer);
 }

@@ -8,7 +8,7 @@ struct cddpi_trainer;
 
 /* What the last evaluation found. */
 struct cddpi_evaluation {
-    uint64_t step; /* behind which it was; ~0: there was none */
+    uint64_t step; /* after which it was; ~0: there was none */
     double loss, accuracy;
 };
 

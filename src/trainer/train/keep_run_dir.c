@@ -63,8 +63,9 @@ static const char *find_loss_inside(const struct cddpi_trainer *trainer)
     if (trainer->folder.saved_step != ~(uint64_t)0 && is_gone(trainer->folder.checkpoints)) {
         return "/checkpoints";
     }
-    return trainer->metrics != NULL && !cddpi_metrics_is_there(trainer->metrics) ? "/metrics.jsonl"
-                                                                                 : NULL;
+    return trainer->records.metrics != NULL && !cddpi_metrics_is_there(trainer->records.metrics)
+               ? "/metrics.jsonl"
+               : NULL;
 }
 
 /* What is lost, for the user; NULL: nothing. The folder is looked for last: one that went away
@@ -94,7 +95,7 @@ static cddp_status make_parents(const char *path)
     return status;
 }
 
-/* Make and hold a folder that nobody has made before. Not the old name if somebody took it. */
+/* Make and hold a new folder. It gets another name if the old one is taken by now. */
 static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_held)
 {
     cddp_status status = make_parents(wanted);
@@ -164,13 +165,14 @@ static cddp_status begin_files(struct cddpi_trainer *trainer)
     cddp_status status;
 
     config.train.run_dir = (char *)(uintptr_t)path;
-    status = cddpi_run_dir_prepare(&config, true, &trainer->folder.held, &trainer->progress);
-    if (status == CDDP_OK && trainer->metrics != NULL) {
+    status = cddpi_run_dir_prepare(&config, true, &trainer->folder.held,
+                                   &trainer->records.progress);
+    if (status == CDDP_OK && trainer->records.metrics != NULL) {
         status = cddpi_metrics_open(path, trainer->cursor.step, config.train.tensorboard, &metrics);
     }
     if (status == CDDP_OK && metrics != NULL) {
-        cddpi_metrics_close(trainer->metrics);
-        trainer->metrics = metrics;
+        cddpi_metrics_close(trainer->records.metrics);
+        trainer->records.metrics = metrics;
         cddpi_trainer_report_begin(trainer);
     }
     return status;

@@ -17,7 +17,7 @@ struct cddpi_run_folder {
     char *moved_to;      /* where the run is since another folder had to be made; NULL: its own */
     bool has_reported;   /* that none could be made */
     int64_t saved_ns;    /* when the last checkpoint was written or tried */
-    uint64_t saved_step; /* and of which step it is; ~0: none */
+    uint64_t saved_step; /* the step of the last checkpoint; ~0: there is none */
     bool lost;           /* that checkpoint is gone, and one is to be written soon */
 };
 
@@ -31,7 +31,7 @@ const char *cddpi_trainer_run_dir(const struct cddpi_trainer *trainer);
 /** See whether the run's folder and files are still there under their names. If not, say so, and go
  *  on in a fresh folder: of the same name unless that is taken, with a new file of metrics and, if
  *  checkpoints are lost, soon one. Rank 0.
- *  @return CDDP_OK; or why no folder could be made, which is also told, once. */
+ *  @return CDDP_OK; or why no folder could be made, which a warning also says, once. */
 cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer);
 
 #endif

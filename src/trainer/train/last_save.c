@@ -9,12 +9,12 @@
 #include "base/shape.h"
 #include "group/watch/stop.h"
 #include "train/checkpoint.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 
 #include <time.h>
 
 /* Seconds between two tries, which may each write many bytes until there is no room: they double.
- * Meanwhile ranks hear of each other every so many milliseconds. */
+ * Meanwhile ranks hear of each other every ROUND_MS milliseconds. */
 enum { FIRST_PAUSE_S = 1, LONGEST_PAUSE_S = 30, ROUND_MS = 250 };
 
 #define NS_OF_S(seconds) ((int64_t)((seconds)*1e9))
@@ -28,17 +28,22 @@ struct patience {
     bool has_reported;
 };
 
-/* A number that tells different parameters apart (a hash of their 32-bit words). */
-static uint64_t parameters_hash(const struct cddpi_trainer *trainer, uint64_t hash)
+/* A number that tells different parameters of a run apart (a hash of their 32-bit words). */
+static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
 {
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        const cddp_param *param = &trainer->params[i];
-        const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i] : param->data;
-        size_t count = cddpi_elements(param->dims, param->shape) * cddp_type_bytes(param->type) /
-                       sizeof *words;
+    uint64_t hash = cddpi_hash_start;
 
-        for (size_t k = 0; k < count; k++) {
-            hash = cddpi_hash_add(hash, words[k]);
+    for (; trainer != NULL; trainer = trainer->next) {
+        for (size_t i = 0; i < trainer->param_count; i++) {
+            const cddp_param *param = &trainer->params[i];
+            const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i]
+                                                               : param->data;
+            size_t count = cddpi_elements(param->dims, param->shape) *
+                           cddp_type_bytes(param->type) / sizeof *words;
+
+            for (size_t k = 0; k < count; k++) {
+                hash = cddpi_hash_add(hash, words[k]);
+            }
         }
     }
     return hash;
@@ -48,23 +53,16 @@ static uint64_t parameters_hash(const struct cddpi_trainer *trainer, uint64_t ha
  * are kept. */
 static cddp_status check_replicas(struct cddpi_trainer *trainer)
 {
-    uint64_t hash = parameters_hash(trainer, cddpi_hash_start);
-    int64_t bounds[2]; /* the least, and the complement of the greatest */
-    cddp_status status;
+    uint64_t hash = parameters_hash(trainer);
+    int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* the least, and the complement of the
+                                                            greatest */
 
-    if (trainer->generator != NULL) {
-        hash = parameters_hash(trainer->generator, hash);
-    }
-    bounds[0] = (int64_t)hash;
-    bounds[1] = ~(int64_t)hash;
-    status = cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL);
-
-    if (status == CDDP_OK && bounds[0] != ~bounds[1]) {
-        status = cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,
+    CDDPI_TRY(cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
+    return bounds[0] == ~bounds[1]
+               ? CDDP_OK
+               : cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,
                                  "after step %llu the parameters differ between ranks",
                                  (unsigned long long)trainer->cursor.step);
-    }
-    return status;
 }
 
 /* Whether to try again after a failure, for @p why. Says so once. */
@@ -119,8 +117,9 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
     return status;
 }
 
-/* The others are told after each round, so that none takes the waiting for a dead rank. */
-static cddp_status save(struct cddpi_trainer *trainer)
+/* After each round rank 0 tells the others whether it will try again, so that they do not take it
+ * for dead while it waits. */
+static cddp_status save_patiently(struct cddpi_trainer *trainer)
 {
     struct patience patience = {
         .end_ns = cddpi_now_ns() + NS_OF_S(trainer->config->train.full_disk_seconds),
@@ -135,7 +134,7 @@ static cddp_status save(struct cddpi_trainer *trainer)
             status = try_once(trainer, &patience, &again);
         }
         if (status == CDDP_OK) {
-            status = cddpi_stages_end_save(trainer);
+            status = trainer->engine->end_save(trainer);
         }
         if (status == CDDP_OK) {
             status = cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL);
@@ -152,7 +151,7 @@ cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
         status = check_replicas(trainer);
     }
     if (status == CDDP_OK && trainer->config->train.checkpoint_at_end) {
-        status = save(trainer);
+        status = save_patiently(trainer);
     }
     cddpi_trainer_end_assembled(trainer);
     return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;

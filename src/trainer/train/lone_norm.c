@@ -30,13 +30,13 @@ void cddpi_trainer_warn_lone_norm(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     int64_t batch = config->train.batch_size;
-    int64_t rest = (int64_t)(trainer->train_data.count % (uint64_t)batch);
+    int64_t rest = (int64_t)(trainer->train.data.count % (uint64_t)batch);
     bool always = cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, batch) == 1;
     bool at_end = rest > 0 &&
                   cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, rest) == 1;
 
     /* those of one replica together have all layers */
-    if ((!always && !at_end) || trainer->rank >= config->parallel.pipeline) {
+    if ((!always && !at_end) || trainer->replica != 0) {
         return;
     }
     for (int m = 0; m < trainer->model_count; m++) {

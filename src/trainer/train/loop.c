@@ -7,7 +7,7 @@
 #include "train/broken_files.h"
 #include "train/checkpoint.h"
 #include "train/device/collect_results.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/generate/during_run.h"
 #include "train/last_save.h"
 #include "train/step.h"
@@ -15,7 +15,7 @@
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {
-    return trainer->stopped || trainer->cursor.step >= trainer->last_step ||
+    return trainer->stopped || trainer->cursor.step >= trainer->plan.last_step ||
            trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs;
 }
 
@@ -27,19 +27,20 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
     if (trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs) {
         return CDDP_OK;
     }
-    cddpi_data_loader_cancel(trainer->loader);
-    cddpi_prefetcher_start(trainer->prefetcher, trainer->cursor.step);
-    status = cddp_sampler_set_epoch(trainer->sampler, trainer->cursor.epoch);
+    cddpi_data_loader_cancel(trainer->train.loader);
+    cddpi_prefetcher_start(trainer->train.prefetcher, trainer->cursor.step);
+    status = cddp_sampler_set_epoch(trainer->train.sampler, trainer->cursor.epoch);
     if (status != CDDP_OK) {
         return status;
     }
-    return cddpi_data_loader_start(trainer->loader, trainer->sampler, trainer->cursor.epoch,
-                                   trainer->cursor.position, trainer->train_data.count,
+    return cddpi_data_loader_start(trainer->train.loader, trainer->train.sampler,
+                                   trainer->cursor.epoch, trainer->cursor.position,
+                                   trainer->train.data.count,
                                    (uint64_t)trainer->config->train.batch_size, trainer->replica,
                                    trainer->replica_count, true);
 }
 
-/* A checkpoint on the way: that it cannot be written is told, and training goes on. */
+/* A checkpoint on the way. If it cannot be written, a warning says so, and training goes on. */
 static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
     enum cddpi_save_again why_again;
@@ -50,7 +51,7 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
     }
     if (status == CDDP_OK) {
-        status = cddpi_stages_end_save(trainer);
+        status = trainer->engine->end_save(trainer);
     }
     cddpi_trainer_end_assembled(trainer);
     return status;
@@ -93,7 +94,7 @@ static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
     if (trainer->cursor.step == 0 || !is_evaluated(trainer)) {
         return CDDP_OK;
     }
-    is_missing = trainer->rank == 0 && !cddpi_metrics_has_evaluation(trainer->metrics);
+    is_missing = trainer->rank == 0 && !cddpi_metrics_has_evaluation(trainer->records.metrics);
     status = cddp_broadcast(trainer->group, &is_missing, 1, CDDP_I64, 0, NULL);
     return status == CDDP_OK && is_missing != 0 ? cddpi_trainer_evaluate(trainer) : status;
 }
@@ -102,61 +103,61 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
 {
     const struct cddpi_config *config = trainer->config;
     uint64_t every = (uint64_t)config->train.checkpoint_steps;
-    cddp_status status = CDDP_OK;
 
     trainer->stopped = step->request == CDDPI_REQUEST_STOP;
     if (!is_finished(trainer) &&
         (step->request == CDDPI_REQUEST_SAVE || (every > 0 && trainer->cursor.step % every == 0))) {
-        status = save_on_the_way(trainer);
+        CDDPI_TRY(save_on_the_way(trainer));
     }
-    if (status == CDDP_OK && step->ends_epoch) {
-        status = begin_epoch(trainer); /* so that batches are there after the evaluation */
+    if (step->ends_epoch) {
+        CDDPI_TRY(begin_epoch(trainer)); /* so that batches are there after the evaluation */
     }
-    if (status == CDDP_OK && is_evaluated(trainer)) {
-        status = cddpi_trainer_evaluate(trainer);
+    if (is_evaluated(trainer)) {
+        CDDPI_TRY(cddpi_trainer_evaluate(trainer));
     }
-    if (status == CDDP_OK && !is_finished(trainer)) {
-        status = write_text(trainer, false);
+    return is_finished(trainer) ? CDDP_OK : write_text(trainer, false);
+}
+
+/* From the first step, or the one at which an earlier process ended, to the last. */
+static cddp_status take_steps(struct cddpi_trainer *trainer)
+{
+    if (!is_finished(trainer)) {
+        CDDPI_TRY(begin_epoch(trainer));
     }
-    return status;
+    CDDPI_TRY(evaluate_if_missing(trainer));
+    while (!is_finished(trainer)) {
+        struct cddpi_train_step step;
+
+        CDDPI_TRY(cddpi_trainer_step(trainer, &step));
+        CDDPI_TRY(after_step(trainer, &step));
+    }
+    return CDDP_OK;
+}
+
+/* The last checkpoint comes first: nothing that follows may cost it. */
+static cddp_status finish_run(struct cddpi_trainer *trainer)
+{
+    CDDPI_TRY(cddpi_trainer_save_last(trainer));
+    CDDPI_TRY(cddpi_arrivals_write(trainer->records.arrivals));
+    if (!trainer->stopped && trainer->evaluation.step != trainer->cursor.step) {
+        CDDPI_TRY(cddpi_trainer_evaluate(trainer));
+    }
+    if (!trainer->stopped) {
+        CDDPI_TRY(write_text(trainer, true));
+    }
+    return cddpi_trainer_tell_broken(trainer);
 }
 
 cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
 {
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     cddpi_trainer_report_begin(trainer);
-    if (!is_finished(trainer)) {
-        status = begin_epoch(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = evaluate_if_missing(trainer);
-    }
-    while (status == CDDP_OK && !is_finished(trainer)) {
-        struct cddpi_train_step step;
-
-        status = cddpi_trainer_step(trainer, &step);
-        if (status == CDDP_OK) {
-            status = after_step(trainer, &step);
-        }
-    }
-    cddpi_data_loader_cancel(trainer->loader);
+    status = take_steps(trainer);
+    cddpi_data_loader_cancel(trainer->train.loader);
     cddpi_trace_close(trainer->group);
     if (status == CDDP_OK) {
-        status = cddpi_trainer_save_last(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_arrivals_write(trainer->arrivals);
-    }
-    if (status == CDDP_OK && !trainer->stopped &&
-        trainer->evaluation.step != trainer->cursor.step) {
-        status = cddpi_trainer_evaluate(trainer);
-    }
-    if (status == CDDP_OK && !trainer->stopped) {
-        status = write_text(trainer, true);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_tell_broken(trainer);
+        status = finish_run(trainer);
     }
     cddpi_trainer_report_end(trainer);
     return status;

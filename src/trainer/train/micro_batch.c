@@ -12,8 +12,7 @@
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/models.h"
+#include "train/engines/engine.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +21,7 @@ static cddp_status grad_ready(void *context, size_t index)
 {
     struct cddpi_trainer *trainer = context;
 
-    cddpi_arrivals_note(trainer->arrivals, index);
+    cddpi_arrivals_note(trainer->records.arrivals, index);
     return cddp_ddp_grad_ready(trainer->ddp, index);
 }
 
@@ -78,23 +77,13 @@ static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_
     return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
 }
 
-/* Where the loss is on one of several devices of the rank, and that is a GPU, backward makes it. */
-static cddp_status add_late(const struct cddpi_trainer *trainer, struct cddpi_loss_result *result)
-{
-    struct cddpi_loss_result late = cddpi_trainer_placed_late(trainer->placed);
-
-    result->loss_sum += late.loss_sum;
-    result->correct += late.correct;
-    return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, late.loss_sum);
-}
-
 /* The gradients are added to those of the @p done micro-batches before it. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_train_step *step,
                                           const struct cddpi_micro_batch *micro_batch,
                                           uint64_t done)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     cddp_step sync = CDDP_STEP_INIT;
     struct cddpi_loss_result result = {0};
@@ -106,19 +95,19 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     int64_t forwarded;
     cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
 
-    cddpi_arrivals_begin(trainer->arrivals);
+    cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches takes its time */
     sync.weight = (double)micro_batch->share;
     sync.no_sync = !micro_batch->last;
     sync.sum = sum;
     if (status == CDDP_OK) {
-        status = cddpi_trainer_forward(trainer, &batch, true, &result);
+        status = trainer->engine->forward(trainer, &batch, true, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
     forwarded = cddpi_now_ns();
-    cddpi_arrivals_forward_end(trainer->arrivals);
+    cddpi_arrivals_forward_end(trainer->records.arrivals);
     if (status == CDDP_OK) {
         status = mark(trainer, step, CDDPI_MARK_BACKWARD);
     }
@@ -126,12 +115,9 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         status = cddp_ddp_begin(trainer->ddp, &sync);
     }
     if (status == CDDP_OK) {
-        status = cddpi_trainer_backward(trainer, scale, done > 0, grad_ready, trainer);
+        status = trainer->engine->backward(trainer, scale, done > 0, grad_ready, trainer, &result);
     }
-    if (status == CDDP_OK && trainer->placed != NULL) {
-        status = add_late(trainer, &result);
-    }
-    cddpi_arrivals_backward_end(trainer->arrivals);
+    cddpi_arrivals_backward_end(trainer->records.arrivals);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
     if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
@@ -146,7 +132,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     }
     status = cddp_ddp_wait(trainer->ddp);
     if (status == CDDP_OK && micro_batch->last) {
-        status = cddpi_arrivals_end(trainer->arrivals, trainer->ddp);
+        status = cddpi_arrivals_end(trainer->records.arrivals, trainer->ddp);
     }
     return status;
 }

@@ -4,8 +4,8 @@
 
 #include "train/step.h"
 
-/** Forward and backward of @p batch, behind @p done ones of the step. On a device only work for its
- *  streams: also part of a capture. */
+/** Forward and backward of @p batch, after @p done others of the step. On a device only work for
+ * its streams: also part of a capture. */
 CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                                        const struct cddpi_train_step *step,
                                                        const struct cddpi_micro_batch *batch,

@@ -11,7 +11,7 @@
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/run_dir.h"
 
 #include <stdlib.h>
@@ -72,25 +72,19 @@ static bool is_own(const struct cddpi_trainer *trainer, const char *path)
     return same;
 }
 
-static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_snapshot snapshot;
-    cddp_status status = cddpi_optim_alloc_full_state(trainer->optim);
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && trainer->generator != NULL) {
-        status = cddpi_optim_alloc_full_state(trainer->generator->optim);
+    for (struct cddpi_trainer *each = trainer; status == CDDP_OK && each != NULL;
+         each = each->next) {
+        status = cddpi_optim_alloc_full_state(each->optim);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_create_host_copy(trainer);
     }
-    if (status == CDDP_OK && trainer->stages != NULL) {
-        status = cddpi_stages_open_snapshot(trainer, path);
-    } else if (status == CDDP_OK) {
-        status = cddpi_checkpoint_tensors(trainer, &snapshot);
-        if (status == CDDP_OK) {
-            status = cddp_snapshot_load(path, &snapshot);
-            cddpi_checkpoint_release(&snapshot);
-        }
+    if (status == CDDP_OK) {
+        status = trainer->engine->load(trainer, path);
     }
     return status == CDDP_ERR_FORMAT
                ? cddpi_fail_suffix(status, "; was it made with another model or another optimizer?")
@@ -109,7 +103,7 @@ static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
 
     *out = found != NULL;
     if (found != NULL && strcmp(config->train.resume, "auto") != 0) {
-        cddpi_progress_line(&trainer->progress,
+        cddpi_progress_line(&trainer->records.progress,
                             "the job that began the run in %s (%s) is started again, so the run "
                             "goes on",
                             config->train.run_dir, found->text);
@@ -122,19 +116,19 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
     const struct cddpi_config *config = trainer->config;
     unsigned long long step = trainer->cursor.step;
     uint64_t most = (uint64_t)config->train.max_steps;
-    uint64_t left = cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+    uint64_t left = cddpi_trainer_steps_left(config, trainer->train.data.count, &trainer->cursor);
 
     if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
         cddpi_progress_line(
-            &trainer->progress,
+            &trainer->records.progress,
             "going on from %s: step %llu: the run is complete already; a larger %s "
             "(now %lld) would train on",
             path, step, left == 0 ? "train.epochs" : "train.max_steps",
             (long long)(left == 0 ? config->train.epochs : config->train.max_steps));
         return;
     }
-    cddpi_progress_line(&trainer->progress, "going on from %s: step %llu, epoch %llu", path, step,
-                        (unsigned long long)trainer->cursor.epoch + 1);
+    cddpi_progress_line(&trainer->records.progress, "going on from %s: step %llu, epoch %llu", path,
+                        step, (unsigned long long)trainer->cursor.epoch + 1);
 }
 
 /* Rank 0: find, check, load. @p out_found  Whether there was one. */
@@ -151,7 +145,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     automatic = automatic || is_restart;
     if (config->data.type != CDDPI_DATA_SYNTHETIC) {
-        cddpi_dataset_digest(&trainer->train_data, trainer->data_digests);
+        cddpi_dataset_digest(&trainer->train.data, trainer->data_digests);
     }
     if (status == CDDP_OK && automatic) {
         status = cddpi_trainer_find_newest(trainer, &path);
@@ -163,14 +157,14 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
     }
     if (status == CDDP_OK && path != NULL) {
         status = cddpi_cursor_read(trainer, path, &trainer->cursor);
-        status = status == CDDP_OK ? load(trainer, path) : status;
+        status = status == CDDP_OK ? load_checkpoint(trainer, path) : status;
         if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
             (void)cddpi_fail_prefix(status, "train.resume");
         }
     }
     if (status == CDDP_OK) {
         status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
-                                       &trainer->folder.held, &trainer->progress);
+                                       &trainer->folder.held, &trainer->records.progress);
     }
     if (status == CDDP_OK && path != NULL) {
         say_where(trainer, path);
@@ -186,14 +180,12 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 
 static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tensors, size_t count)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
 
-        status = cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL);
+        CDDPI_TRY(cddp_broadcast(group, tensors[i].data, elements, tensors[i].type, 0, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Where losses are scaled, everyone gets rank 0's scale. */
@@ -210,20 +202,6 @@ static cddp_status share_scale(struct cddpi_trainer *trainer)
         }
     }
     return status;
-}
-
-/* The first replica's stages get their parts of what rank 0 has read. */
-static cddp_status share_among_stages(struct cddpi_trainer *trainer)
-{
-    cddp_status status = CDDP_OK;
-
-    if (trainer->stages == NULL) {
-        return CDDP_OK;
-    }
-    if (trainer->replica == 0) {
-        status = cddpi_optim_alloc_full_state(trainer->optim);
-    }
-    return status == CDDP_OK ? cddpi_stages_scatter(trainer, CDDPI_STAGES_ALL) : status;
 }
 
 static cddp_status share_optimizer(struct cddpi_trainer *trainer)
@@ -243,32 +221,29 @@ static cddp_status share_optimizer(struct cddpi_trainer *trainer)
     return status == CDDP_OK ? cddpi_optim_send(trainer->optim) : status;
 }
 
-static cddp_status share(struct cddpi_trainer *trainer)
+static cddp_status share_model(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_create_host_copy(trainer);
-    cddp_tensor *model = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
+    cddp_status status;
 
-    if (status == CDDP_OK && model == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
-    if (status == CDDP_OK) {
-        status = share_among_stages(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = broadcast_tensors(trainer->replicas, model,
-                                   cddpi_trainer_model_tensor_count(trainer));
-    }
+    status = broadcast_tensors(trainer->replicas, model, cddpi_trainer_model_tensor_count(trainer));
     cddpi_free(model);
-    if (status == CDDP_OK) {
-        status = share_optimizer(trainer);
+    return status;
+}
+
+static cddp_status share_run(struct cddpi_trainer *trainer)
+{
+    CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
+    CDDPI_TRY(trainer->engine->scatter(trainer));
+    CDDPI_TRY(share_model(trainer));
+    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        CDDPI_TRY(share_optimizer(each));
     }
-    if (status == CDDP_OK && trainer->generator != NULL) {
-        status = share_optimizer(trainer->generator);
-    }
-    if (status == CDDP_OK) {
-        status = share_scale(trainer);
-    }
-    return status == CDDP_OK ? cddpi_trainer_copy_to_device(trainer) : status;
+    CDDPI_TRY(share_scale(trainer));
+    return cddpi_trainer_copy_to_device(trainer);
 }
 
 cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
@@ -293,5 +268,5 @@ cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
         return status;
     }
     trainer->cursor = message.at;
-    return share(trainer);
+    return share_run(trainer);
 }

@@ -69,13 +69,13 @@ static cddp_status explain_file(const char *path)
 }
 
 /* What a folder holds that is nothing better known. */
-struct contents {
+struct resume_contents {
     size_t count;
     size_t runs;
     char name[SHOWN_BYTES]; /* the first run, or else of all, in the order of their bytes */
 };
 
-static void count_name(struct contents *contents, const char *path, const char *name)
+static void count_name(struct resume_contents *contents, const char *path, const char *name)
 {
     char shown[SHOWN_BYTES];
     char *inside = cddpi_format("%s/%s", path, name);
@@ -94,7 +94,7 @@ static void count_name(struct contents *contents, const char *path, const char *
     contents->count++;
 }
 
-static cddp_status look_into(const char *path, struct contents *out)
+static cddp_status look_into(const char *path, struct resume_contents *out)
 {
     const char *name = "";
     DIR *dir;
@@ -115,7 +115,7 @@ static cddp_status look_into(const char *path, struct contents *out)
 
 static cddp_status explain_contents(const char *path)
 {
-    struct contents contents = {.count = 0};
+    struct resume_contents contents = {.count = 0};
     cddp_status status = look_into(path, &contents);
 
     if (status != CDDP_OK) {

@@ -53,7 +53,7 @@ static bool lock_soon(int fd)
     return result == 0 || errno != EWOULDBLOCK; /* some file systems have no locks: go on without */
 }
 
-/* The folder is held, so what lies beside its files is of writers that are gone. */
+/* The folder is held, so leftovers beside its files are from writers that have ended. */
 static void sweep(const char *dir)
 {
     static const char *const names[] = {"train.conf", "metrics.jsonl"};

@@ -10,6 +10,7 @@
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
+#include "train/engines/engine.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -149,30 +150,24 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
                  {"data.vocabulary", config->data.vocabulary},
                  {"model.weights", config->model.weights}};
     bool is_words = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT;
-    cddp_status status = CDDP_OK;
 
-    for (size_t i = 0; status == CDDP_OK && i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (files[i].path[0] != '\0') {
-            status = check_readable(config, files[i].key, files[i].path);
+            CDDPI_TRY(check_readable(config, files[i].key, files[i].path));
         }
     }
-    if (status == CDDP_OK && config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
-        status = check_readable(config, "data.train", config->data.train.values[0]);
-        if (status == CDDP_OK) {
-            status = check_readable(config, "data.test", config->data.test.values[0]);
-        }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        CDDPI_TRY(check_readable(config, "data.train", config->data.train.values[0]));
+        CDDPI_TRY(check_readable(config, "data.test", config->data.test.values[0]));
     }
-    if (status == CDDP_OK && is_words) {
-        status = check_patterns(config, "data.train", &config->data.train);
+    if (is_words) {
+        CDDPI_TRY(check_patterns(config, "data.train", &config->data.train));
     }
-    if (status == CDDP_OK && is_words &&
-        (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
-        status = check_patterns(config, "data.test", &config->data.test);
+    if (is_words && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
+        CDDPI_TRY(check_patterns(config, "data.test", &config->data.test));
     }
-    if (status == CDDP_OK) {
-        status = check_synthetic(config);
-    }
-    return status == CDDP_OK ? check_weights(config) : status;
+    CDDPI_TRY(check_synthetic(config));
+    return check_weights(config);
 }
 
 static cddp_status check_channels(const struct cddpi_config *config, const char *key,
@@ -187,10 +182,8 @@ static cddp_status check_channels(const struct cddpi_config *config, const char 
 
 static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
 {
-    cddp_status status = check_channels(config, "data.mean", &config->data.mean, channels);
-
-    return status == CDDP_OK ? check_channels(config, "data.std", &config->data.std, channels)
-                             : status;
+    CDDPI_TRY(check_channels(config, "data.mean", &config->data.mean, channels));
+    return check_channels(config, "data.std", &config->data.std, channels);
 }
 
 static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
@@ -595,39 +588,25 @@ static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
                    trainer->replica_count;
     int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
 
-    return trainer->train_data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
+    return trainer->train.data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
+}
+
+/* The way of @p set to the model, for micro-batches of at most @p samples. */
+static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_data *set,
+                             cddp_order order, int64_t samples)
+{
+    CDDPI_TRY(cddp_sampler_create(order, set->data.count, (uint64_t)trainer->config->train.seed,
+                                  &set->sampler));
+    CDDPI_TRY(build_loader(trainer, &set->data, samples, &set->loader));
+    return cddpi_prefetcher_create(set->loader, trainer->engine->reader(trainer), trainer->device,
+                                   &set->data, (int)samples, &set->prefetcher);
 }
 
 cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
-    int64_t evaluated = evaluated_at_once(trainer);
-    /* a discriminator does not read the data's labels: they are not looked at */
-    struct cddpi_model *reader = trainer->generator != NULL ? trainer->generator->model
-                                                            : trainer->model;
-    cddp_status status;
 
-    status = cddp_sampler_create((cddp_order)config->data.order, trainer->train_data.count,
-                                 (uint64_t)config->train.seed, &trainer->sampler);
-    if (status == CDDP_OK) {
-        status = cddp_sampler_create(CDDP_ORDER_SEQUENTIAL, trainer->test_data.count, 0,
-                                     &trainer->test_sampler);
-    }
-    if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->train_data, trained, &trainer->loader);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_prefetcher_create(trainer->loader, reader, trainer->device,
-                                         &trainer->train_data, (int)trained, &trainer->prefetcher);
-    }
-    if (status == CDDP_OK) {
-        status = build_loader(trainer, &trainer->test_data, evaluated, &trainer->test_loader);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_prefetcher_create(trainer->test_loader, reader, trainer->device,
-                                         &trainer->test_data, (int)evaluated,
-                                         &trainer->test_prefetcher);
-    }
-    return status;
+    CDDPI_TRY(build_set(trainer, &trainer->train, (cddp_order)config->data.order,
+                        cddpi_trainer_micro_batch(config, trainer->replica_count)));
+    return build_set(trainer, &trainer->test, CDDP_ORDER_SEQUENTIAL, evaluated_at_once(trainer));
 }

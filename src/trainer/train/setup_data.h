@@ -4,7 +4,7 @@
 
 #include "train/trainer.h"
 
-/** That the files which the configuration names are there and may be read. */
+/** Check that the files which the configuration names exist and may be read. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_files(const struct cddpi_config *config);
 /** Open the data. Collective with a @p group; NULL: alone. Both are to be closed, on
  *  failure, too. */

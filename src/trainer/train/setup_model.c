@@ -8,10 +8,7 @@
 #include "train/config/config_write.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages.h"
-#include "train/models.h"
+#include "train/engines/engine.h"
 
 #include <stdio.h>
 
@@ -117,52 +114,21 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
     return has_weights ? check_weights_size(config, &spec) : CDDP_OK;
 }
 
-static cddp_status build_whole_model(struct cddpi_trainer *trainer,
-                                     const struct cddpi_model_spec *spec)
-{
-    cddp_status status = cddpi_model_create(spec, (uint64_t)trainer->config->train.seed,
-                                            trainer->group, &trainer->model);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
-    trainer->model_count = 1;
-    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
-    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
-    return CDDP_OK;
-}
-
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train_data);
-    cddp_status status = cddpi_model_spec_complete(&spec);
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train.data);
 
+    CDDPI_TRY(cddpi_trainer_name_config(trainer, cddpi_model_spec_complete(&spec)));
     spec.device = trainer->device;
-    if (status == CDDP_OK && trainer->stages != NULL) {
-        status = cddpi_stages_build_model(trainer, &spec);
-    } else if (status == CDDP_OK && cddpi_trainer_has_devices(config)) {
-        status = cddpi_trainer_build_placed(trainer, &spec);
-    } else if (status == CDDP_OK && config->model.type == CDDPI_MODEL_DCGAN) {
-        status = cddpi_gan_build_models(trainer, &spec);
-    } else if (status == CDDP_OK) {
-        status = build_whole_model(trainer, &spec);
-    }
-    if (status != CDDP_OK && trainer->placed != NULL) { /* which names file and key itself */
-        return status;
-    }
-    if (status != CDDP_OK) {
-        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
-    }
-    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train_data.context : 1;
+    CDDPI_TRY(trainer->engine->build(trainer, &spec));
+    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train.data.context : 1;
     if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
         cddpi_trainer_warn(trainer, "train.precision: %s",
                            cddpi_model_precision_note(trainer->model));
     }
     trainer->heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
-    /* replicas get those of the first by the reducer's broadcast */
-    return config->model.weights[0] != '\0' ? cddpi_trainer_load_weights(trainer) : CDDP_OK;
+    return config->model.weights[0] != '\0' ? trainer->engine->load_weights(trainer) : CDDP_OK;
 }
 
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
@@ -188,10 +154,9 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
     size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
-    uint32_t *order = cddpi_trainer_ready_order(trainer);
+    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
     struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts,
-                                      .follows = trainer->stages == NULL &&
-                                                 trainer->placed == NULL};
+                                      .follows = trainer->engine->remakes_shards};
     cddp_status status;
 
     if (counts == NULL || order == NULL) {
@@ -199,6 +164,7 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
         cddpi_free(order);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
     }
+    trainer->engine->ready_order(trainer, order);
     options.ready_order = order;
     for (size_t i = 0; trainer->model_count == 1 && i < trainer->param_count; i++) {
         counts[i] = cddpi_model_param_copy_count(trainer->model, i);
@@ -209,6 +175,23 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
     cddpi_free(counts);
     cddpi_free(order);
     return status;
+}
+
+cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
+{
+    void **data = cddpi_zalloc_array(2 * trainer->param_count + 1, sizeof *data);
+    void **copies = data != NULL ? data + trainer->param_count : NULL;
+
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        data[i] = cddp_ddp_param(trainer->ddp, i);
+        copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
+    }
+    trainer->engine->bind_params(trainer, data, copies);
+    cddpi_free(data);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
@@ -229,7 +212,7 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
-    cddpi_trainer_bind_grads(trainer);
+    trainer->engine->bind_grads(trainer);
     return trainer->config->ddp.shard_optimizer ? cddpi_trainer_bind_params(trainer) : CDDP_OK;
 }
 
@@ -243,14 +226,14 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
     }
     for (size_t i = 0; i < trainer->param_count; i++) {
-        decays[i] = cddpi_trainer_param_decays(trainer, i);
+        decays[i] = trainer->engine->param_decays(trainer, i);
     }
     status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
                                         trainer->config->ddp.shard_optimizer ? trainer->replicas
                                                                              : NULL,
                                         trainer->ddp, &trainer->optim);
     cddpi_free(decays);
-    return status == CDDP_OK ? cddpi_stages_optimizer_made(trainer) : status;
+    return status == CDDP_OK ? trainer->engine->optimizer_made(trainer) : status;
 }
 
 cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)

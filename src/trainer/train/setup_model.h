@@ -13,12 +13,15 @@ CDDP_CHECKED cddp_status cddpi_trainer_check_model(const struct cddpi_config *co
 cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
                                            const struct cddpi_model *model, const char *text);
 
-/* In this order, behind the group and the data: */
+/* In this order, after the group and the data: */
 
 /** The model, with model.weights on rank 0. */
 CDDP_CHECKED cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer);
 /** The reducer. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer);
+/** Let the models read their parameters and copies of them where the reducer has put them, so that
+ *  ranks can update parts of them. */
+CDDP_CHECKED cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer);
 /** What is needed at the end of steps on a device. */
 CDDP_CHECKED cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer);

@@ -4,17 +4,15 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "ddp/copies.h"
 #include "group/join/group_agree.h"
 #include "group/watch/group_trace.h"
 #include "group/watch/stop.h"
 #include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
-#include "train/models.h"
 #include "train/setup_model.h"
 #include "train/telemetry/trace_steps.h"
 #include "train/telemetry/train_report.h"
@@ -24,16 +22,16 @@
 
 /* What is known of the step before it begins. Where the way of all later steps is chosen now, the
  * times of all steps before are collected first. */
-static cddp_status plan(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
+static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
-    bool is_whole = end <= trainer->train_data.count;
+    bool is_whole = end <= trainer->train.data.count;
     cddp_status status = CDDP_OK;
 
     *out = (struct cddpi_train_step){
         .begun_ns = cddpi_now_ns(),
-        .lr = cddpi_schedule_lr(&trainer->schedule, (int64_t)trainer->cursor.step),
-        .ends_epoch = end >= trainer->train_data.count,
+        .lr = cddpi_schedule_lr(&trainer->plan.schedule, (int64_t)trainer->cursor.step),
+        .ends_epoch = end >= trainer->train.data.count,
     };
     if (cddpi_step_graphs_chooses(trainer->graphs, is_whole)) {
         status = cddpi_trainer_collect_results(trainer, 0, NULL);
@@ -68,7 +66,8 @@ static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_
     uint64_t step = trainer->cursor.step + 1;
 
     return now->ends_epoch || now->request == CDDPI_REQUEST_STOP || step == 1 ||
-           step % (uint64_t)trainer->config->train.log_steps == 0 || step == trainer->last_step;
+           step % (uint64_t)trainer->config->train.log_steps == 0 ||
+           step == trainer->plan.last_step;
 }
 
 /* Wait for what all ranks ask for; nothing if that is known. */
@@ -97,13 +96,13 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
 {
     cddp_status status;
 
-    if (trainer->cursor.step > trainer->first_step) {
+    if (trainer->cursor.step > trainer->plan.first_step) {
         return CDDP_OK;
     }
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
-    cddpi_trainer_bind_grads(trainer);
+    trainer->engine->bind_grads(trainer);
     if (!cddpi_ddp_has_moved(trainer->ddp)) {
         return CDDP_OK;
     }
@@ -140,55 +139,35 @@ static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_
     cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
 }
 
-static cddp_status compute_one(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
-                               const struct cddpi_micro_batch *batch, uint64_t done)
+cddp_status cddpi_trainer_compute_micro_batch(struct cddpi_trainer *trainer,
+                                              struct cddpi_train_step *step,
+                                              const struct cddpi_micro_batch *batch, uint64_t done)
 {
-    if (trainer->gan != NULL) {
-        return cddpi_gan_discriminate(trainer, batch);
-    }
     return step->mode.replays ? replay_micro_batch(trainer, step, batch, done)
                               : cddpi_trainer_run_micro_batch(trainer, step, batch, done);
 }
 
-static cddp_status compute_whole(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
+                                           struct cddpi_train_step *step,
+                                           cddpi_micro_batch_fn compute)
 {
     struct cddpi_micro_batch batch = {.last = false};
-    cddp_status status = CDDP_OK;
 
-    for (uint64_t done = 0; status == CDDP_OK && !batch.last; done++) {
-        status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
-        if (status == CDDP_OK) {
-            assert(batch.label != NULL); /* as many batches as steps */
-            trainer->interval.data_ns += batch.waited_ns;
-            trace_batch(trainer, &batch);
-            cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
-            step->predictions += batch.count * trainer->predictions;
-            status = compute_one(trainer, step, &batch, done);
-        }
-        if (status == CDDP_OK) {
-            status = cddpi_prefetcher_release(trainer->prefetcher);
-        }
+    for (uint64_t done = 0; !batch.last; done++) {
+        CDDPI_TRY(cddpi_prefetcher_next(trainer->train.prefetcher, &batch));
+        assert(batch.label != NULL); /* as many batches as steps */
+        trainer->records.interval.data_ns += batch.waited_ns;
+        trace_batch(trainer, &batch);
+        cddpi_sample_log_take(trainer->records.sample_log, batch.sample_ids, (size_t)batch.count);
+        step->predictions += batch.count * trainer->predictions;
+        CDDPI_TRY(compute(trainer, step, &batch, done));
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->train.prefetcher));
     }
-    return status;
+    return CDDP_OK;
 }
 
-/* The step's gradients: the mean over all samples of its batch, on every rank. */
-static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
-{
-    cddp_status status;
-
-    if (trainer->stages != NULL) {
-        status = cddpi_stages_compute(trainer, step);
-    } else if (trainer->placed != NULL && trainer->placed->pipelined) {
-        status = cddpi_trainer_placed_compute(trainer, step);
-    } else {
-        status = compute_whole(trainer, step);
-    }
-    return status == CDDP_OK ? cddpi_trainer_bind_again(trainer) : status;
-}
-
-/* The cursor behind one more step. */
-static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+/* Move the cursor past this step. */
+static void advance_cursor(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     trainer->cursor.step++;
     trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
@@ -199,18 +178,16 @@ static void advance(struct cddpi_trainer *trainer, const struct cddpi_train_step
 }
 
 /* Update, move the cursor, report. */
-static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
+static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     double norm = 0;
     cddp_status status;
 
-    cddpi_sample_log_end_step(trainer->sample_log, trainer->cursor.step + 1, trainer->cursor.epoch);
-    advance(trainer, step);
-    status = cddpi_trainer_update(trainer, step, &norm);
-    if (status == CDDP_OK && trainer->gan != NULL) {
-        status = cddpi_gan_generate(trainer, step, &norm);
-    }
+    cddpi_sample_log_end_step(trainer->records.sample_log, trainer->cursor.step + 1,
+                              trainer->cursor.epoch);
+    advance_cursor(trainer, step);
+    status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
@@ -224,19 +201,11 @@ static cddp_status finish(struct cddpi_trainer *trainer, const struct cddpi_trai
 
 cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
-    cddp_status status = cddpi_trainer_trace_step(trainer);
-
-    if (status == CDDP_OK) {
-        status = plan(trainer, out);
-    }
-    if (status == CDDP_OK) {
-        status = begin_agreement(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = compute(trainer, out);
-    }
-    if (status == CDDP_OK) {
-        status = end_agreement(trainer, out);
-    }
-    return status == CDDP_OK ? finish(trainer, out) : status;
+    CDDPI_TRY(cddpi_trainer_trace_step(trainer));
+    CDDPI_TRY(plan_step(trainer, out));
+    CDDPI_TRY(begin_agreement(trainer));
+    CDDPI_TRY(trainer->engine->compute(trainer, out));
+    CDDPI_TRY(cddpi_trainer_bind_again(trainer));
+    CDDPI_TRY(end_agreement(trainer, out));
+    return finish_step(trainer, out);
 }

@@ -31,7 +31,7 @@ struct step_batches_sizes {
 static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
                                           const struct cddpi_step_batches *all)
 {
-    const struct cddpi_dataset *data = &trainer->train_data;
+    const struct cddpi_dataset *data = &trainer->train.data;
     bool is_text = cddpi_trainer_is_text(trainer);
     struct step_batches_sizes sizes = {0, 0, 0};
 
@@ -122,17 +122,18 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
 
     all->count = 0;
     while (status == CDDP_OK && !batch.last) {
-        status = cddpi_prefetcher_next(trainer->prefetcher, &batch);
+        status = cddpi_prefetcher_next(trainer->train.prefetcher, &batch);
         if (status == CDDP_OK) {
-            trainer->interval.data_ns += batch.waited_ns;
+            trainer->records.interval.data_ns += batch.waited_ns;
             trace_batch(trainer, &batch);
             if (logs) {
-                cddpi_sample_log_take(trainer->sample_log, batch.sample_ids, (size_t)batch.count);
+                cddpi_sample_log_take(trainer->records.sample_log, batch.sample_ids,
+                                      (size_t)batch.count);
             }
             step->predictions += batch.count * trainer->predictions;
             all->batches[all->count] = store(&sizes, &all->stored[all->count], &batch);
             all->count++;
-            status = cddpi_prefetcher_release(trainer->prefetcher);
+            status = cddpi_prefetcher_release(trainer->train.prefetcher);
         }
     }
     while (status == CDDP_OK && all->count % multiple != 0) {

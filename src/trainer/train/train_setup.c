@@ -13,9 +13,7 @@
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 #include "train/generate/during_run.h"
 #include "train/lone_norm.h"
 #include "train/resume.h"
@@ -26,18 +24,13 @@
 
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
-    cddp_status status = cddpi_stages_check(config, world_size);
+    const struct cddpi_engine *engine = cddpi_engine_of(config);
 
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_batch(config, world_size / config->parallel.pipeline);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_trace(config);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_files(config);
-    }
-    return status == CDDP_OK ? cddpi_trainer_check_model(config) : status;
+    CDDPI_TRY(engine->check(config, world_size));
+    CDDPI_TRY(engine->check_batch(config, world_size / config->parallel.pipeline));
+    CDDPI_TRY(cddpi_trainer_check_trace(config));
+    CDDPI_TRY(cddpi_trainer_check_files(config));
+    return cddpi_trainer_check_model(config);
 }
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
@@ -47,7 +40,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
                           ? NULL /* as $CDDP_DEVICE says */
                           : cddpi_config_word(trainer->config, "train.device");
-    if (cddpi_trainer_has_devices(trainer->config)) {
+    if (trainer->engine->owns_devices) {
         options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;
@@ -61,6 +54,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     trainer->replicas = trainer->group;
     trainer->replica = trainer->rank;
     trainer->replica_count = trainer->world_size;
+    trainer->reads_samples = true;
     return CDDP_OK;
 }
 
@@ -110,22 +104,21 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
         return status;
     }
     cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
-    cddpi_progress_init(&trainer->progress, trainer->rank != 0);
-    status = cddpi_stages_join(trainer);
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_batch(config, trainer->replica_count);
-    }
-    return status == CDDP_OK ? cddpi_trainer_check_trace(config) : status;
+    cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
+    CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
+    CDDPI_TRY(trainer->engine->join(trainer));
+    CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
+    return cddpi_trainer_check_trace(config);
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
 {
     cddp_status status = cddpi_trainer_open_data(trainer->config, trainer->group,
-                                                 &trainer->train_data, &trainer->test_data);
+                                                 &trainer->train.data, &trainer->test.data);
     char note[2048] = "";
 
     if (status == CDDP_OK && trainer->rank == 0) {
-        cddpi_trainer_note_classes(trainer->config, &trainer->train_data, note, sizeof note);
+        cddpi_trainer_note_classes(trainer->config, &trainer->train.data, note, sizeof note);
     }
     if (note[0] != '\0') {
         cddpi_trainer_warn(trainer, "%s", note);
@@ -137,11 +130,11 @@ static void plan_steps(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     uint64_t total = trainer->cursor.step +
-                     cddpi_trainer_steps_left(config, trainer->train_data.count, &trainer->cursor);
+                     cddpi_trainer_steps_left(config, trainer->train.data.count, &trainer->cursor);
     uint64_t most = (uint64_t)config->train.max_steps;
     int64_t of_schedule = config->optimizer.schedule.total_steps;
 
-    trainer->schedule = (struct cddpi_lr_schedule){
+    trainer->plan.schedule = (struct cddpi_lr_schedule){
         .type = (enum cddpi_schedule_type)config->optimizer.schedule.type,
         .lr = config->optimizer.lr,
         .final_lr = config->optimizer.schedule.final_lr,
@@ -152,8 +145,8 @@ static void plan_steps(struct cddpi_trainer *trainer)
         .decay_steps = config->optimizer.schedule.decay_steps,
         .decay = (enum cddpi_schedule_decay)config->optimizer.schedule.decay,
     };
-    trainer->last_step = most > 0 && most < total ? most : total;
-    trainer->first_step = trainer->cursor.step;
+    trainer->plan.last_step = most > 0 && most < total ? most : total;
+    trainer->plan.first_step = trainer->cursor.step;
 }
 
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
@@ -161,8 +154,8 @@ static cddp_status open_sample_log(struct cddpi_trainer *trainer)
     const char *base = trainer->config->train.sample_log;
     size_t most = (size_t)(trainer->config->train.batch_size / trainer->replica_count) + 1;
 
-    return base[0] != '\0' && cddpi_trainer_is_first_stage(trainer)
-               ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->sample_log)
+    return base[0] != '\0' && trainer->reads_samples
+               ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->records.sample_log)
                : CDDP_OK;
 }
 
@@ -180,9 +173,9 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
                           "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
                           "unset it, or train on the processor");
     }
-    if (trainer->generator != NULL) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: a step of dcgan has several "
-                                                "backwards: unset it");
+    if (trainer->engine->refuses_arrivals != NULL) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: %s: unset it",
+                          trainer->engine->refuses_arrivals);
     }
     if (trainer->rank != 0) {
         return CDDP_OK;
@@ -190,7 +183,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     status = cddpi_user_path(path, &expanded);
     if (status == CDDP_OK) {
         status = cddpi_arrivals_open(expanded, trainer->params, trainer->param_count,
-                                     &trainer->arrivals);
+                                     &trainer->records.arrivals);
     }
     cddpi_free(expanded);
     return status;
@@ -207,15 +200,20 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                                config->train.tensorboard, &trainer->metrics);
+                                config->train.tensorboard, &trainer->records.metrics);
     if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
         status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
                                        trainer->world_size, &prometheus);
     }
     if (status == CDDP_OK) {
-        cddpi_metrics_export(trainer->metrics, prometheus);
+        cddpi_metrics_export(trainer->records.metrics, prometheus);
     }
     return status;
+}
+
+static cddp_status complete_engine(struct cddpi_trainer *trainer)
+{
+    return trainer->engine->complete(trainer);
 }
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
@@ -228,7 +226,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    cddpi_trainer_build_ddp,
                                                                    cddpi_trainer_build_optimizer,
                                                                    cddpi_trainer_build_device,
-                                                                   cddpi_gan_build,
+                                                                   complete_engine,
                                                                    cddpi_trainer_find_peak_flops,
                                                                    cddpi_trainer_build_data,
                                                                    cddpi_trainer_resume,
@@ -244,9 +242,11 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
     }
     trainer->config = config;
+    trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
-    trainer->began_ns = cddpi_now_ns();
-    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, trainer->began_ns);
+    trainer->records.began_ns = cddpi_now_ns();
+    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir,
+                                   trainer->records.began_ns);
     for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](trainer);
     }
@@ -258,8 +258,15 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     }
     plan_steps(trainer);
     cddpi_trainer_warn_lone_norm(trainer);
-    cddpi_gan_begin(trainer);
+    trainer->engine->begin(trainer);
     return CDDP_OK;
+}
+
+static void destroy_feed(struct cddpi_trainer_data *set)
+{
+    cddpi_prefetcher_destroy(set->prefetcher);
+    cddpi_data_loader_destroy(set->loader);
+    cddp_sampler_destroy(set->sampler);
 }
 
 void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
@@ -267,16 +274,12 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     if (trainer == NULL) {
         return;
     }
-    cddpi_arrivals_close(trainer->arrivals);
-    cddpi_sample_log_close(trainer->sample_log);
-    cddpi_metrics_close(trainer->metrics);
+    cddpi_arrivals_close(trainer->records.arrivals);
+    cddpi_sample_log_close(trainer->records.sample_log);
+    cddpi_metrics_close(trainer->records.metrics);
     cddpi_tokenizer_close(trainer->tokenizer);
-    cddpi_prefetcher_destroy(trainer->test_prefetcher);
-    cddpi_prefetcher_destroy(trainer->prefetcher);
-    cddpi_data_loader_destroy(trainer->test_loader);
-    cddpi_data_loader_destroy(trainer->loader);
-    cddp_sampler_destroy(trainer->test_sampler);
-    cddp_sampler_destroy(trainer->sampler);
+    destroy_feed(&trainer->test);
+    destroy_feed(&trainer->train);
     cddpi_step_graphs_destroy(trainer->graphs);
     cddpi_device_step_destroy(trainer->device_step);
     cddpi_trainer_destroy_host_copy(trainer);
@@ -284,14 +287,9 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_agreement_fini(&trainer->agreement);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->grads);
-    if (trainer->stages == NULL && trainer->placed == NULL) {
-        cddpi_model_destroy(trainer->model);
-    }
-    cddpi_gan_destroy(trainer);
-    cddpi_trainer_destroy_placed(trainer);
-    cddpi_stages_destroy(trainer);
-    cddpi_dataset_close(&trainer->test_data);
-    cddpi_dataset_close(&trainer->train_data);
+    trainer->engine->destroy(trainer);
+    cddpi_dataset_close(&trainer->test.data);
+    cddpi_dataset_close(&trainer->train.data);
     cddp_group_destroy(trainer->group);
     cddpi_run_folder_fini(&trainer->folder);
     cddpi_free(trainer);

@@ -1,6 +1,7 @@
 /* trainer.c - small functions that all parts of a run use. */
 #include "train/trainer.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/utf8.h"
 
@@ -9,7 +10,13 @@
 
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
 {
-    return trainer->train_data.kind == CDDPI_DATASET_TOKENS;
+    return trainer->train.data.kind == CDDPI_DATASET_TOKENS;
+}
+
+cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *trainer, cddp_status status)
+{
+    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", trainer->config->path)
+                                     : status;
 }
 
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
@@ -26,7 +33,7 @@ void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     if (text[length - 1] != '\n') {
         memcpy(text + length, "\n", 2);
     }
-    cddpi_progress_end(&trainer->progress);
+    cddpi_progress_end(&trainer->records.progress);
     cddpi_print(text);
 }
 

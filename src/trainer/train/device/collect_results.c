@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
-#include "train/engines/gan/gan.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
 
 #include <math.h>
@@ -17,8 +17,8 @@ static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
 {
     const struct cddpi_loss_scale *scale = &trainer->loss_scale;
 
-    trainer->interval.skipped++;
-    trainer->interval.skipped_count += result->count;
+    trainer->records.interval.skipped++;
+    trainer->records.interval.skipped_count += result->count;
     if (trainer->rank == 0) {
         cddpi_trainer_warn(
             trainer, "step %llu was skipped: %s overflowed; the loss scale is %g now",
@@ -39,20 +39,14 @@ static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
 /* The oldest step whose results were not taken. */
 static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     uint64_t step = trainer->cursor.step + 1 -
                     (uint64_t)cddpi_device_step_pending(trainer->device_step);
     struct cddpi_loss_result result = {0};
     struct cddpi_step_result ended = {0};
-    cddp_status status = trainer->gan != NULL ? cddpi_gan_take(trainer, step)
-                                              : cddpi_model_result(trainer->model, &result);
 
-    if (status == CDDP_OK) {
-        status = cddpi_device_step_take(trainer->device_step, &ended);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(trainer->engine->take_result(trainer, step, &result));
+    CDDPI_TRY(cddpi_device_step_take(trainer->device_step, &ended));
     interval->forward_ns += ended.forward_ns;
     interval->backward_ns += ended.backward_ns;
     interval->optimizer_ns += ended.optimizer_ns;

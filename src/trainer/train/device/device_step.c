@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "train/engines/engine.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -45,19 +46,16 @@ struct cddpi_device_step {
 static cddp_status make_times(struct cddpi_device_step *step, struct device_step_times *times)
 {
     const struct cddpi_device_ops *ops = step->device->ops;
-    cddp_status status = CDDP_OK;
 
     times->begun = cddpi_zalloc_array((size_t)step->max_marks, sizeof *times->begun);
     if (times->begun == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %d marks", step->max_marks);
     }
-    for (int i = 0; status == CDDP_OK && i < step->max_marks; i++) {
-        status = ops->event_create(step->device, true, &times->begun[i]);
+    for (int i = 0; i < step->max_marks; i++) {
+        CDDPI_TRY(ops->event_create(step->device, true, &times->begun[i]));
     }
-    if (status == CDDP_OK) {
-        status = ops->event_create(step->device, true, &times->updating);
-    }
-    return status == CDDP_OK ? ops->event_create(step->device, true, &times->ended) : status;
+    CDDPI_TRY(ops->event_create(step->device, true, &times->updating));
+    return ops->event_create(step->device, true, &times->ended);
 }
 
 static void drop_times(struct cddpi_device_step *step, struct device_step_times *times)
@@ -104,9 +102,8 @@ cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
     }
     *step = (struct cddpi_device_step){
         .trainer = trainer, .device = trainer->device, .scales = scales};
-    step->max_marks = 2 * (trainer->config->model.type == CDDPI_MODEL_DCGAN
-                               ? 2 /* forwards before an update */
-                               : (int)trainer->config->train.accumulate);
+    step->max_marks = 2 * (trainer->engine->forwards > 0 ? trainer->engine->forwards
+                                                         : (int)trainer->config->train.accumulate);
     status = ops->alloc(step->device, sizeof *step->scalars, "the end of a step", &memory);
     if (status == CDDP_OK) {
         step->scalars = memory;
@@ -161,16 +158,12 @@ cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
     const struct cddpi_device_ops *ops = step->device->ops;
     float scale = step->trainer->loss_scale.scale;
     int32_t good_steps = (int32_t)step->trainer->loss_scale.good_steps;
-    cddp_status status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->loss_scale,
-                                   &scale, sizeof scale);
 
-    if (status == CDDP_OK) {
-        status = ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->good_steps,
-                           &good_steps, sizeof good_steps);
-    }
-    return status == CDDP_OK
-               ? ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group))
-               : status;
+    CDDPI_TRY(ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->loss_scale, &scale,
+                        sizeof scale));
+    CDDPI_TRY(ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->good_steps, &good_steps,
+                        sizeof good_steps));
+    return ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group));
 }
 
 /* From gradients to what the update multiplies them with, and whether there is one. */
@@ -297,18 +290,11 @@ cddp_status cddpi_device_step_update(struct cddpi_device_step *step, double lr, 
                                      bool timed)
 {
     struct device_step_times *times = &step->times[step->put % SLOTS];
-    cddp_status status = step->device->ops->record(step->device, times->updating,
-                                                   CDDPI_STREAM_COMPUTE);
 
-    if (status == CDDP_OK) {
-        status = cddpi_device_step_prepare(step, lr);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_device_step_work(step, wants_norm);
-    }
-    return status == CDDP_OK
-               ? cddpi_device_step_end(step, wants_norm, (struct cddpi_step_mode){.timed = timed})
-               : status;
+    CDDPI_TRY(step->device->ops->record(step->device, times->updating, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(cddpi_device_step_prepare(step, lr));
+    CDDPI_TRY(cddpi_device_step_work(step, wants_norm));
+    return cddpi_device_step_end(step, wants_norm, (struct cddpi_step_mode){.timed = timed});
 }
 
 /* Add the time between two events to @p sum. */

@@ -8,9 +8,9 @@
 
 struct cddpi_device_step;
 
-/* How a step is done, as step_graphs.c decides for all ranks alike. On the processor all false. */
+/* How a step is done. step_graphs.c decides the same for all ranks. On the processor all false. */
 struct cddpi_step_mode {
-    bool replays; /* from captures, as far as there are any; whole steps only */
+    bool replays; /* from captures, where there are any; whole steps only */
     bool timed;   /* to choose whether steps are replayed */
 };
 

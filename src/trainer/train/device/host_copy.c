@@ -25,15 +25,6 @@ static size_t bytes_of(const cddp_param *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
-/* Both do it, the trainer and its generator, if there is one. */
-static cddp_status of_both(struct cddpi_trainer *trainer,
-                           cddp_status (*work)(struct cddpi_trainer *trainer))
-{
-    cddp_status status = work(trainer);
-
-    return status == CDDP_OK && trainer->generator != NULL ? work(trainer->generator) : status;
-}
-
 static void destroy_copy(struct cddpi_trainer *trainer)
 {
     for (size_t i = 0; trainer->host_copy != NULL && i < tensor_count(trainer); i++) {
@@ -65,14 +56,16 @@ static cddp_status create_copy(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_create_host_copy(struct cddpi_trainer *trainer)
 {
-    return of_both(trainer, create_copy);
+    for (; trainer != NULL; trainer = trainer->next) {
+        CDDPI_TRY(create_copy(trainer));
+    }
+    return CDDP_OK;
 }
 
 void cddpi_trainer_destroy_host_copy(struct cddpi_trainer *trainer)
 {
-    destroy_copy(trainer);
-    if (trainer->generator != NULL) {
-        destroy_copy(trainer->generator);
+    for (; trainer != NULL; trainer = trainer->next) {
+        destroy_copy(trainer);
     }
 }
 
@@ -80,20 +73,18 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
-    cddp_status status = create_copy(trainer);
 
+    CDDPI_TRY(create_copy(trainer));
     /* a copy to memory that is not pinned waits for all work before it, and knows no deadline */
-    if (status == CDDP_OK) {
-        status = ops->finish(trainer->device, timeout_ms);
-    }
-    for (size_t i = 0; status == CDDP_OK && i < tensor_count(trainer); i++) {
+    CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
+    for (size_t i = 0; i < tensor_count(trainer); i++) {
         const cddp_param *tensor = tensor_at(trainer, i);
 
-        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
-                           fetch ? trainer->host_copy[i] : tensor->data,
-                           fetch ? tensor->data : trainer->host_copy[i], bytes_of(tensor));
+        CDDPI_TRY(ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
+                            fetch ? trainer->host_copy[i] : tensor->data,
+                            fetch ? tensor->data : trainer->host_copy[i], bytes_of(tensor)));
     }
-    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
+    return ops->finish(trainer->device, timeout_ms);
 }
 
 static cddp_status copy_to_host(struct cddpi_trainer *trainer)
@@ -103,7 +94,10 @@ static cddp_status copy_to_host(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_copy_to_host(struct cddpi_trainer *trainer)
 {
-    return of_both(trainer, copy_to_host);
+    for (; trainer != NULL; trainer = trainer->next) {
+        CDDPI_TRY(copy_to_host(trainer));
+    }
+    return CDDP_OK;
 }
 
 static cddp_status copy_to_device(struct cddpi_trainer *trainer)
@@ -120,38 +114,37 @@ static cddp_status copy_to_device(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
 {
-    return of_both(trainer, copy_to_device);
+    for (; trainer != NULL; trainer = trainer->next) {
+        CDDPI_TRY(copy_to_device(trainer));
+    }
+    return CDDP_OK;
 }
 
 size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer)
 {
-    return tensor_count(trainer) +
-           (trainer->generator != NULL ? tensor_count(trainer->generator) : 0);
-}
+    size_t count = 0;
 
-static void describe(const struct cddpi_trainer *trainer, cddp_tensor *tensors)
-{
-    for (size_t i = 0; i < tensor_count(trainer); i++) {
-        const cddp_param *from = tensor_at(trainer, i);
-
-        tensors[i].name = from->name;
-        tensors[i].type = from->type;
-        tensors[i].dims = from->dims;
-        memcpy(tensors[i].shape, from->shape, sizeof tensors[i].shape);
-        tensors[i].data = trainer->host_copy != NULL ? trainer->host_copy[i] : from->data;
+    for (; trainer != NULL; trainer = trainer->next) {
+        count += tensor_count(trainer);
     }
+    return count;
 }
 
 cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
 {
-    size_t count = cddpi_trainer_model_tensor_count(trainer);
-    cddp_tensor *tensors = cddpi_zalloc_array(count, sizeof *tensors);
+    cddp_tensor *all = cddpi_zalloc_array(cddpi_trainer_model_tensor_count(trainer), sizeof *all);
+    cddp_tensor *next = all;
 
-    if (tensors != NULL) {
-        describe(trainer, tensors);
+    for (; all != NULL && trainer != NULL; trainer = trainer->next) {
+        for (size_t i = 0; i < tensor_count(trainer); i++, next++) {
+            const cddp_param *from = tensor_at(trainer, i);
+
+            next->name = from->name;
+            next->type = from->type;
+            next->dims = from->dims;
+            memcpy(next->shape, from->shape, sizeof next->shape);
+            next->data = trainer->host_copy != NULL ? trainer->host_copy[i] : from->data;
+        }
     }
-    if (tensors != NULL && trainer->generator != NULL) {
-        describe(trainer->generator, tensors + tensor_count(trainer));
-    }
-    return tensors;
+    return all;
 }

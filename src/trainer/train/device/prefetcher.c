@@ -17,7 +17,7 @@ struct prefetcher_slot {
     uint32_t *made_draws;       /* pinned: before they are copied */
     uint64_t *sample_ids;       /* the processor's */
     struct cddpi_event *copied; /* the batch is there */
-    struct cddpi_event *used;   /* and nobody reads it any more */
+    struct cddpi_event *used;   /* and the compute stream has read it */
     struct cddpi_micro_batch batch;
 };
 
@@ -33,8 +33,8 @@ struct cddpi_prefetcher {
     bool ended;              /* the loader had no more */
 };
 
-static cddp_status allocate(struct cddpi_prefetcher *prefetcher, size_t bytes, const char *what,
-                            void **out)
+static cddp_status allocate_on_device(struct cddpi_prefetcher *prefetcher, size_t bytes,
+                                      const char *what, void **out)
 {
     return prefetcher->device->ops->alloc(prefetcher->device, bytes, what, out);
 }
@@ -44,20 +44,15 @@ static cddp_status make_draws(struct cddpi_prefetcher *prefetcher, int max_count
 {
     size_t bytes = cddpi_model_draw_words(prefetcher->model, max_count) * sizeof *slot->draws;
     void *memory = NULL;
-    cddp_status status;
 
     if (bytes == 0) {
         return CDDP_OK;
     }
-    status = allocate(prefetcher, bytes, "a batch's random numbers", &memory);
-    if (status == CDDP_OK) {
-        slot->draws = memory;
-        status = prefetcher->device->ops->pin(prefetcher->device, bytes, &memory);
-    }
-    if (status == CDDP_OK) {
-        slot->made_draws = memory;
-    }
-    return status;
+    CDDPI_TRY(allocate_on_device(prefetcher, bytes, "a batch's random numbers", &memory));
+    slot->draws = memory;
+    CDDPI_TRY(prefetcher->device->ops->pin(prefetcher->device, bytes, &memory));
+    slot->made_draws = memory;
+    return CDDP_OK;
 }
 
 static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
@@ -66,34 +61,22 @@ static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
     const struct cddpi_device_ops *ops = prefetcher->device->ops;
     size_t count = (size_t)max_count;
     void *memory = NULL;
-    cddp_status status = allocate(prefetcher, count * prefetcher->input_bytes, "a batch's input",
-                                  &memory);
 
-    if (status == CDDP_OK) {
-        slot->input = memory;
-        status = allocate(prefetcher, count * prefetcher->labels * sizeof *slot->label,
-                          "a batch's labels", &memory);
-    }
-    if (status == CDDP_OK) {
-        slot->label = memory;
-        status = make_draws(prefetcher, max_count, slot);
-    }
-    if (status == CDDP_OK) {
-        status = ops->event_create(prefetcher->device, false, &slot->copied);
-    }
-    if (status == CDDP_OK) {
-        status = ops->event_create(prefetcher->device, false, &slot->used);
-    }
-    if (status == CDDP_OK) { /* the copy stream begins behind the allocation */
-        status = ops->record(prefetcher->device, slot->used, CDDPI_STREAM_COMPUTE);
-    }
-    if (status == CDDP_OK) {
-        slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
-        if (slot->sample_ids == NULL) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "prefetcher: no memory for %zu numbers", count);
-        }
-    }
-    return status;
+    CDDPI_TRY(allocate_on_device(prefetcher, count * prefetcher->input_bytes, "a batch's input",
+                                 &memory));
+    slot->input = memory;
+    CDDPI_TRY(allocate_on_device(prefetcher, count * prefetcher->labels * sizeof *slot->label,
+                                 "a batch's labels", &memory));
+    slot->label = memory;
+    CDDPI_TRY(make_draws(prefetcher, max_count, slot));
+    CDDPI_TRY(ops->event_create(prefetcher->device, false, &slot->copied));
+    CDDPI_TRY(ops->event_create(prefetcher->device, false, &slot->used));
+    /* the copy stream begins after the allocation */
+    CDDPI_TRY(ops->record(prefetcher->device, slot->used, CDDPI_STREAM_COMPUTE));
+    slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
+    return slot->sample_ids != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "prefetcher: no memory for %zu numbers", count);
 }
 
 cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader, struct cddpi_model *model,
@@ -162,9 +145,9 @@ struct cddpi_batch cddpi_prefetcher_batch(const struct cddpi_micro_batch *micro_
                                 .draws = micro_batch->draws};
 }
 
-/* Copy @p bytes, none if there are none. */
-static cddp_status copy(struct cddpi_prefetcher *prefetcher, void *to, const void *from,
-                        size_t bytes)
+/* Copy @p bytes, which may be none. */
+static cddp_status copy_some(struct cddpi_prefetcher *prefetcher, void *to, const void *from,
+                             size_t bytes)
 {
     return bytes > 0 ? prefetcher->device->ops->copy(prefetcher->device, CDDPI_STREAM_COPY, to,
                                                      from, bytes)
@@ -172,7 +155,7 @@ static cddp_status copy(struct cddpi_prefetcher *prefetcher, void *to, const voi
 }
 
 /* Begin to copy what slot->batch has, and let slot->batch point at the copy. */
-static cddp_status send(struct cddpi_prefetcher *prefetcher, struct prefetcher_slot *slot)
+static cddp_status send_batch(struct cddpi_prefetcher *prefetcher, struct prefetcher_slot *slot)
 {
     const struct cddpi_device_ops *ops = prefetcher->device->ops;
     struct cddpi_micro_batch *batch = &slot->batch;
@@ -187,14 +170,14 @@ static cddp_status send(struct cddpi_prefetcher *prefetcher, struct prefetcher_s
                           slot->made_draws);
     }
     if (status == CDDP_OK) {
-        status = copy(prefetcher, slot->input, input, count * prefetcher->input_bytes);
+        status = copy_some(prefetcher, slot->input, input, count * prefetcher->input_bytes);
     }
     if (status == CDDP_OK) {
-        status = copy(prefetcher, slot->label, batch->label,
-                      count * prefetcher->labels * sizeof(int32_t));
+        status = copy_some(prefetcher, slot->label, batch->label,
+                           count * prefetcher->labels * sizeof(int32_t));
     }
     if (status == CDDP_OK) {
-        status = copy(prefetcher, slot->draws, slot->made_draws, words * sizeof *slot->draws);
+        status = copy_some(prefetcher, slot->draws, slot->made_draws, words * sizeof *slot->draws);
     }
     if (status == CDDP_OK) {
         status = ops->record(prefetcher->device, slot->copied, CDDPI_STREAM_COPY);
@@ -212,45 +195,35 @@ static cddp_status send(struct cddpi_prefetcher *prefetcher, struct prefetcher_s
 }
 
 /* Take the loader's next batch; its label is NULL: there is none. */
-static cddp_status load(struct cddpi_prefetcher *prefetcher, struct cddpi_micro_batch *out)
+static cddp_status load_batch(struct cddpi_prefetcher *prefetcher, struct cddpi_micro_batch *out)
 {
-    cddp_status status = cddpi_data_loader_next(prefetcher->loader, out);
-
-    if (status == CDDP_OK) {
-        out->step = prefetcher->step;
-        prefetcher->step += out->last;
-    }
-    return status;
+    CDDPI_TRY(cddpi_data_loader_next(prefetcher->loader, out));
+    out->step = prefetcher->step;
+    prefetcher->step += out->last;
+    return CDDP_OK;
 }
 
 /* The next batch's copy is begun, unless the loader has no more. Its memory for the batch before is
  * free again from here on, so that copy must have ended: it has had a step's time. */
-static cddp_status fetch(struct cddpi_prefetcher *prefetcher)
+static cddp_status fetch_batch(struct cddpi_prefetcher *prefetcher)
 {
     struct prefetcher_slot *slot = &prefetcher->slots[prefetcher->fetched % SLOTS];
     struct prefetcher_slot *before = &prefetcher->slots[(prefetcher->fetched + 1) % SLOTS];
     struct cddpi_batch batch;
-    cddp_status status = prefetcher->device->ops->wait(prefetcher->device, before->copied,
-                                                       prefetcher->timeout_ms);
 
-    if (status == CDDP_OK) {
-        status = load(prefetcher, &slot->batch);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        prefetcher->device->ops->wait(prefetcher->device, before->copied, prefetcher->timeout_ms));
+    CDDPI_TRY(load_batch(prefetcher, &slot->batch));
     prefetcher->ended = slot->batch.label == NULL;
     if (prefetcher->ended) {
         return CDDP_OK;
     }
     slot->batch.slot = (int)(prefetcher->fetched % SLOTS);
     batch = cddpi_prefetcher_batch(&slot->batch);
-    status = cddpi_model_check_batch(prefetcher->model, &batch);
-    if (status == CDDP_OK) {
-        status = send(prefetcher, slot);
-    }
-    prefetcher->fetched += status == CDDP_OK;
-    return status;
+    CDDPI_TRY(cddpi_model_check_batch(prefetcher->model, &batch));
+    CDDPI_TRY(send_batch(prefetcher, slot));
+    prefetcher->fetched++;
+    return CDDP_OK;
 }
 
 void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step)
@@ -267,10 +240,10 @@ cddp_status cddpi_prefetcher_next(struct cddpi_prefetcher *prefetcher,
     cddp_status status = CDDP_OK;
 
     if (!cddpi_device_is_async(prefetcher->device)) {
-        return load(prefetcher, out);
+        return load_batch(prefetcher, out);
     }
     if (prefetcher->fetched == prefetcher->taken && !prefetcher->ended) {
-        status = fetch(prefetcher);
+        status = fetch_batch(prefetcher);
     }
     if (status != CDDP_OK || prefetcher->fetched == prefetcher->taken) {
         memset(out, 0, sizeof *out);
@@ -295,5 +268,5 @@ cddp_status cddpi_prefetcher_release(struct cddpi_prefetcher *prefetcher)
     status = prefetcher->device->ops->record(
         prefetcher->device, prefetcher->slots[(prefetcher->taken - 1) % SLOTS].used,
         CDDPI_STREAM_COMPUTE);
-    return status == CDDP_OK && !prefetcher->ended ? fetch(prefetcher) : status;
+    return status == CDDP_OK && !prefetcher->ended ? fetch_batch(prefetcher) : status;
 }

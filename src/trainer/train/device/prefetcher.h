@@ -2,8 +2,8 @@
  * next is copied there.
  *
  * On the processor a batch is used where the loader made it. On a device there is memory for two;
- * the copy stream fills one behind the last use of what it held, and the compute stream begins with
- * it behind the copy. Nobody waits, but for the loader. Belongs to the thread that
+ * the copy stream fills one after the last use of what it held, and the compute stream begins with
+ * it after the copy. The only wait is for the loader. Belongs to the thread that
  * drives compute. */
 #ifndef CDDPI_TRAIN_DEVICE_PREFETCHER_H
 #define CDDPI_TRAIN_DEVICE_PREFETCHER_H
@@ -25,7 +25,7 @@ CDDP_CHECKED cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loade
 void cddpi_prefetcher_destroy(struct cddpi_prefetcher *prefetcher); /* accepts NULL */
 
 /** The loader was started anew: what was fetched is forgotten, and the next batch is one of step
- *  @p step (those behind a last micro-batch are of the next steps). */
+ *  @p step (those after a last micro-batch are of the next steps). */
 void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step);
 /** The next batch where the model reads it, valid until the next call; @p out->label NULL: the
  *  loader has no more. What is put into the compute stream from now on may read it. @return as

@@ -8,6 +8,7 @@
 #include "group/join/group_agree.h"
 #include "train/device/device_step.h"
 #include "train/device/graph_choice.h"
+#include "train/engines/engine.h"
 #include "train/micro_batch.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ struct cddpi_step_graphs {
     struct cddpi_failure failure; /* of capturing a micro-batch that is not the last */
 };
 
-static void drop(struct cddpi_step_graphs *graphs)
+static void drop_graphs(struct cddpi_step_graphs *graphs)
 {
     struct cddpi_device *device = graphs->trainer->device;
 
@@ -54,7 +55,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
     int setting = trainer->config->train.cuda_graph;
     struct cddpi_step_graphs *graphs;
 
-    if (setting == CDDPI_GRAPH_NEVER || trainer->config->model.type == CDDPI_MODEL_DCGAN) {
+    if (setting == CDDPI_GRAPH_NEVER || !trainer->engine->replays) {
         return CDDP_OK;
     }
     if (cddpi_group_can_capture(trainer->group) != CDDP_OK) {
@@ -80,7 +81,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
 void cddpi_step_graphs_destroy(struct cddpi_step_graphs *graphs)
 {
     if (graphs != NULL) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
     cddpi_free(graphs);
 }
@@ -92,12 +93,12 @@ static void tell(struct cddpi_trainer *trainer, bool replay, const double *ms)
     if (trainer->rank != 0) {
         return;
     }
-    cddpi_progress_line(&trainer->progress,
+    cddpi_progress_line(&trainer->records.progress,
                         "a step takes %.3f ms replayed as CUDA graphs, %.3f ms otherwise: steps "
                         "are %s",
                         ms[1], ms[0], replay ? "replayed" : "not replayed");
-    if (trainer->metrics != NULL) {
-        cddpi_metrics_add_object(trainer->metrics,
+    if (trainer->records.metrics != NULL) {
+        cddpi_metrics_add_object(trainer->records.metrics,
                                  json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "cuda_graph",
                                            "step", (json_int_t)trainer->cursor.step, "epoch",
                                            (json_int_t)trainer->cursor.epoch, "replayed", replay,
@@ -120,7 +121,7 @@ static cddp_status choose(struct cddpi_step_graphs *graphs)
         cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: there was none to be timed");
     }
     if (graphs->choice.off) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
     return CDDP_OK;
 }
@@ -158,7 +159,7 @@ bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
     }
     stale = graphs->version != cddpi_model_memory_version(graphs->trainer->model);
     if (stale) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
     return stale;
 }
@@ -166,7 +167,7 @@ bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
 void cddpi_step_graphs_drop(struct cddpi_step_graphs *graphs)
 {
     if (graphs != NULL) {
-        drop(graphs);
+        drop_graphs(graphs);
     }
 }
 
@@ -280,7 +281,7 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
                           "train.cuda_graph = \"always\", but a step cannot be captured: %s", why);
     }
     graphs->choice.off = true;
-    drop(graphs);
+    drop_graphs(graphs);
     if (trainer->rank == 0) {
         cddpi_trainer_warn(trainer,
                            "steps are not replayed: they cannot be captured: %s (train.cuda_graph "

@@ -23,11 +23,11 @@ cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
 static void record(struct cddpi_trainer *trainer, const struct cddpi_generated *generated,
                    double took_ms)
 {
-    if (trainer->metrics == NULL) {
+    if (trainer->records.metrics == NULL) {
         return;
     }
     cddpi_metrics_add_object(
-        trainer->metrics,
+        trainer->records.metrics,
         json_pack("{s:s, s:I, s:I, s:s, s:s, s:i, s:f}", "kind", "sample", "step",
                   (json_int_t)trainer->cursor.step, "epoch",
                   (json_int_t)(trainer->cursor.epoch + (trainer->cursor.position > 0)), "prompt",
@@ -62,7 +62,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
     text = cddpi_format("%s%s%s", generated.prompt, trainer->tokenizer == NULL ? " " : "",
                         generated.text);
     if (text != NULL) {
-        cddpi_progress_text(&trainer->progress, heading, text);
+        cddpi_progress_text(&trainer->records.progress, heading, text);
     }
     if (generated.late) {
         cddpi_trainer_warn(trainer,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/device/host_copy.h"
+#include "train/engines/engine.h"
 #include "train/generate/generate_model.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
@@ -23,7 +24,7 @@ static cddp_status be_alone(struct cddpi_trainer *trainer)
 }
 
 /* train.resume names a checkpoint, else it is the newest one; *out NULL: there is none. */
-static cddp_status find(struct cddpi_trainer *trainer, char **out)
+static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out)
 {
     const char *wanted = trainer->config->train.resume;
 
@@ -33,28 +34,27 @@ static cddp_status find(struct cddpi_trainer *trainer, char **out)
     return cddpi_trainer_find_named(trainer, out);
 }
 
-/* The model alone: the optimizer's state, twice as large, is not needed. */
-static cddp_status load(struct cddpi_trainer *trainer, const char *path)
+static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_status status = cddpi_trainer_create_host_copy(trainer);
-    cddp_tensor *tensors = status == CDDP_OK ? cddpi_trainer_model_tensors(trainer) : NULL;
+    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
     char *file = cddpi_format("%s/model.safetensors", path);
+    cddp_status status = tensors != NULL && file != NULL
+                             ? cddp_safetensors_load(file, tensors,
+                                                     cddpi_trainer_model_tensor_count(trainer))
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
 
-    if (status == CDDP_OK) {
-        status = cddp_snapshot_read_state(path, NULL, &trainer->cursor.step);
-    }
-    if (status == CDDP_OK && (tensors == NULL || file == NULL)) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
-    }
-    if (status == CDDP_OK) {
-        status = cddp_safetensors_load(file, tensors, trainer->param_count + trainer->buffer_count);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_copy_to_device(trainer);
-    }
     cddpi_free(tensors);
     cddpi_free(file);
     return status;
+}
+
+/* The model alone: the optimizer's state, twice as large, is not needed. */
+static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
+{
+    CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
+    CDDPI_TRY(cddp_snapshot_read_state(path, NULL, &trainer->cursor.step));
+    CDDPI_TRY(load_model(trainer, path));
+    return cddpi_trainer_copy_to_device(trainer);
 }
 
 /* What the run has learnt, if it has come to a checkpoint; else model.weights, which are there. */
@@ -62,10 +62,10 @@ static cddp_status load_newest(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     char *path = NULL;
-    cddp_status status = find(trainer, &path);
+    cddp_status status = find_checkpoint(trainer, &path);
 
     if (status == CDDP_OK && path != NULL) {
-        status = load(trainer, path);
+        status = load_checkpoint(trainer, path);
     } else if (status == CDDP_OK && config->model.weights[0] == '\0') {
         status = cddpi_fail(CDDP_ERR_NOT_FOUND,
                             "%s has no checkpoint, and model.weights names no file: there is "
@@ -80,7 +80,7 @@ static cddp_status load_newest(struct cddpi_trainer *trainer)
 static cddp_status describe_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_dataset *data = &trainer->train_data;
+    struct cddpi_dataset *data = &trainer->train.data;
     cddp_status status = CDDP_OK;
 
     if (config->data.type != CDDPI_DATA_TOKENS && config->data.type != CDDPI_DATA_TEXT) {
@@ -89,7 +89,7 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
             config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
     }
     if (config->data.type == CDDPI_DATA_TOKENS) {
-        status = cddpi_trainer_open_data(config, NULL, data, &trainer->test_data);
+        status = cddpi_trainer_open_data(config, NULL, data, &trainer->test.data);
         return status == CDDP_OK ? cddpi_trainer_open_tokenizer(trainer) : status;
     }
     status = cddpi_trainer_open_tokenizer(trainer);
@@ -102,17 +102,15 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
     return status;
 }
 
-static cddp_status print(struct cddpi_trainer *trainer, const char *prompt, FILE *file)
+static cddp_status print_text(struct cddpi_trainer *trainer, const char *prompt, FILE *file)
 {
     struct cddpi_generated generated = {0};
-    cddp_status status = cddpi_trainer_continue(trainer, prompt, 0, &generated);
 
-    if (status == CDDP_OK) {
-        fprintf(file, "%s%s%s\n", generated.prompt,
-                trainer->tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
-        cddpi_generated_fini(&generated);
-    }
-    return status;
+    CDDPI_TRY(cddpi_trainer_continue(trainer, prompt, 0, &generated));
+    fprintf(file, "%s%s%s\n", generated.prompt,
+            trainer->tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
+    cddpi_generated_fini(&generated);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char *prompt,
@@ -127,12 +125,13 @@ cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
     trainer->config = config;
+    trainer->engine = &cddpi_engine_single; /* whatever trained it */
     status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns());
     for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](trainer);
     }
     if (status == CDDP_OK) {
-        status = print(trainer, prompt, file);
+        status = print_text(trainer, prompt, file);
     }
     cddpi_trainer_destroy(trainer);
     return status;

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/** The outputs for what follows @p tokens[@p last], given all tokens before; those behind it are
+/** The outputs for what follows @p tokens[@p last], given all tokens before; those after it are
  *  padding. @p out is valid until the next call. */
 typedef cddp_status (*cddpi_logits_fn)(void *model, const int32_t *tokens, int last,
                                        const float **out);

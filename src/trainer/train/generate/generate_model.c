@@ -18,7 +18,7 @@ cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
 cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int vocabulary = trainer->train_data.classes;
+    int vocabulary = trainer->train.data.classes;
 
     if (config->train.generate_top_k > vocabulary) {
         return cddpi_config_fail(config, "train.generate_top_k",
@@ -75,7 +75,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     *out = (struct reader){.model = trainer->model,
                            .device = device,
                            .context = trainer->predictions,
-                           .vocabulary = trainer->train_data.classes,
+                           .vocabulary = trainer->train.data.classes,
                            .step = trainer->cursor.step};
     out->logits = cddpi_zalloc_array((size_t)out->vocabulary, sizeof *out->logits);
     if (out->logits == NULL) {
@@ -93,7 +93,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     return status;
 }
 
-/* The sums of losses begin anew, since nobody wants what was added for a text. */
+/* The sums of losses begin anew, since what was added for a text counts for nothing. */
 static cddp_status reader_fini(struct reader *reader)
 {
     cddp_status status = cddpi_model_reset_sums(reader->model);

@@ -3,8 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/engines/placed/placed_engine.h"
-#include "train/engines/stages/stages.h"
+#include "train/engines/engine.h"
 
 /* The members of struct cddpi_held_memory, as they are named in the line. */
 #define PART_MAP(X) X(parameters) X(gradients) X(optimizer) X(activations) X(edges) X(outputs)
@@ -13,81 +12,24 @@ static const char *const names[] = {PART_MAP(PART_NAME)};
 
 enum { PARTS = sizeof names / sizeof names[0] };
 
-/* With GPUs among several devices of a rank, what is the processor's is one more row. */
-static int count_devices(const struct cddpi_trainer *trainer)
+void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
+                                    struct cddpi_held_memory *out)
 {
-    const cddp_devices *devices = trainer->placed != NULL ? trainer->placed->devices : NULL;
-
-    return devices != NULL ? devices->count + (cddpi_devices_have_gpu(devices) ? 1 : 0) : 1;
-}
-
-/* Of the first rank's device, whose ranks all have devices of the same names. */
-static void name_device(const struct cddpi_trainer *trainer, int device, char *out, size_t bytes)
-{
-    if (trainer->placed != NULL && device == trainer->placed->devices->count) {
-        snprintf(out, bytes, "process");
-    } else if (trainer->placed != NULL) {
-        snprintf(out, bytes, "%s", trainer->placed->devices->cores[device].name);
-    } else {
-        snprintf(out, bytes, "%s", cddpi_device_is_async(trainer->device) ? "cuda" : "cpu");
-    }
-}
-
-/* Models, and what lies beside them. */
-static void add_models(const struct cddpi_trainer *trainer, struct cddpi_held_memory *out)
-{
-    const struct cddpi_trainer_placed *placed = trainer->placed;
-
-    if (placed != NULL && placed->replicated != NULL) {
-        cddpi_replicated_add_memory(placed->replicated, out);
-    } else if (placed != NULL) {
-        cddpi_placed_add_memory(placed->model, out);
-    } else {
-        for (int m = 0; m < trainer->model_count; m++) {
-            cddpi_held_memory_add_model(out, trainer->models[m].model);
-        }
-        out->edges += cddpi_stages_edge_bytes(trainer);
-    }
-}
-
-/* Where parameter @p index is reduced and updated: for a GPU that is the processor's memory, where
- * then the parameter itself is, too. */
-static struct cddpi_held_memory *home_of(const struct cddpi_trainer *trainer, size_t index,
-                                         struct cddpi_held_memory *all)
-{
-    const struct cddpi_trainer_placed *placed = trainer->placed;
-    int device = placed != NULL ? cddpi_trainer_placed_param_device(placed, index) : 0;
-
-    if (placed != NULL && cddpi_device_is_async(placed->devices->cores[device].device)) {
-        device = placed->devices->count;
-        all[device].parameters += cddpi_tensors_bytes(&trainer->params[index], 1);
-    }
-    return &all[device];
-}
-
-static void add_trainer(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
-{
-    add_models(trainer, all);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        struct cddpi_held_memory *home = home_of(trainer, i, all);
-
-        home->gradients += cddpi_tensors_bytes(&trainer->params[i], 1);
-        home->optimizer += cddpi_optim_state_bytes(trainer->optim, i);
-    }
+    out->gradients += cddpi_tensors_bytes(&trainer->params[index], 1);
+    out->optimizer += cddpi_optim_state_bytes(trainer->optim, index);
 }
 
 cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
                                         struct cddpi_held_memory **out, int *out_count)
 {
-    int count = count_devices(trainer);
+    int count = trainer->engine->device_count(trainer);
     struct cddpi_held_memory *all = cddpi_zalloc_array((size_t)count, sizeof *all);
 
     if (all == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", count);
     }
-    add_trainer(trainer, all);
-    if (trainer->generator != NULL) {
-        add_trainer(trainer->generator, all);
+    for (; trainer != NULL; trainer = trainer->next) {
+        trainer->engine->add_memory(trainer, all);
     }
     *out = all;
     *out_count = count;
@@ -100,7 +42,8 @@ static json_t *describe(const struct cddpi_trainer *trainer, int rank, int devic
     char name[32];
     json_t *line;
 
-    name_device(trainer, device, name, sizeof name);
+    /* of the first rank; all ranks have devices of the same names */
+    trainer->engine->name_device(trainer, device, name, sizeof name);
     line = json_pack("{s:i, s:s}", "rank", rank, "device", name);
     for (int p = 0; p < PARTS; p++) {
         char key[48];
@@ -120,7 +63,7 @@ static void write_line(struct cddpi_trainer *trainer, int count, const uint64_t 
         (void)json_array_append_new(
             devices, describe(trainer, i / count, i % count, all + (size_t)i * PARTS));
     }
-    cddpi_metrics_add_object(trainer->metrics,
+    cddpi_metrics_add_object(trainer->records.metrics,
                              json_pack("{s:s, s:I, s:o}", "kind", "memory", "step",
                                        (json_int_t)trainer->cursor.step, "devices", devices));
 }
@@ -156,7 +99,7 @@ cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer)
         }
     }
     status = cddp_gather(trainer->group, rows, all, row * sizeof *rows, CDDP_U8, 0, NULL);
-    if (status == CDDP_OK && trainer->metrics != NULL) {
+    if (status == CDDP_OK && trainer->records.metrics != NULL) {
         write_line(trainer, count, all);
     }
     cddpi_free(rows);

@@ -10,6 +10,9 @@
 CDDP_CHECKED cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
                                                      struct cddpi_held_memory **out,
                                                      int *out_count);
+/** Add what is held for the update of parameter @p index. */
+void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
+                                    struct cddpi_held_memory *out);
 /** Rank 0 writes the line {"kind": "memory", "devices": [...]} of all ranks. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer);
 

@@ -55,7 +55,7 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
         known = known && all[rank].flops > 0;
         sum += is_first_there(all, rank) ? all[rank].flops : 0;
     }
-    trainer->peak_flops = known ? sum : 0;
+    trainer->records.peak_flops = known ? sum : 0;
     cddpi_free(all);
     return status;
 }
@@ -81,19 +81,17 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     const char *threads = cddpi_env(CDDPI_ENV_THREADS);
     char host[256] = "";
-    const struct cddpi_trainer *generator = trainer->generator;
     size_t parameters = 0;
     json_t *line;
 
-    if (trainer->metrics == NULL) {
+    if (trainer->records.metrics == NULL) {
         return;
     }
     (void)gethostname(host, sizeof host - 1);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        parameters += cddpi_elements(trainer->params[i].dims, trainer->params[i].shape);
-    }
-    for (size_t i = 0; generator != NULL && i < generator->param_count; i++) {
-        parameters += cddpi_elements(generator->params[i].dims, generator->params[i].shape);
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        for (size_t i = 0; i < each->param_count; i++) {
+            parameters += cddpi_elements(each->params[i].dims, each->params[i].shape);
+        }
     }
     line = json_pack(
         "{s:s, s:I, s:I, s:s, s:s*, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
@@ -104,13 +102,14 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         "threads", threads, "products", cddpi_model_matmul_note(trainer->model), "seed",
         (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
         "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
-        "train_samples", (json_int_t)trainer->train_data.count, "test_samples",
-        (json_int_t)trainer->test_data.count);
+        "train_samples", (json_int_t)trainer->train.data.count, "test_samples",
+        (json_int_t)trainer->test.data.count);
     add_jobs(line);
-    if (trainer->peak_flops > 0) {
-        (void)json_object_set_new(line, "peak_tflops", json_real(trainer->peak_flops * 1e-12));
+    if (trainer->records.peak_flops > 0) {
+        (void)json_object_set_new(line, "peak_tflops",
+                                  json_real(trainer->records.peak_flops * 1e-12));
     }
-    cddpi_metrics_add_object(trainer->metrics, line);
+    cddpi_metrics_add_object(trainer->records.metrics, line);
 }
 
 /* A run is as good without its page. Its own failure, if there is one, stays this thread's last. */
@@ -132,16 +131,17 @@ void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
 {
     struct rusage usage = {0};
 
-    cddpi_progress_end(&trainer->progress);
-    if (trainer->metrics == NULL) {
+    cddpi_progress_end(&trainer->records.progress);
+    if (trainer->records.metrics == NULL) {
         return;
     }
     (void)getrusage(RUSAGE_SELF, &usage);
-    cddpi_metrics_add_object(
-        trainer->metrics, json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
-                                    (json_int_t)trainer->cursor.step, "epoch",
-                                    (json_int_t)trainer->cursor.epoch, "stopped", trainer->stopped,
-                                    "seconds", (double)(cddpi_now_ns() - trainer->began_ns) * 1e-9,
-                                    "peak_rss_mib", (double)usage.ru_maxrss / 1024.0));
+    cddpi_metrics_add_object(trainer->records.metrics,
+                             json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
+                                       (json_int_t)trainer->cursor.step, "epoch",
+                                       (json_int_t)trainer->cursor.epoch, "stopped",
+                                       trainer->stopped, "seconds",
+                                       (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9,
+                                       "peak_rss_mib", (double)usage.ru_maxrss / 1024.0));
     write_page(trainer);
 }

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "group/watch/group_trace.h"
 
-/* Barriers in a row: whoever merges the traces knows from each that no rank left it before all had
- * come, so clocks are known to the time of the quickest. */
+/* Barriers in a row: the program that merges the traces knows from each that no rank left it before
+ * all had come, so clocks are known to the time of the quickest. */
 enum { CLOCK_BARRIERS = 8 };
 
 cddp_status cddpi_trainer_check_trace(const struct cddpi_config *config)

@@ -1,23 +1,14 @@
 /* train_report.c - turns what the ranks measured into lines of metrics and of progress. */
 #include "train/telemetry/train_report.h"
 
-#include "train/engines/gan/gan.h"
-#include "train/models.h"
+#include "base/error.h"
+#include "train/engines/engine.h"
 #include "train/telemetry/device_memory.h"
 #include "train/telemetry/mfu.h"
 
 #include <sys/resource.h>
 
-enum { MOST_VALUES = 24 };
-
-/* Of metrics. */
-struct train_report_line {
-    const char *names[MOST_VALUES];
-    double values[MOST_VALUES];
-    size_t count;
-};
-
-static void put(struct train_report_line *line, const char *name, double value)
+void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, double value)
 {
     line->names[line->count] = name;
     line->values[line->count++] = value;
@@ -26,14 +17,14 @@ static void put(struct train_report_line *line, const char *name, double value)
 static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_interval_means *means,
                           double mfu)
 {
-    uint64_t left = trainer->last_step > trainer->cursor.step
-                        ? trainer->last_step - trainer->cursor.step
+    uint64_t left = trainer->plan.last_step > trainer->cursor.step
+                        ? trainer->plan.last_step - trainer->cursor.step
                         : 0;
     struct cddpi_progress_state state = {
         .epoch = trainer->cursor.epoch + (trainer->cursor.position > 0),
         .epochs = (uint64_t)trainer->config->train.epochs,
         .step = trainer->cursor.step,
-        .steps = trainer->last_step,
+        .steps = trainer->plan.last_step,
         .loss = means->loss,
         .skipped = (uint64_t)trainer->loss_scale.skipped,
         .rate = means->predictions_per_s,
@@ -43,7 +34,7 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
         .seconds_left = means->step_ms * 1e-3 * (double)left,
     };
 
-    cddpi_progress_step(&trainer->progress, &state);
+    cddpi_progress_step(&trainer->records.progress, &state);
 }
 
 static double peak_rss_mib(void)
@@ -54,76 +45,65 @@ static double peak_rss_mib(void)
     return (double)usage.ru_maxrss / 1024.0;
 }
 
-static cddp_status put_gan(struct train_report_line *line, struct cddpi_trainer *trainer)
+/* Multiplications of one sample's forward through what a rank has of the model. */
+static double work_of(const struct cddpi_trainer *trainer)
 {
-    struct cddpi_gan_means means;
-    cddp_status status = cddpi_gan_close_means(trainer, &means);
+    double work = 0;
 
-    if (status == CDDP_OK) {
-        put(line, "loss_d", means.loss_d);
-        put(line, "loss_g", means.loss_g);
-        put(line, "d_real", means.d_real);
-        put(line, "d_fake", means.d_fake);
+    for (int m = 0; m < trainer->model_count; m++) {
+        work += cddpi_model_work(trainer->models[m].model);
     }
-    return status;
+    return work;
 }
 
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
-    struct train_report_line line = {.count = 0};
+    struct cddpi_report_line line = {.count = 0};
     struct cddpi_interval_means means;
     double samples_per_s, mfu;
-    cddp_status status = cddpi_interval_close(&trainer->interval, trainer->group, trainer->ddp,
-                                              &means);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
     samples_per_s = means.predictions_per_s / trainer->predictions;
-    mfu = cddpi_mfu(cddpi_trainer_work(trainer), samples_per_s, 1, trainer->peak_flops);
-    put(&line, "loss", means.loss);
-    put(&line, "accuracy", means.accuracy);
-    if (trainer->gan != NULL) {
-        status = put_gan(&line, trainer);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    put(&line, "lr", lr);
-    put(&line, "grad_norm", grad_norm);
-    put(&line, "samples_per_s", samples_per_s);
-    put(&line, "step_ms", means.step_ms);
-    put(&line, "data_ms", means.data_ms);
-    put(&line, "forward_ms", means.forward_ms);
-    put(&line, "backward_ms", means.backward_ms);
-    put(&line, "exposed_comm_ms", means.exposed_comm_ms);
-    put(&line, "peer_wait_ms", means.peer_wait_ms);
-    put(&line, "optimizer_ms", means.optimizer_ms);
+    mfu = cddpi_mfu(work_of(trainer), samples_per_s, 1, trainer->records.peak_flops);
+    cddpi_report_line_put(&line, "loss", means.loss);
+    cddpi_report_line_put(&line, "accuracy", means.accuracy);
+    CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
+    cddpi_report_line_put(&line, "lr", lr);
+    cddpi_report_line_put(&line, "grad_norm", grad_norm);
+    cddpi_report_line_put(&line, "samples_per_s", samples_per_s);
+    cddpi_report_line_put(&line, "step_ms", means.step_ms);
+    cddpi_report_line_put(&line, "data_ms", means.data_ms);
+    cddpi_report_line_put(&line, "forward_ms", means.forward_ms);
+    cddpi_report_line_put(&line, "backward_ms", means.backward_ms);
+    cddpi_report_line_put(&line, "exposed_comm_ms", means.exposed_comm_ms);
+    cddpi_report_line_put(&line, "peer_wait_ms", means.peer_wait_ms);
+    cddpi_report_line_put(&line, "optimizer_ms", means.optimizer_ms);
     if (cddpi_trainer_is_text(trainer)) {
-        put(&line, "tokens_per_s", means.predictions_per_s);
+        cddpi_report_line_put(&line, "tokens_per_s", means.predictions_per_s);
     }
-    if (trainer->peak_flops > 0) {
-        put(&line, "mfu", mfu);
+    if (trainer->records.peak_flops > 0) {
+        cddpi_report_line_put(&line, "mfu", mfu);
     }
     if (trainer->graphs != NULL) {
-        put(&line, "replayed_steps", (double)means.replayed_steps);
+        cddpi_report_line_put(&line, "replayed_steps", (double)means.replayed_steps);
     }
     if (trainer->config->train.precision == CDDPI_PRECISION_FP16) {
-        put(&line, "skipped_steps", (double)means.skipped_steps);
+        cddpi_report_line_put(&line, "skipped_steps", (double)means.skipped_steps);
     }
-    put(&line, "peak_rss_mib", peak_rss_mib());
+    cddpi_report_line_put(&line, "peak_rss_mib", peak_rss_mib());
     if (trainer->rank == 0) {
         (void)cddpi_trainer_keep_run_dir(trainer); /* it has reported its failure itself */
     }
-    if (trainer->metrics != NULL) {
-        cddpi_metrics_add(trainer->metrics, "train", trainer->cursor.step,
+    if (trainer->records.metrics != NULL) {
+        cddpi_metrics_add(trainer->records.metrics, "train", trainer->cursor.step,
                           trainer->cursor.epoch + (trainer->cursor.position > 0), line.names,
                           line.values, line.count);
     }
     show_progress(trainer, &means, mfu);
-    if (trainer->told_memory) {
+    if (trainer->records.told_memory) {
         return CDDP_OK;
     }
-    trainer->told_memory = true;
+    trainer->records.told_memory = true;
     return cddpi_trainer_report_memory(trainer);
 }

@@ -3,42 +3,39 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/streams.h"
 #include "ddp/copies.h"
 #include "train/batch_sizes.h"
+#include "train/checkpoint.h"
 #include "train/engines/gan/gan_state.h"
+#include "train/engines/single/single.h"
 #include "train/setup_model.h"
 
-static cddp_status make_part(const struct cddpi_trainer *trainer,
-                             const struct cddpi_model_spec *spec, struct cddpi_layer_range part,
-                             struct cddpi_trainer *out)
+static cddp_status create_part(struct cddpi_trainer *out, const struct cddpi_model_spec *spec,
+                               struct cddpi_layer_range part)
 {
     struct cddpi_model_spec of_part = *spec;
-    cddp_status status;
 
     of_part.part = part;
-    status = cddpi_model_create(&of_part, (uint64_t)trainer->config->train.seed, trainer->group,
-                                &out->model);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    out->models[0] = (struct cddpi_trainer_model){out->model, 0, out};
-    out->model_count = 1;
-    out->params = cddpi_model_params(out->model, &out->param_count);
-    out->buffers = cddpi_model_buffers(out->model, &out->buffer_count);
-    return CDDP_OK;
+    return cddpi_single_create_model(out, &of_part);
 }
 
-cddp_status cddpi_gan_build_models(struct cddpi_trainer *trainer,
-                                   const struct cddpi_model_spec *spec)
+static cddp_status build_models(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
 {
+    struct cddpi_gan *gan = cddpi_zalloc(sizeof *gan);
     struct cddpi_trainer *generator = cddpi_zalloc(sizeof *generator);
     struct cddpi_layer_range range = {0, 0};
-    cddp_status status;
 
-    if (generator == NULL) {
+    if (gan == NULL || generator == NULL) {
+        cddpi_free(gan);
+        cddpi_free(generator);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
     }
-    trainer->generator = generator;
+    trainer->engine_state = gan;
+    trainer->next = generator;
+    gan->generator = generator;
+    generator->engine = trainer->engine;
+    generator->engine_state = gan;
     generator->config = trainer->config;
     generator->group = trainer->group;
     generator->rank = trainer->rank;
@@ -48,13 +45,14 @@ cddp_status cddpi_gan_build_models(struct cddpi_trainer *trainer,
     generator->replica = trainer->replica;
     generator->replica_count = trainer->replica_count;
     generator->predictions = 1;
-    status = cddpi_model_find_layers(spec, "discriminator", &range);
-    if (status == CDDP_OK) {
-        status = make_part(trainer, spec, range, trainer);
-    }
-    return status == CDDP_OK
-               ? make_part(trainer, spec, (struct cddpi_layer_range){0, range.first}, generator)
-               : status;
+    CDDPI_TRY(cddpi_model_find_layers(spec, "discriminator", &range));
+    CDDPI_TRY(create_part(trainer, spec, range));
+    return create_part(generator, spec, (struct cddpi_layer_range){0, range.first});
+}
+
+static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
+{
+    return cddpi_trainer_name_config(trainer, build_models(trainer, spec));
 }
 
 static size_t elements_of(const cddp_param *param)
@@ -84,12 +82,11 @@ static cddp_status pin_floats(const struct cddpi_trainer *trainer, size_t count,
 static cddp_status make_slot(const struct cddpi_trainer *trainer, size_t room,
                              struct cddpi_gan_slot *slot)
 {
-    cddp_status status = pin_floats(trainer, room * trainer->gan->latent, &slot->noise);
-
-    for (int pass = 0; status == CDDP_OK && pass < CDDPI_GAN_CONVINCE; pass++) {
-        status = pin_floats(trainer, room, &slot->logits[pass]);
+    CDDPI_TRY(pin_floats(trainer, room * cddpi_gan_of(trainer)->latent, &slot->noise));
+    for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+        CDDPI_TRY(pin_floats(trainer, room, &slot->logits[pass]));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* @p count labels that are all @p value. */
@@ -120,7 +117,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     return status;
 }
 
-/* Apart, for backward reads some of them again. */
+/* Memory of its own for each gradient, since backward reads some of them again. */
 static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     size_t elements = 0;
@@ -144,15 +141,14 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     return status;
 }
 
-/* For the largest batch of training and of evaluation, and for a sheet. */
-static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+/* Allocate for the largest batch of training and of evaluation, and for a sheet. */
+static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_config *config = trainer->config;
     size_t sheet = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE;
     size_t trained = (size_t)cddpi_trainer_micro_batch(config, trainer->replica_count);
     size_t room = trained > sheet ? trained : sheet;
     size_t labels = room + (size_t)config->train.eval_batch_size;
-    cddp_status status = CDDP_OK;
 
     gan->ids = cddpi_zalloc_array(labels, sizeof *gan->ids);
     if (gan->ids == NULL) {
@@ -161,28 +157,18 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, struct cddpi_ga
     for (size_t i = 0; i < labels; i++) {
         gan->ids[i] = i;
     }
-    for (int i = 0; status == CDDP_OK && i < CDDPI_GAN_SLOTS; i++) {
-        status = make_slot(trainer, room, &gan->slots[i]);
+    for (int i = 0; i < CDDPI_GAN_SLOTS; i++) {
+        CDDPI_TRY(make_slot(trainer, room, &gan->slots[i]));
     }
-    if (status == CDDP_OK) {
-        status = make_floats(trainer, room * gan->latent, &gan->noise);
-    }
-    if (status == CDDP_OK) {
-        status = make_floats(trainer, room * gan->image, &gan->fake);
-    }
-    if (status == CDDP_OK) {
-        status = make_floats(trainer, room * gan->image, &gan->fake_grad);
-    }
-    if (status == CDDP_OK) {
-        status = make_labels(trainer, labels, 0, &gan->zeros);
-    }
-    if (status == CDDP_OK) {
-        status = make_labels(trainer, labels, 1, &gan->ones);
-    }
-    return status == CDDP_OK ? make_unwanted(trainer, gan) : status;
+    CDDPI_TRY(make_floats(trainer, room * gan->latent, &gan->noise));
+    CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake));
+    CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake_grad));
+    CDDPI_TRY(make_labels(trainer, labels, 0, &gan->zeros));
+    CDDPI_TRY(make_labels(trainer, labels, 1, &gan->ones));
+    return make_unwanted(trainer, gan);
 }
 
-static void release(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
+static void release_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
 
@@ -203,65 +189,156 @@ static void release(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
     cddpi_free(gan);
 }
 
-cddp_status cddpi_gan_build(struct cddpi_trainer *trainer)
+static cddp_status complete(struct cddpi_trainer *trainer)
 {
-    const struct cddpi_dataset *data = &trainer->train_data;
-    struct cddpi_gan *gan;
-    cddp_status status;
+    const struct cddpi_dataset *data = &trainer->train.data;
+    struct cddpi_gan *gan = cddpi_gan_of(trainer);
 
-    if (trainer->generator == NULL) {
-        return CDDP_OK;
-    }
-    gan = cddpi_zalloc(sizeof *gan);
-    trainer->gan = gan;
-    trainer->generator->gan = gan;
-    if (gan == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
-    }
     gan->latent = (size_t)trainer->config->model.latent;
     gan->image = (size_t)data->channels * (size_t)data->height * (size_t)data->width;
-    status = allocate(trainer, gan);
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_build_ddp(trainer->generator);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_build_optimizer(trainer->generator);
-    }
-    return status == CDDP_OK ? cddpi_trainer_build_device(trainer->generator) : status;
+    CDDPI_TRY(allocate_gan(trainer, gan));
+    CDDPI_TRY(cddpi_trainer_build_ddp(gan->generator));
+    CDDPI_TRY(cddpi_trainer_build_optimizer(gan->generator));
+    return cddpi_trainer_build_device(gan->generator);
 }
 
-void cddpi_gan_begin(struct cddpi_trainer *trainer)
+/* The generator begins at the same step. */
+static void begin(struct cddpi_trainer *trainer)
 {
-    struct cddpi_trainer *generator = trainer->generator;
+    struct cddpi_trainer *generator = cddpi_gan_of(trainer)->generator;
     double of_discriminator = trainer->config->optimizer.discriminator_lr;
 
-    if (generator == NULL) {
-        return;
-    }
     generator->cursor = trainer->cursor;
-    generator->first_step = trainer->first_step;
-    generator->schedule = trainer->schedule;
+    generator->plan.first_step = trainer->plan.first_step;
+    generator->plan.schedule = trainer->plan.schedule;
     if (of_discriminator > 0) {
-        trainer->schedule.lr = of_discriminator;
+        trainer->plan.schedule.lr = of_discriminator;
     }
     if (trainer->cursor.step > 0) { /* the optimizer has state already */
         cddpi_ddp_keep_plan(generator->ddp);
     }
 }
 
-void cddpi_gan_destroy(struct cddpi_trainer *trainer)
+static void destroy(struct cddpi_trainer *trainer)
 {
-    struct cddpi_trainer *generator = trainer->generator;
+    struct cddpi_gan *gan = cddpi_gan_of(trainer);
 
-    if (generator != NULL) {
+    cddpi_model_destroy(trainer->model);
+    if (gan != NULL) {
+        struct cddpi_trainer *generator = gan->generator;
+
         cddpi_device_step_destroy(generator->device_step);
         cddpi_optim_destroy(generator->optim);
         cddp_ddp_destroy(generator->ddp);
         cddpi_free(generator->grads);
         cddpi_model_destroy(generator->model);
         cddpi_free(generator);
+        release_gan(trainer, gan);
     }
-    if (trainer->gan != NULL) {
-        release(trainer, trainer->gan);
-    }
+    trainer->next = NULL;
+    trainer->engine_state = NULL;
 }
+
+static bool fits(const struct cddpi_config *config)
+{
+    return config->model.type == CDDPI_MODEL_DCGAN;
+}
+
+static cddp_status describe(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
+                            int samples, FILE *file)
+{
+    (void)config;
+    (void)spec;
+    (void)samples;
+    fputs("what follows is of one pass through both networks: a step goes three times through the "
+          "discriminator, once through the generator\n",
+          file);
+    return CDDP_OK;
+}
+
+static cddp_status show_evaluation(struct cddpi_trainer *trainer, uint64_t epoch)
+{
+    cddpi_progress_line(&trainer->records.progress,
+                        "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
+                        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+                        (unsigned long long)trainer->cursor.step,
+                        trainer->evaluation.accuracy * 100);
+    return cddpi_gan_write_sheet(trainer);
+}
+
+static void print_result(const struct cddpi_trainer *trainer, FILE *file)
+{
+    const char *dir = cddpi_trainer_run_dir(trainer);
+
+    cddpi_say(file, "generated images after %llu steps are in %s/images; the run lies in %s\n",
+              (unsigned long long)trainer->cursor.step, dir, dir);
+}
+
+/* A discriminator does not read the data's labels: they are not looked at. */
+static struct cddpi_model *reader(const struct cddpi_trainer *trainer)
+{
+    return trainer->next->model;
+}
+
+/* The discriminator's optimizer comes first, then the generator's, whose counters need names of
+ * their own. There is no loss scale: both are computed in f32. */
+static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    static const char *const counters[] = {"generator.step", "generator.param_steps"};
+    struct cddpi_optim *optim = trainer->next->optim;
+    size_t count = 0;
+    const cddp_tensor *tensors = cddpi_optim_tensors(optim, &count);
+    size_t first;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_single_list_tensors(trainer, out));
+    first = out->optimizer_count;
+    status = cddpi_checkpoint_add_optimizer(out, tensors, count);
+    if (status != CDDP_OK) {
+        cddpi_checkpoint_release(out);
+        return status;
+    }
+    for (size_t i = 0; i < cddpi_optim_counters(optim); i++) {
+        ((cddp_tensor *)(uintptr_t)out->optimizer)[first + i].name = counters[i];
+    }
+    return CDDP_OK;
+}
+
+const struct cddpi_engine cddpi_engine_gan = {
+    .fits = fits,
+    .check = cddpi_single_check,
+    .check_batch = cddpi_single_check_batch,
+    .describe = describe,
+    .forwards = 2,
+    .refuses_arrivals = "a step of dcgan has several backwards",
+    .join = cddpi_single_nothing,
+    .build = build,
+    .load_weights = cddpi_single_load_weights,
+    .optimizer_made = cddpi_single_nothing,
+    .complete = complete,
+    .begin = begin,
+    .destroy = destroy,
+    .bind_grads = cddpi_single_bind_grads,
+    .bind_params = cddpi_single_bind_params,
+    .param_decays = cddpi_single_param_decays,
+    .ready_order = cddpi_single_ready_order,
+    .remakes_shards = true,
+    .compute = cddpi_gan_compute,
+    .update = cddpi_gan_update,
+    .square_sum = cddpi_single_square_sum,
+    .update_finds_squares = true,
+    .take_result = cddpi_gan_take_result,
+    .evaluate = cddpi_gan_evaluate,
+    .show_evaluation = show_evaluation,
+    .add_metrics = cddpi_gan_add_metrics,
+    .print_result = print_result,
+    .reader = reader,
+    .device_count = cddpi_single_device_count,
+    .name_device = cddpi_single_name_device,
+    .add_memory = cddpi_single_add_memory,
+    .list_tensors = list_tensors,
+    .prepare_save = cddpi_single_prepare_save,
+    .end_save = cddpi_single_nothing,
+    .load = cddpi_single_load,
+    .scatter = cddpi_single_nothing,
+};

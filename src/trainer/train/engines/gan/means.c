@@ -1,7 +1,9 @@
 /* means.c - owns what the passes of a step found, which a device tells a step later, and the
  * means of it. */
+#include "base/error.h"
 #include "train/engines/gan/gan_state.h"
 #include "train/micro_batch.h"
+#include "train/telemetry/train_report.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,9 +19,10 @@ struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done)
 /* On a device: how long the generator's part of a step took. */
 static cddp_status take_times(struct cddpi_trainer *trainer)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_step_result ended = {0};
-    cddp_status status = cddpi_device_step_take(trainer->generator->device_step, &ended);
+    cddp_status status = cddpi_device_step_take(cddpi_gan_of(trainer)->generator->device_step,
+                                                &ended);
 
     interval->forward_ns += ended.forward_ns;
     interval->backward_ns += ended.backward_ns;
@@ -35,14 +38,16 @@ static double probabilities(const float *logits, int count, double sum)
     return sum;
 }
 
-cddp_status cddpi_gan_take(struct cddpi_trainer *trainer, uint64_t step)
+cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
+                                  struct cddpi_loss_result *out)
 {
-    const struct cddpi_gan_slot *slot = cddpi_gan_slot_of(trainer->gan, step - 1);
-    struct cddpi_interval *interval = &trainer->interval;
-    double *sums = trainer->gan->sums;
+    const struct cddpi_gan_slot *slot = cddpi_gan_slot_of(cddpi_gan_of(trainer), step - 1);
+    struct cddpi_interval *interval = &trainer->records.interval;
+    double *sums = cddpi_gan_of(trainer)->sums;
     struct cddpi_loss_result found[CDDPI_GAN_PASSES] = {{0}};
     cddp_status status = CDDP_OK;
 
+    (void)out;
     for (int pass = 0; status == CDDP_OK && pass < CDDPI_GAN_PASSES; pass++) {
         status = cddpi_model_result(trainer->model, &found[pass]);
         if (status == CDDP_OK) {
@@ -68,16 +73,18 @@ cddp_status cddpi_gan_take(struct cddpi_trainer *trainer, uint64_t step)
     return CDDP_OK;
 }
 
-cddp_status cddpi_gan_close_means(struct cddpi_trainer *trainer, struct cddpi_gan_means *out)
+/* Means over the samples of all ranks. Of the discriminator's losses those of the data's images and
+ * of generated ones are added. d_real and d_fake are the probabilities that it gives for an image
+ * to be real. */
+cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
 {
-    double *sums = trainer->gan->sums;
-    cddp_status status = cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM,
-                                         NULL);
+    double *sums = cddpi_gan_of(trainer)->sums;
 
-    if (status == CDDP_OK) {
-        *out = (struct cddpi_gan_means){sums[LOSS_D] / sums[COUNT], sums[LOSS_G] / sums[COUNT],
-                                        sums[D_REAL] / sums[COUNT], sums[D_FAKE] / sums[COUNT]};
-        memset(sums, 0, SUMS * sizeof *sums);
-    }
-    return status;
+    CDDPI_TRY(cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
+    cddpi_report_line_put(line, "loss_d", sums[LOSS_D] / sums[COUNT]);
+    cddpi_report_line_put(line, "loss_g", sums[LOSS_G] / sums[COUNT]);
+    cddpi_report_line_put(line, "d_real", sums[D_REAL] / sums[COUNT]);
+    cddpi_report_line_put(line, "d_fake", sums[D_FAKE] / sums[COUNT]);
+    memset(sums, 0, SUMS * sizeof *sums);
+    return CDDP_OK;
 }

@@ -31,7 +31,7 @@ struct sheet {
     size_t width;           /* of the sheet, and its height */
 };
 
-static void fill(const struct sheet *sheet, size_t number, uint8_t *pixels)
+static void fill_image(const struct sheet *sheet, size_t number, uint8_t *pixels)
 {
     size_t area = sheet->side * sheet->side;
     const float *image = sheet->images + number * sheet->channels * area;
@@ -48,7 +48,7 @@ static void fill(const struct sheet *sheet, size_t number, uint8_t *pixels)
     }
 }
 
-static cddp_status put(void *context, struct cddpi_writer *writer)
+static cddp_status put_sheet(void *context, struct cddpi_writer *writer)
 {
     const struct sheet *sheet = context;
     size_t bytes = sheet->width * sheet->width * sheet->shown;
@@ -61,7 +61,7 @@ static cddp_status put(void *context, struct cddpi_writer *writer)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes of images", bytes);
     } else {
         for (size_t n = 0; n < COUNT; n++) {
-            fill(sheet, n, pixels);
+            fill_image(sheet, n, pixels);
         }
         status = cddpi_writer_put(writer, header, strlen(header));
         if (status == CDDP_OK) {
@@ -76,7 +76,7 @@ static cddp_status put(void *context, struct cddpi_writer *writer)
 static cddp_status write_file(const struct cddpi_trainer *trainer, const float *images,
                               const char *folder)
 {
-    const struct cddpi_dataset *data = &trainer->train_data;
+    const struct cddpi_dataset *data = &trainer->train.data;
     struct sheet sheet = {.trainer = trainer,
                           .images = images,
                           .channels = (size_t)data->channels,
@@ -92,34 +92,29 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
     status = cddpi_folder_make(folder);
     if (status == CDDP_OK) {
-        status = cddpi_file_replace(path, put, &sheet);
+        status = cddpi_file_replace(path, put_sheet, &sheet);
     }
     cddpi_free(path);
     return status;
 }
 
 /* Generate the images, into memory of the processor. */
-static cddp_status generate(struct cddpi_trainer *trainer, size_t bytes, float *out)
+static cddp_status generate_images(struct cddpi_trainer *trainer, size_t bytes, float *out)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
-    cddp_status status = cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, trainer->gan->ids, COUNT);
-
-    if (status == CDDP_OK) {
-        status = cddpi_gan_forward(trainer, COUNT, false);
-    }
-    if (status == CDDP_OK) { /* a copy to memory that is not pinned knows no deadline */
-        status = ops->finish(trainer->device, timeout_ms);
-    }
-    if (status == CDDP_OK) {
-        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, trainer->gan->fake, bytes);
-    }
-    return status == CDDP_OK ? ops->finish(trainer->device, timeout_ms) : status;
+    CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids, COUNT));
+    CDDPI_TRY(cddpi_gan_forward(trainer, COUNT, false));
+    /* a copy to memory that is not pinned knows no deadline */
+    CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
+    CDDPI_TRY(
+        ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, cddpi_gan_of(trainer)->fake, bytes));
+    return ops->finish(trainer->device, timeout_ms);
 }
 
 cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)
 {
-    size_t bytes = COUNT * trainer->gan->image * sizeof(float);
+    size_t bytes = COUNT * cddpi_gan_of(trainer)->image * sizeof(float);
     float *images;
     char *folder;
     cddp_status status;
@@ -128,7 +123,7 @@ cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     images = cddpi_alloc_aligned(bytes);
-    status = images != NULL ? generate(trainer, bytes, images)
+    status = images != NULL ? generate_images(trainer, bytes, images)
                             : cddpi_fail(CDDP_ERR_NO_MEMORY,
                                          "trainer: no memory for %zu bytes of images", bytes);
     folder = cddpi_format("%s/images", cddpi_trainer_run_dir(trainer));

@@ -1,35 +1,8 @@
-/* placed_engine_check.c - owns what is refused of parallel.* and train.devices before there is a
- * model. */
+/* placed_engine_check.c - checks the keys of parallel.* and train.* before layers are placed on
+ * devices. */
+#include "base/error.h"
 #include "train/engines/placed/placed_engine.h"
-
-bool cddpi_trainer_has_sync(const struct cddpi_config *config)
-{
-    bool sync = config->model.sync_batch_norm;
-
-    for (int i = 0; i < config->model.layers.count; i++) {
-        sync = sync || config->model.layers.values[i].sync;
-    }
-    return sync;
-}
-
-static cddp_status check_data_parallel(const struct cddpi_config *config)
-{
-    if (config->parallel.stages.count > 0) {
-        return cddpi_config_fail(config, "parallel.stages",
-                                 "with parallel.type = \"data_parallel\" each device has all "
-                                 "layers");
-    }
-    if (config->parallel.micro_batches > 1) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is for pipelines; with parallel.type = \"data_parallel\" "
-                                 "train.accumulate makes micro-batches");
-    }
-    return cddpi_trainer_has_sync(config)
-               ? cddpi_config_fail(config, "parallel.type",
-                                   "\"data_parallel\" cannot take statistics of batch_norm over "
-                                   "all devices (sync): start a rank for each device")
-               : CDDP_OK;
-}
+#include "train/engines/single/single.h"
 
 static cddp_status check_micro_batches(const struct cddpi_config *config)
 {
@@ -64,38 +37,10 @@ static cddp_status check_model_parallel(const struct cddpi_config *config)
     return check_micro_batches(config);
 }
 
-/* Keys that only stages over ranks read. */
-static cddp_status check_others(const struct cddpi_config *config)
+/* One GPU, whose optimizer is on the processor. */
+static cddp_status check_offload(const struct cddpi_config *config)
 {
-    const char *key = config->parallel.balance != 0          ? "parallel.balance"
-                      : config->parallel.memory_bytes > 0    ? "parallel.memory_bytes"
-                      : config->parallel.recompute.count > 0 ? "parallel.recompute"
-                                                             : NULL;
-
-    return key == NULL ? CDDP_OK
-                       : cddpi_config_fail(config, key,
-                                           "is for stages over ranks (parallel.pipeline): leave "
-                                           "this out");
-}
-
-static cddp_status check_generate(const struct cddpi_config *config)
-{
-    return config->train.generate_steps > 0
-               ? cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model on several "
-                                   "devices, or whose optimizer is not on its GPU; from a "
-                                   "checkpoint of it it can: cddp-train --generate")
-               : CDDP_OK;
-}
-
-cddp_status cddpi_trainer_offload_check(const struct cddpi_config *config)
-{
-    const char *words = config->parallel.type != CDDPI_PARALLEL_RANKS
-                            ? "where a rank has several devices the optimizer is in the "
-                              "processor's memory always: leave this out"
-                        : config->parallel.pipeline > 1
-                            ? "stages over ranks are on processors: leave this out"
-                        : config->train.device != CDDPI_TRAIN_ON_CUDA
+    const char *words = config->train.device != CDDPI_TRAIN_ON_CUDA
                             ? "is for ranks with a GPU each: it needs train.device = \"cuda\""
                         : config->model.type == CDDPI_MODEL_DCGAN
                             ? "dcgan's two optimizers are on its device: leave this out"
@@ -104,28 +49,18 @@ cddp_status cddpi_trainer_offload_check(const struct cddpi_config *config)
                               "leave this out"
                             : NULL;
 
-    return words != NULL ? cddpi_config_fail(config, "train.offload_optimizer", "%s", words)
-                         : check_generate(config);
+    return words == NULL ? CDDP_OK
+                         : cddpi_config_fail(config, "train.offload_optimizer", "%s", words);
 }
 
-cddp_status cddpi_trainer_placed_check(const struct cddpi_config *config)
+cddp_status cddpi_placed_engine_check(const struct cddpi_config *config, int world_size)
 {
-    cddp_status status;
-
-    if (config->parallel.pipeline > 1) {
-        return cddpi_config_fail(config, "parallel.pipeline",
-                                 "is for stages over ranks, where parallel.type = \"ranks\"");
+    if (config->parallel.type == CDDPI_PARALLEL_RANKS) {
+        CDDPI_TRY(check_offload(config));
+        CDDPI_TRY(cddpi_own_devices_check_generate(config));
+        return cddpi_single_check(config, world_size);
     }
-    if (config->train.device == CDDPI_TRAIN_ON_CUDA) {
-        return cddpi_config_fail(config, "train.device",
-                                 "with parallel.type = \"model_parallel\" or \"data_parallel\" "
-                                 "train.devices or parallel.placement name the GPUs: leave this "
-                                 "out");
-    }
-    status = check_others(config);
-    if (status == CDDP_OK) {
-        status = config->parallel.type == CDDPI_PARALLEL_DATA ? check_data_parallel(config)
-                                                              : check_model_parallel(config);
-    }
-    return status == CDDP_OK ? check_generate(config) : status;
+    CDDPI_TRY(cddpi_own_devices_check(config));
+    CDDPI_TRY(check_model_parallel(config));
+    return cddpi_own_devices_check_generate(config);
 }

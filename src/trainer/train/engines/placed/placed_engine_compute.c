@@ -11,10 +11,10 @@ static cddp_status grad_ready(void *context, size_t index)
     return cddp_ddp_grad_ready(trainer->ddp, index);
 }
 
-cddp_status cddpi_trainer_placed_compute(struct cddpi_trainer *trainer,
+cddp_status cddpi_placed_engine_pipeline(struct cddpi_trainer *trainer,
                                          struct cddpi_train_step *step)
 {
-    struct cddpi_step_batches *all = &trainer->placed->batches;
+    struct cddpi_step_batches *all = &cddpi_placed_engine_of(trainer)->batches;
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
     int64_t begun;
@@ -28,15 +28,15 @@ cddp_status cddpi_trainer_placed_compute(struct cddpi_trainer *trainer,
         status = cddp_ddp_begin(trainer->ddp, &sync);
     }
     if (status == CDDP_OK) {
-        status = cddpi_placed_step(trainer->placed->model, all->batches, all->scales, all->count,
-                                   grad_ready, trainer, &result);
+        status = cddpi_placed_step(cddpi_placed_engine_of(trainer)->model, all->batches,
+                                   all->scales, all->count, grad_ready, trainer, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
-    trainer->interval.backward_ns += cddpi_now_ns() - begun;
-    trainer->interval.loss_sum += result.loss_sum;
-    trainer->interval.correct += result.correct;
-    trainer->interval.count += result.count;
+    trainer->records.interval.backward_ns += cddpi_now_ns() - begun;
+    trainer->records.interval.loss_sum += result.loss_sum;
+    trainer->records.interval.correct += result.correct;
+    trainer->records.interval.count += result.count;
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }

@@ -1,64 +1,125 @@
-/* placed_engine_model.c - owns the choice between the two kinds of models on several devices:
- * layers placed on them, or a copy on each. */
+/* placed_engine_model.c - owns the row of a model in segments on the devices of each rank. */
+#include "base/alloc.h"
+#include "base/error.h"
 #include "train/engines/placed/placed_engine.h"
+#include "train/engines/single/single.h"
 
-cddp_status cddpi_trainer_placed_forward(struct cddpi_trainer_placed *placed,
-                                         const struct cddpi_batch *batch, bool training,
-                                         struct cddpi_loss_result *out)
+static bool fits(const struct cddpi_config *config)
 {
-    return placed->replicated != NULL
-               ? cddpi_replicated_forward(placed->replicated, batch, training, out)
-               : cddpi_placed_forward(placed->model, batch, training, out);
+    return config->parallel.type == CDDPI_PARALLEL_MODEL || config->train.offload_optimizer;
 }
 
-cddp_status cddpi_trainer_placed_backward(struct cddpi_trainer_placed *placed, double scale,
-                                          bool accumulate, cddpi_grad_ready_fn ready, void *context)
+static cddp_status compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
-    return placed->replicated != NULL
-               ? cddpi_replicated_backward(placed->replicated, scale, accumulate, ready, context)
-               : cddpi_placed_backward(placed->model, scale, accumulate, ready, context);
+    return cddpi_placed_engine_of(trainer)->pipelined ? cddpi_placed_engine_pipeline(trainer, step)
+                                                      : cddpi_single_compute(trainer, step);
 }
 
-struct cddpi_loss_result cddpi_trainer_placed_late(const struct cddpi_trainer_placed *placed)
+static cddp_status forward(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
+                           bool training, struct cddpi_loss_result *out)
 {
-    return placed->replicated != NULL ? cddpi_replicated_late(placed->replicated)
-                                      : cddpi_placed_late(placed->model);
+    return cddpi_placed_forward(cddpi_placed_engine_of(trainer)->model, batch, training, out);
 }
 
-void cddpi_trainer_placed_bind_grads(struct cddpi_trainer_placed *placed, void *const *grads)
+static cddp_status backward(struct cddpi_trainer *trainer, double scale, bool accumulate,
+                            cddpi_grad_ready_fn ready, void *context, struct cddpi_loss_result *out)
 {
-    if (placed->replicated != NULL) {
-        cddpi_replicated_bind_grads(placed->replicated, grads);
-    } else {
-        cddpi_placed_bind_grads(placed->model, grads);
+    CDDPI_TRY(cddpi_placed_backward(cddpi_placed_engine_of(trainer)->model, scale, accumulate,
+                                    ready, context));
+    return cddpi_own_devices_add_late(
+        trainer, cddpi_placed_late(cddpi_placed_engine_of(trainer)->model), out);
+}
+
+static void bind_grads(struct cddpi_trainer *trainer)
+{
+    cddpi_placed_bind_grads(cddpi_placed_engine_of(trainer)->model, trainer->grads);
+}
+
+static cddp_status param_wait(void *context, size_t index)
+{
+    return cddp_ddp_param_wait(context, index);
+}
+
+/* Parameters are in the processor's memory, where they have no 16-bit copies. */
+static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
+{
+    (void)copies;
+    cddpi_placed_bind_params(cddpi_placed_engine_of(trainer)->model, data);
+    cddpi_placed_on_param(cddpi_placed_engine_of(trainer)->model, param_wait, trainer->ddp);
+}
+
+static bool param_decays(const struct cddpi_trainer *trainer, size_t index)
+{
+    return cddpi_placed_param_decays(cddpi_placed_engine_of(trainer)->model, index);
+}
+
+static void ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+{
+    const uint32_t *order = cddpi_placed_ready_order(cddpi_placed_engine_of(trainer)->model);
+
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        out[i] = order[i];
     }
 }
 
-void cddpi_trainer_placed_bind_params(struct cddpi_trainer_placed *placed, void *const *data,
-                                      cddpi_param_wait_fn wait, void *context)
+static void add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
-    if (placed->replicated != NULL) {
-        cddpi_replicated_bind_params(placed->replicated, data);
-        cddpi_replicated_on_param(placed->replicated, wait, context);
-    } else {
-        cddpi_placed_bind_params(placed->model, data);
-        cddpi_placed_on_param(placed->model, wait, context);
+    cddpi_placed_add_memory(cddpi_placed_engine_of(trainer)->model, all);
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        cddpi_own_devices_add_param(
+            trainer, i, cddpi_placed_param_device(cddpi_placed_engine_of(trainer)->model, i), all);
     }
 }
 
-bool cddpi_trainer_placed_param_decays(const struct cddpi_trainer_placed *placed, size_t index)
+static void destroy(struct cddpi_trainer *trainer)
 {
-    return placed->replicated != NULL ? cddpi_replicated_param_decays(placed->replicated, index)
-                                      : cddpi_placed_param_decays(placed->model, index);
+    struct cddpi_placed_engine *placed = cddpi_placed_engine_of(trainer);
+
+    if (placed != NULL) {
+        cddpi_step_batches_fini(&placed->batches);
+        cddpi_placed_destroy(placed->model);
+        cddp_devices_destroy(placed->own.devices);
+        cddpi_free(placed);
+    }
+    trainer->engine_state = NULL;
 }
 
-int cddpi_trainer_placed_param_device(const struct cddpi_trainer_placed *placed, size_t index)
-{
-    return placed->replicated != NULL ? 0 : cddpi_placed_param_device(placed->model, index);
-}
-
-const uint32_t *cddpi_trainer_placed_ready_order(const struct cddpi_trainer_placed *placed)
-{
-    return placed->replicated != NULL ? cddpi_replicated_ready_order(placed->replicated)
-                                      : cddpi_placed_ready_order(placed->model);
-}
+const struct cddpi_engine cddpi_engine_placed = {
+    .fits = fits,
+    .check = cddpi_placed_engine_check,
+    .check_batch = cddpi_single_check_batch,
+    .describe = cddpi_placed_engine_describe,
+    .owns_devices = true,
+    .replays = true,
+    .join = cddpi_single_nothing,
+    .build = cddpi_placed_engine_build,
+    .load_weights = cddpi_single_load_weights,
+    .optimizer_made = cddpi_single_nothing,
+    .complete = cddpi_single_nothing,
+    .begin = cddpi_single_begin,
+    .destroy = destroy,
+    .bind_grads = bind_grads,
+    .bind_params = bind_params,
+    .param_decays = param_decays,
+    .ready_order = ready_order,
+    .compute = compute,
+    .forward = forward,
+    .backward = backward,
+    .update = cddpi_single_update,
+    .square_sum = cddpi_single_square_sum,
+    .update_finds_squares = true,
+    .take_result = cddpi_single_take_result,
+    .evaluate = cddpi_single_evaluate,
+    .show_evaluation = cddpi_single_show_evaluation,
+    .add_metrics = cddpi_single_add_metrics,
+    .print_result = cddpi_single_print_result,
+    .reader = cddpi_single_reader,
+    .device_count = cddpi_own_devices_count,
+    .name_device = cddpi_own_devices_name,
+    .add_memory = add_memory,
+    .list_tensors = cddpi_single_list_tensors,
+    .prepare_save = cddpi_single_prepare_save,
+    .end_save = cddpi_single_nothing,
+    .load = cddpi_single_load,
+    .scatter = cddpi_single_nothing,
+};

@@ -29,7 +29,7 @@ static void copy_trimmed(const char *from, size_t length, char out[NAME_BYTES])
     out[length] = '\0';
 }
 
-/* Read the place at *@p text, and move that behind it. False: there is none any more. */
+/* Read the place at *@p text, and move *@p text past it. False: there are no more places. */
 static bool next_place(const char **text, struct placed_engine_placement_place *out)
 {
     size_t length = strcspn(*text, ",");
@@ -95,7 +95,7 @@ static cddp_status add_name(const struct cddpi_config *config, const char *key, 
     return CDDP_OK;
 }
 
-/* Where the user lists devices, if he does. */
+/* The list of devices in the configuration; it may be empty. */
 static const struct cddpi_text_list *named_devices(const struct cddpi_config *config)
 {
     return config->parallel.devices.count > 0 ? &config->parallel.devices : &config->train.devices;
@@ -213,45 +213,6 @@ static cddp_status put_places(const struct cddpi_config *config, const cddp_devi
                : status;
 }
 
-cddp_status cddpi_trainer_output_device(const struct cddpi_config *config,
-                                        const cddp_devices *devices, int *out)
-{
-    const char *name = config->parallel.output_device;
-    int device = 0;
-
-    while (name[0] != '\0' && device < devices->count &&
-           strcmp(devices->cores[device].name, name) != 0) {
-        device++;
-    }
-    *out = device;
-    if (device < devices->count && device > 0 && config->parallel.layers.count > 0) {
-        return cddpi_config_fail(config, "parallel.output_device",
-                                 "is \"%s\", but outputs of parallel.layers go to the other "
-                                 "layers, which are on the first device: leave this out",
-                                 name);
-    }
-    return device < devices->count
-               ? CDDP_OK
-               : cddpi_config_fail(config, "parallel.output_device",
-                                   "\"%s\" is not one of parallel.devices", name);
-}
-
-cddp_status cddpi_trainer_copied_layers(const struct cddpi_config *config,
-                                        const struct cddpi_model_spec *spec,
-                                        struct cddpi_layer_range *out)
-{
-    const struct cddpi_text_list *names = &config->parallel.layers;
-    cddp_status status = CDDP_OK;
-
-    *out = (struct cddpi_layer_range){0, 0};
-    if (names->count > 0) {
-        status = cddpi_replicated_layers(spec, names->values, names->count, out);
-    }
-    return status == CDDP_ERR_CONFIG
-               ? cddpi_config_fail(config, "parallel.layers", "%s", cddp_last_error())
-               : status;
-}
-
 static cddp_status check_stage_count(const struct cddpi_config *config, int stages, int devices)
 {
     return stages == devices
@@ -280,7 +241,7 @@ static cddp_status put_stages(const struct cddpi_config *config, const cddp_devi
                : status;
 }
 
-/* What the user has said layer by layer. */
+/* The placement as the configuration says it layer by layer. */
 static cddp_status from_places(const struct cddpi_config *config,
                                const struct cddpi_model_spec *spec, const cddp_devices *devices,
                                struct cddpi_segment **out, int *out_count)
@@ -304,10 +265,11 @@ static cddp_status from_places(const struct cddpi_config *config,
     return status;
 }
 
-/* A stage a device, in order: they begin where the user says, or rank 0 measures for all. */
-static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                          cddp_group *group, int samples, int count,
-                          struct cddpi_layer_range *ranges)
+/* One stage for each device, in order. They begin where the configuration says; else rank 0
+ * measures for all ranks. */
+static cddp_status divide_layers(const struct cddpi_config *config,
+                                 const struct cddpi_model_spec *spec, cddp_group *group,
+                                 int samples, int count, struct cddpi_layer_range *ranges)
 {
     const struct cddpi_stage_names *stages = &config->parallel.stages;
     bool named = cddpi_stages_are_named(config);
@@ -338,7 +300,7 @@ static cddp_status from_division(const struct cddpi_config *config,
     struct cddpi_layer_range *ranges = cddpi_zalloc_array((size_t)count, sizeof *ranges);
     struct cddpi_segment *segments = cddpi_zalloc_array((size_t)count, sizeof *segments);
     cddp_status status = ranges != NULL && segments != NULL
-                             ? divide(config, spec, group, samples, count, ranges)
+                             ? divide_layers(config, spec, group, samples, count, ranges)
                              : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d stages",
                                           count);
 

@@ -1,5 +1,5 @@
-/* placed_engine_setup.c - owns the model of a run with several devices a rank, and the table that a
- * dry run prints of it. */
+/* placed_engine_setup.c - owns the segments of a rank's model on its devices, and the table that a
+ * dry run prints of them. */
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -17,11 +17,11 @@ static cddp_status check_trainer(const struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* What segments on a GPU do not do. */
+/* Refuse what segments on a GPU cannot do. */
 static cddp_status check_gpus(const struct cddpi_config *config,
-                              const struct cddpi_trainer_placed *placed)
+                              const struct cddpi_placed_engine *placed)
 {
-    if (!cddpi_devices_have_gpu(placed->devices)) {
+    if (!cddpi_devices_have_gpu(placed->own.devices)) {
         return CDDP_OK;
     }
     if (cddpi_trainer_has_sync(config)) {
@@ -36,13 +36,14 @@ static cddp_status check_gpus(const struct cddpi_config *config,
                : CDDP_OK;
 }
 
-static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec,
-                          const struct cddpi_segment *segments, int count)
+static cddp_status create_segments(struct cddpi_trainer *trainer,
+                                   const struct cddpi_model_spec *spec,
+                                   const struct cddpi_segment *segments, int count)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_trainer_placed *placed = trainer->placed;
+    struct cddpi_placed_engine *placed = cddpi_placed_engine_of(trainer);
     struct cddpi_placed_options options = {
-        .devices = placed->devices,
+        .devices = placed->own.devices,
         .segments = segments,
         .segment_count = count,
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
@@ -68,22 +69,22 @@ static cddp_status create(struct cddpi_trainer *trainer, const struct cddpi_mode
                : status;
 }
 
-/* A segment on each device or more of them. */
+/* One segment or more on each device. */
 static cddp_status build_segments(struct cddpi_trainer *trainer,
                                   const struct cddpi_model_spec *spec)
 {
     const struct cddpi_config *config = trainer->config;
     int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
-    struct cddpi_trainer_placed *placed = trainer->placed;
+    struct cddpi_placed_engine *placed = cddpi_placed_engine_of(trainer);
     struct cddpi_segment *segments = NULL;
     int count = 0;
     cddp_status status;
 
     placed->pipelined = config->parallel.micro_batches > 1;
-    status = cddpi_trainer_placement(config, spec, trainer->group, samples, &placed->devices,
+    status = cddpi_trainer_placement(config, spec, trainer->group, samples, &placed->own.devices,
                                      &segments, &count);
     if (status == CDDP_OK) {
-        status = create(trainer, spec, segments, count);
+        status = create_segments(trainer, spec, segments, count);
     }
     cddpi_free(segments);
     if (status != CDDP_OK) {
@@ -100,83 +101,15 @@ static cddp_status build_segments(struct cddpi_trainer *trainer,
     return CDDP_OK;
 }
 
-static cddp_status create_replicas(struct cddpi_trainer *trainer,
-                                   const struct cddpi_model_spec *spec)
+cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
+                                      const struct cddpi_model_spec *spec)
 {
-    const struct cddpi_config *config = trainer->config;
-    struct cddpi_trainer_placed *placed = trainer->placed;
-    struct cddpi_layer_range layers = {0, 0};
-    int output_device = 0;
-    cddp_status status = cddpi_trainer_open_devices(config, trainer->group, &placed->devices);
-
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_output_device(config, placed->devices, &output_device);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_copied_layers(config, spec, &layers);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_replicated_create(spec, (uint64_t)config->train.seed, placed->devices,
-                                         output_device, layers, &placed->replicated);
-        if (status == CDDP_ERR_CONFIG) {
-            status = cddpi_config_fail(
-                config, config->parallel.layers.count > 0 ? "parallel.layers" : "parallel.type",
-                "%s", cddp_last_error());
-        }
-    }
-    return status;
-}
-
-/* A copy on each device. */
-static cddp_status build_replicas(struct cddpi_trainer *trainer,
-                                  const struct cddpi_model_spec *spec)
-{
-    struct cddpi_model *models[3];
-    const struct cddpi_replicated *replicated;
-    cddp_status status = create_replicas(trainer, spec);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    replicated = trainer->placed->replicated;
-    cddpi_replicated_trace(trainer->placed->replicated, trainer->group);
-    trainer->model_count = cddpi_replicated_models(replicated, models);
-    for (int m = 0; m < trainer->model_count; m++) {
-        trainer->models[m] = (struct cddpi_trainer_model){.model = models[m], .trainer = trainer};
-    }
-    trainer->model = models[0];
-    trainer->params = cddpi_replicated_params(replicated, &trainer->param_count);
-    trainer->buffers = cddpi_replicated_buffers(replicated, &trainer->buffer_count);
-    return CDDP_OK;
-}
-
-cddp_status cddpi_trainer_build_placed(struct cddpi_trainer *trainer,
-                                       const struct cddpi_model_spec *spec)
-{
-    cddp_status status = check_trainer(trainer);
-
-    trainer->placed = cddpi_zalloc(sizeof *trainer->placed);
-    if (status == CDDP_OK && trainer->placed == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
-                            sizeof *trainer->placed);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    return trainer->config->parallel.type == CDDPI_PARALLEL_DATA ? build_replicas(trainer, spec)
-                                                                 : build_segments(trainer, spec);
-}
-
-void cddpi_trainer_destroy_placed(struct cddpi_trainer *trainer)
-{
-    if (trainer->placed != NULL) {
-        cddpi_step_batches_fini(&trainer->placed->batches);
-        cddpi_placed_destroy(trainer->placed->model);
-        cddpi_replicated_destroy(trainer->placed->replicated);
-        cddp_devices_destroy(trainer->placed->devices);
-        cddpi_free(trainer->placed);
-        trainer->placed = NULL;
-    }
+    CDDPI_TRY(check_trainer(trainer));
+    trainer->engine_state = cddpi_zalloc(sizeof(struct cddpi_placed_engine));
+    return trainer->engine_state != NULL
+               ? build_segments(trainer, spec)
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
+                            sizeof(struct cddpi_placed_engine));
 }
 
 /* --- for a dry run --- */
@@ -192,18 +125,11 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
     char last[64] = "";
     size_t elements = 0;
     size_t count;
-    cddp_status status = cddpi_model_layer_name(spec, segment->layers.first, first, sizeof first);
 
+    CDDPI_TRY(cddpi_model_layer_name(spec, segment->layers.first, first, sizeof first));
+    CDDPI_TRY(cddpi_model_layer_name(spec, segment->layers.end - 1, last, sizeof last));
     part.part = segment->layers;
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, segment->layers.end - 1, last, sizeof last);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_create(&part, 0, NULL, &model);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&part, 0, NULL, &model));
     params = cddpi_model_params(model, &count);
     for (size_t i = 0; i < count; i++) {
         elements += cddpi_elements(params[i].dims, params[i].shape);
@@ -213,67 +139,15 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
-static cddp_status print_copies(const struct cddpi_config *config,
-                                const struct cddpi_model_spec *spec, const cddp_devices *devices,
-                                int samples, FILE *file)
-{
-    int each = (samples + devices->count - 1) / devices->count;
-    struct cddpi_layer_range layers = {0, 0};
-    char first[64] = "";
-    char last[64] = "";
-    int output_device = 0;
-    cddp_status status = cddpi_trainer_output_device(config, devices, &output_device);
-
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_copied_layers(config, spec, &layers);
-    }
-    if (status == CDDP_OK && layers.end == 0) {
-        fprintf(file,
-                "devices of each rank: %d, each with a copy of the model and up to %d samples; "
-                "their outputs come together on %s\n",
-                devices->count, each, devices->cores[output_device].name);
-        return CDDP_OK;
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, layers.first, first, sizeof first);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, layers.end - 1, last, sizeof last);
-    }
-    if (status == CDDP_OK) {
-        fprintf(file,
-                "devices of each rank: %d, each with a copy of %s to %s and up to %d samples; "
-                "the other layers are on %s\n",
-                devices->count, first, last, each, devices->cores[0].name);
-    }
-    return status;
-}
-
-static cddp_status describe_replicas(const struct cddpi_config *config,
-                                     const struct cddpi_model_spec *spec, int samples, FILE *file)
-{
-    cddp_devices *devices = NULL;
-    cddp_status status = cddpi_trainer_open_devices(config, NULL, &devices);
-
-    if (status == CDDP_OK) {
-        status = print_copies(config, spec, devices, samples, file);
-    }
-    cddp_devices_destroy(devices);
-    return status;
-}
-
-cddp_status cddpi_trainer_describe_placed(const struct cddpi_config *config,
-                                          const struct cddpi_model_spec *spec, int samples,
-                                          FILE *file)
+cddp_status cddpi_placed_engine_describe(const struct cddpi_config *config,
+                                         const struct cddpi_model_spec *spec, int samples,
+                                         FILE *file)
 {
     struct cddpi_segment *segments = NULL;
     cddp_devices *devices = NULL;
     int count = 0;
     cddp_status status = CDDP_OK;
 
-    if (config->parallel.type == CDDPI_PARALLEL_DATA) {
-        return describe_replicas(config, spec, samples, file);
-    }
     if (config->parallel.type == CDDPI_PARALLEL_MODEL) {
         status = cddpi_trainer_placement(config, spec, NULL, samples, &devices, &segments, &count);
     }

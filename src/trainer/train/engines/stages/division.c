@@ -46,7 +46,7 @@ bool cddpi_stages_are_named(const struct cddpi_config *config)
     return stages->count > 0 && !(stages->count == 1 && strcmp(stages->values[0], "auto") == 0);
 }
 
-/* What a stage has per parameter, in copies of it. */
+/* How many copies of each parameter a stage holds. */
 static int parameter_copies(const struct cddpi_config *config)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(config);
@@ -54,7 +54,7 @@ static int parameter_copies(const struct cddpi_config *config)
     return 2 + (spec.type == CDDPI_OPTIM_ADAMW ? 2 : spec.momentum > 0 ? 1 : 0);
 }
 
-/* What @p layers take on each rank, against what they may. */
+/* Check the memory that @p layers take on each rank against parallel.memory_bytes. */
 static cddp_status check_fit(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                              const struct cddpi_layer_bytes *layers,
                              const struct cddpi_stage_memory *memory,
@@ -87,7 +87,7 @@ static cddp_status check_fit(const struct cddpi_config *config, const struct cdd
     return CDDP_OK;
 }
 
-/* By names, or by time. */
+/* By the names in parallel.stages, or by measured time. */
 static cddp_status divide_by_time(const struct cddpi_config *config,
                                   const struct cddpi_model_spec *spec, int samples, int stages,
                                   struct cddpi_layer_range *out)

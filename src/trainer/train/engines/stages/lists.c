@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A tensor's line in a message; its name comes behind all of them. */
+/* A tensor's line in a message. The names follow after all lines. */
 struct lists_line {
     int64_t shape[CDDP_MAX_DIMS];
     int32_t type, dims;
@@ -35,7 +35,7 @@ void cddpi_stages_release_lists(struct cddpi_stages *stages)
     cddpi_free(stages->steps);
 }
 
-static cddp_status allocate(struct cddpi_stage_list *list, size_t count, size_t name_bytes)
+static cddp_status allocate_list(struct cddpi_stage_list *list, size_t count, size_t name_bytes)
 {
     list->count = count;
     list->tensors = cddpi_zalloc_array(count + 1, sizeof *list->tensors);
@@ -51,8 +51,8 @@ static cddp_status allocate(struct cddpi_stage_list *list, size_t count, size_t 
 
 /* --- this rank's own --- */
 
-static void take(struct cddpi_stage_list *list, size_t at, const cddp_param *param, int chunk,
-                 bool is_buffer)
+static void list_param(struct cddpi_stage_list *list, size_t at, const cddp_param *param, int chunk,
+                       bool is_buffer)
 {
     cddp_tensor *tensor = &list->tensors[at];
 
@@ -67,7 +67,7 @@ static void take(struct cddpi_stage_list *list, size_t at, const cddp_param *par
 static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
     size_t done = 0;
-    cddp_status status = allocate(out, trainer->param_count + trainer->buffer_count, 0);
+    cddp_status status = allocate_list(out, trainer->param_count + trainer->buffer_count, 0);
 
     for (int buffers = 0; status == CDDP_OK && buffers < 2; buffers++) {
         for (int c = 0; c < trainer->model_count; c++) {
@@ -77,7 +77,7 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
                                                  : cddpi_model_params(model, &count);
 
             for (size_t i = 0; i < count; i++) {
-                take(out, done++, &all[i], c, buffers != 0);
+                list_param(out, done++, &all[i], c, buffers != 0);
             }
         }
     }
@@ -88,7 +88,7 @@ static cddp_status list_optimizer(const struct cddpi_trainer *trainer, struct cd
 {
     size_t count;
     const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
-    cddp_status status = allocate(out, count, 0);
+    cddp_status status = allocate_list(out, count, 0);
 
     for (size_t i = 0; status == CDDP_OK && i < count; i++) {
         out->tensors[i] = tensors[i];
@@ -161,7 +161,7 @@ static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage
     const char *name;
 
     if (status == CDDP_OK) {
-        status = lines != NULL ? allocate(out, (size_t)head[0], (size_t)head[1])
+        status = lines != NULL ? allocate_list(out, (size_t)head[0], (size_t)head[1])
                                : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for lists");
     }
     if (status == CDDP_OK && head[0] > 0) {
@@ -197,9 +197,9 @@ static bool is_listed(const struct cddpi_stages_order *order, const char *name)
     return false;
 }
 
-/* A tied parameter is the first stage's that has it. */
-static void append(struct cddpi_stages_order *order, const struct cddpi_stage_list *list, int stage,
-                   size_t index)
+/* A tied parameter is listed once, as that of the first stage that has it. */
+static void append_tensor(struct cddpi_stages_order *order, const struct cddpi_stage_list *list,
+                          int stage, size_t index)
 {
     if (!is_listed(order, list->tensors[index].name)) {
         order->tensors[order->count] = list->tensors[index];
@@ -209,7 +209,7 @@ static void append(struct cddpi_stages_order *order, const struct cddpi_stage_li
 
 static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
     for (int buffers = 0; buffers < 2; buffers++) {
         for (int c = 0; c < trainer->model_count; c++) {
@@ -218,7 +218,7 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
 
                 for (size_t i = 0; i < list->count; i++) {
                     if (list->chunks[i] == c && list->is_buffer[i] == (buffers != 0)) {
-                        append(out, list, s, i);
+                        append_tensor(out, list, s, i);
                     }
                 }
             }
@@ -227,16 +227,17 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
     }
 }
 
-/* Behind the counters, which all stages have, each parameter's, which are called "KIND.NAME". */
+/* First the counters, which all stages have; then the tensors of each parameter, which are called
+ * "KIND.NAME". */
 static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stages_order *model = &stages->order[CDDPI_STAGES_MODEL_FILE];
     const struct cddpi_stage_list *lists = stages->lists[CDDPI_STAGES_OPTIMIZER_FILE];
 
     for (size_t i = 0; i < lists[0].count; i++) {
         if (strchr(lists[0].tensors[i].name, '.') == NULL) {
-            append(out, &lists[0], 0, i);
+            append_tensor(out, &lists[0], 0, i);
         }
     }
     for (size_t p = 0; p < model->params; p++) {
@@ -246,7 +247,7 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
             const char *dot = strchr(lists[stage].tensors[i].name, '.');
 
             if (dot != NULL && strcmp(dot + 1, model->tensors[p].name) == 0) {
-                append(out, &lists[stage], stage, i);
+                append_tensor(out, &lists[stage], stage, i);
             }
         }
     }
@@ -254,7 +255,7 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
 
 static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_stages_order *order = &stages->order[file];
     size_t most = 0;
 
@@ -276,7 +277,7 @@ static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_f
 
 cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status;
 

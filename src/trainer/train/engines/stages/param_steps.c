@@ -1,5 +1,5 @@
-/* param_steps.c - owns the one tensor of an optimizer that is not of a parameter but of all: how
- * many updates each has had. Each stage has that of its own parameters; a checkpoint has one of
+/* param_steps.c - owns the one tensor of an optimizer that belongs to all parameters: how many
+ * updates each of them has had. Each stage has that of its own parameters; a checkpoint has one of
  * all, in the order of the whole model's layers, tied parameters once. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -14,7 +14,7 @@ bool cddpi_stages_is_steps(const cddp_tensor *tensor)
 
 cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_OPTIMIZER_FILE];
     size_t params = stages->order[CDDPI_STAGES_MODEL_FILE].params;
 
@@ -31,7 +31,7 @@ cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* Where the whole tensor has the parameter @p name. */
+/* The place of the parameter @p name in the whole tensor. */
 static size_t place_of(const struct cddpi_stages_order *order, const char *name)
 {
     size_t place = 0;
@@ -45,7 +45,7 @@ static size_t place_of(const struct cddpi_stages_order *order, const char *name)
 void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
                              bool joins)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][stage];
     size_t next = 0;
 

@@ -1,9 +1,10 @@
-/* stages_compute.c - owns a step of a divided run: of its micro-batches the stages that read data
- * or labels keep copies, for they wait for several turns, and all go through the pipeline; and
- * batches of test data. */
+/* stages_compute.c - owns a step of a divided run, and batches of test data. Micro-batches wait for
+ * several turns before they go through the pipeline, so the stages that read data or labels keep
+ * copies of them. */
 #include "base/clock.h"
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
+#include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 #include "train/micro_batch.h"
 
@@ -12,25 +13,27 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
     struct cddpi_trainer *trainer = context;
     size_t param = trainer->models[chunk].first + index;
 
-    return trainer->stages->is_tied[param] ? CDDP_OK : cddp_ddp_grad_ready(trainer->ddp, param);
+    return cddpi_stages_of(trainer)->is_tied[param] ? CDDP_OK
+                                                    : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
-/* Behind the pipeline: tied parameters get their sums, and replicas' means are waited for. */
-static cddp_status finish(struct cddpi_trainer *trainer)
+/* After the pipeline: sum the gradients of tied parameters, and wait for the means over replicas.
+ */
+static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
     int64_t ended;
     cddp_status status = cddpi_stages_sum_tied(trainer);
 
     ended = cddpi_now_ns();
-    trainer->interval.stages_wait_ns += ended - begun;
+    trainer->records.interval.stages_wait_ns += ended - begun;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
-static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
+static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
-    struct cddpi_interval *interval = &trainer->interval;
+    struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_loss_result result = {0, 0, 0};
     struct cddpi_pipeline_times times;
     cddp_step sync = CDDP_STEP_INIT;
@@ -39,27 +42,27 @@ static cddp_status run(struct cddpi_trainer *trainer, const struct cddpi_step_ba
     sync.weight = (double)all->share;
     status = cddp_ddp_begin(trainer->ddp, &sync);
     if (status == CDDP_OK) {
-        status = cddpi_pipeline_step(trainer->stages->pipeline, all->batches, all->scales,
+        status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches, all->scales,
                                      all->count, grad_ready, trainer, &result);
     }
     if (status == CDDP_OK) {
         status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
     }
-    times = cddpi_pipeline_times(trainer->stages->pipeline);
+    times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
     interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
     interval->stages_wait_ns += times.wait_ns;
     interval->loss_sum += result.loss_sum;
     interval->correct += result.correct;
     interval->count += result.count;
-    return status == CDDP_OK ? finish(trainer) : status;
+    return status == CDDP_OK ? finish_gradients(trainer) : status;
 }
 
-/* Of the ranks of a pipeline only the first writes down which samples they have; it reads the data,
- * and the last one the labels. */
+/* Only the first rank of a pipeline writes down which samples it has. It reads the data, and the
+ * last one reads the labels. */
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int multiple = trainer->model_count > 1 ? stages->count : 1;
     cddp_status status;
 
@@ -68,16 +71,17 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_tra
     stages->batches.no_labels = !cddpi_pipeline_has_loss(stages->pipeline);
     status = cddpi_step_batches_fetch(trainer, step, multiple, stages->stage == 0,
                                       &stages->batches);
-    return status == CDDP_OK ? run(trainer, &stages->batches) : status;
+    return status == CDDP_OK ? run_pipeline(trainer, &stages->batches) : status;
 }
 
 cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                                   struct cddpi_loss_result *out)
 {
-    return cddpi_pipeline_evaluate(trainer->stages->pipeline, batch, out);
+    return cddpi_pipeline_evaluate(cddpi_stages_of(trainer)->pipeline, batch, out);
 }
 
-size_t cddpi_stages_edge_bytes(const struct cddpi_trainer *trainer)
+void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
-    return trainer->stages != NULL ? cddpi_pipeline_edge_bytes(trainer->stages->pipeline) : 0;
+    cddpi_single_add_memory(trainer, all);
+    all[0].edges += cddpi_pipeline_edge_bytes(cddpi_stages_of(trainer)->pipeline);
 }

@@ -1,11 +1,10 @@
 /* stages_describe.c - owns the table of stages that a dry run prints. */
-#include "train/engines/stages/stages_describe.h"
-
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "parallel/divide.h"
 #include "train/engines/stages/division.h"
+#include "train/engines/stages/stages_state.h"
 
 static cddp_status count_parameters(const struct cddpi_model_spec *spec,
                                     struct cddpi_layer_range range, size_t *out)
@@ -14,13 +13,9 @@ static cddp_status count_parameters(const struct cddpi_model_spec *spec,
     struct cddpi_model *model = NULL;
     const cddp_param *params;
     size_t count;
-    cddp_status status;
 
     part.part = range;
-    status = cddpi_model_create(&part, 0, NULL, &model);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&part, 0, NULL, &model));
     params = cddpi_model_params(model, &count);
     *out = 0;
     for (size_t i = 0; i < count; i++) {
@@ -50,28 +45,20 @@ static cddp_status print_stage(const struct cddpi_model_spec *spec,
     char more[64] = "";
     int slots = 0;
     int kept = 0;
-    cddp_status status = cddpi_stages_count_slots(shape, stage, &slots, &kept);
 
-    if (status == CDDP_OK) {
-        status = count_parameters(spec, range, &parameters);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, range.first, first, sizeof first);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_layer_name(spec, range.end - 1, last, sizeof last);
-    }
+    CDDPI_TRY(cddpi_stages_count_slots(shape, stage, &slots, &kept));
+    CDDPI_TRY(count_parameters(spec, range, &parameters));
+    CDDPI_TRY(cddpi_model_layer_name(spec, range.first, first, sizeof first));
+    CDDPI_TRY(cddpi_model_layer_name(spec, range.end - 1, last, sizeof last));
     if (kept > slots) {
         snprintf(more, sizeof more, ", and what gradients are made of for %d", kept);
     }
-    if (status == CDDP_OK) {
-        fprintf(file,
-                "  stage %d on rank %d: %s to %s, %zu parameters, %.0f %% of the time, keeps %d "
-                "micro-batch%s%s\n",
-                stage, stage % shape->ranks, first, last, parameters, 100 * part, slots,
-                slots == 1 ? "" : "es", more);
-    }
-    return status;
+    fprintf(file,
+            "  stage %d on rank %d: %s to %s, %zu parameters, %.0f %% of the time, keeps %d "
+            "micro-batch%s%s\n",
+            stage, stage % shape->ranks, first, last, parameters, 100 * part, slots,
+            slots == 1 ? "" : "es", more);
+    return CDDP_OK;
 }
 
 static cddp_status print_all(const struct cddpi_model_spec *spec,
@@ -81,7 +68,6 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
 {
     double all = sum_of(costs, (struct cddpi_layer_range){0, layers});
     double longest = 0;
-    cddp_status status = CDDP_OK;
     int stages = shape->ranks * shape->chunks;
 
     for (int s = 0; s < stages; s++) {
@@ -94,16 +80,16 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
         "pipeline: %d stages, %d micro-batches; ranks wait %.0f %% of the time for the first "
         "and last ones, and all for the longest stage, which makes %.2f of a perfect division\n",
         stages, shape->micro_batches, 100 * cddpi_pipeline_bubble(shape), 1 / (longest * stages));
-    for (int s = 0; status == CDDP_OK && s < stages; s++) {
-        status = print_stage(spec, shape, s, ranges[s], sum_of(costs, ranges[s]) / all, file);
+    for (int s = 0; s < stages; s++) {
+        CDDPI_TRY(print_stage(spec, shape, s, ranges[s], sum_of(costs, ranges[s]) / all, file));
     }
-    return status;
+    return CDDP_OK;
 }
 
-/* By time, those that were measured for the table. */
-static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                          int samples, const double *costs, int layers,
-                          struct cddpi_layer_range *out)
+/* A division by time uses the times that were measured for the table. */
+static cddp_status divide_layers(const struct cddpi_config *config,
+                                 const struct cddpi_model_spec *spec, int samples,
+                                 const double *costs, int layers, struct cddpi_layer_range *out)
 {
     int stages = config->parallel.pipeline * config->parallel.chunks;
     cddp_status status = cddpi_stages_divide(config, spec, samples, out);
@@ -123,16 +109,13 @@ cddp_status cddpi_stages_describe(const struct cddpi_config *config,
     int layers = 0;
     cddp_status status;
 
-    if (shape.ranks == 1) {
-        return CDDP_OK;
-    }
     ranges = cddpi_zalloc_array((size_t)stages, sizeof *ranges);
     if (ranges == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages);
     }
     status = cddpi_model_measure_layers(spec, samples, &costs, &layers);
     if (status == CDDP_OK) {
-        status = divide(config, spec, samples, costs, layers, ranges);
+        status = divide_layers(config, spec, samples, costs, layers, ranges);
     }
     if (status == CDDP_OK) {
         status = print_all(spec, &shape, ranges, costs, layers, file);

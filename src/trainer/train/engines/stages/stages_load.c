@@ -12,7 +12,7 @@
 
 struct cddpi_stages_source {
     cddp_safetensors *files[CDDPI_STAGES_FILES];
-    struct cddpi_weights *weights; /* of a GPT-2 in whatever format, instead of the model's file */
+    struct cddpi_weights *weights; /* of a GPT-2 in any format, instead of the model's file */
 };
 
 void cddpi_stages_close_source(struct cddpi_stages *stages)
@@ -44,7 +44,7 @@ static cddp_status create_source(struct cddpi_stages *stages)
                             sizeof *stages->source);
 }
 
-/* Of an ordered list those that rank 0 has. */
+/* Fill those tensors of an ordered list that rank 0 has. */
 static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
                             const cddp_tensor *tensors, size_t count)
 {
@@ -61,9 +61,10 @@ static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
 }
 
 /* Rank 0's part of the whole count of updates. */
-static void take_steps(const struct cddpi_trainer *trainer)
+static void take_own_steps(const struct cddpi_trainer *trainer)
 {
-    const struct cddpi_stage_list *own = trainer->stages->lists[CDDPI_STAGES_OPTIMIZER_FILE];
+    const struct cddpi_stage_list *own =
+        cddpi_stages_of(trainer)->lists[CDDPI_STAGES_OPTIMIZER_FILE];
 
     for (size_t i = 0; i < own->count; i++) {
         if (cddpi_stages_is_steps(&own->tensors[i])) {
@@ -72,61 +73,52 @@ static void take_steps(const struct cddpi_trainer *trainer)
     }
 }
 
-cddp_status cddpi_stages_open_snapshot(struct cddpi_trainer *trainer, const char *path)
+cddp_status cddpi_stages_load(struct cddpi_trainer *trainer, const char *path)
 {
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    const struct cddpi_stages_order *model = &stages->order[CDDPI_STAGES_MODEL_FILE];
+    const struct cddpi_stages_order *optimizer = &stages->order[CDDPI_STAGES_OPTIMIZER_FILE];
     cddp_snapshot into = CDDP_SNAPSHOT_INIT;
-    struct cddpi_stages *stages = trainer->stages;
-    cddp_status status = cddpi_stages_snapshot(trainer, &into);
 
-    if (status == CDDP_OK) {
-        status = create_source(stages);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_snapshot_open(path, &into, stages->source->files);
-    }
-    if (status == CDDP_OK) {
-        status = fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, into.model, into.model_count);
-    }
-    if (status == CDDP_OK) {
-        status = fill_own(stages->source, CDDPI_STAGES_OPTIMIZER_FILE, into.optimizer,
-                          into.optimizer_count);
-    }
-    if (status == CDDP_OK) {
-        take_steps(trainer);
-    }
-    return status;
+    CDDPI_TRY(cddpi_stages_refresh(trainer));
+    into.model = model->tensors;
+    into.model_count = model->count;
+    into.optimizer = optimizer->tensors;
+    into.optimizer_count = optimizer->count;
+    CDDPI_TRY(create_source(stages));
+    CDDPI_TRY(cddpi_snapshot_open(path, &into, stages->source->files));
+    CDDPI_TRY(fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, into.model, into.model_count));
+    CDDPI_TRY(fill_own(stages->source, CDDPI_STAGES_OPTIMIZER_FILE, into.optimizer,
+                       into.optimizer_count));
+    take_own_steps(trainer);
+    return CDDP_OK;
 }
 
-cddp_status cddpi_stages_open_weights(struct cddpi_trainer *trainer, const char *path)
+static cddp_status open_weights(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    const char *path = trainer->config->model.weights;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_MODEL_FILE];
-    cddp_status status = create_source(stages);
 
-    if (status == CDDP_OK && trainer->heads > 0) {
-        status = cddpi_weights_open(path, &stages->source->weights);
-        if (status == CDDP_OK) {
-            status = cddpi_weights_match(stages->source->weights, path, trainer->heads,
-                                         order->tensors, order->count);
-        }
-    } else if (status == CDDP_OK) {
+    CDDPI_TRY(create_source(stages));
+    if (trainer->heads > 0) {
+        CDDPI_TRY(cddpi_weights_open(path, &stages->source->weights));
+        CDDPI_TRY(cddpi_weights_match(stages->source->weights, path, trainer->heads, order->tensors,
+                                      order->count));
+    } else {
         cddp_safetensors **file = &stages->source->files[CDDPI_STAGES_MODEL_FILE];
 
-        status = cddp_safetensors_open(path, file);
-        if (status == CDDP_OK) {
-            status = cddpi_safetensors_match(*file, path, order->tensors, order->count);
-        }
+        CDDPI_TRY(cddp_safetensors_open(path, file));
+        CDDPI_TRY(cddpi_safetensors_match(*file, path, order->tensors, order->count));
     }
-    return status == CDDP_OK
-               ? fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count)
-               : status;
+    return fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count);
 }
 
-/* Into @p tensor, which has memory, what the file, or the whole count of updates, has for it. */
+/* Fill @p tensor, which has memory, from the file, or from the whole count of updates. */
 static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, int stage,
                                const cddp_tensor *tensor)
 {
-    const struct cddpi_stages_source *source = trainer->stages->source;
+    const struct cddpi_stages_source *source = cddpi_stages_of(trainer)->source;
 
     if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(tensor)) {
         cddpi_stages_move_steps(trainer, stage, tensor->data, false);
@@ -138,7 +130,7 @@ static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, in
 
 static cddp_status send_list(const struct cddpi_trainer *trainer, int file, int stage)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stage_list *list = &stages->lists[file][stage];
     cddp_status status = CDDP_OK;
 
@@ -167,18 +159,18 @@ static cddp_status receive_list(const struct cddpi_trainer *trainer, int file)
         size_t bytes = bytes_of(&own.tensors[i]);
 
         if (bytes > 0) {
-            status = cddp_recv(trainer->stages->group, own.tensors[i].data, bytes, CDDP_U8, 0,
-                               NULL);
+            status = cddp_recv(cddpi_stages_of(trainer)->group, own.tensors[i].data, bytes, CDDP_U8,
+                               0, NULL);
         }
     }
     cddpi_stages_release_list(&own);
     return status;
 }
 
-cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer, enum cddpi_stages_what what)
+/* The first replica's other stages get their parts of the first @p files files. */
+static cddp_status scatter_files(struct cddpi_trainer *trainer, int files)
 {
-    struct cddpi_stages *stages = trainer->stages;
-    int files = what == CDDPI_STAGES_ALL ? CDDPI_STAGES_FILES : 1;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
     if (trainer->replica != 0) {
@@ -194,4 +186,22 @@ cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer, enum cddpi_stage
     }
     cddpi_stages_close_source(stages);
     return status;
+}
+
+cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer)
+{
+    cddp_status status = trainer->rank == 0 ? open_weights(trainer) : CDDP_OK;
+
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "model.weights");
+    }
+    return scatter_files(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+}
+
+cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer)
+{
+    if (trainer->replica == 0) {
+        CDDPI_TRY(cddpi_optim_alloc_full_state(trainer->optim));
+    }
+    return scatter_files(trainer, CDDPI_STAGES_FILES);
 }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "train/checkpoint.h"
 #include "train/engines/stages/stages_state.h"
 #include "train/finite.h"
 
@@ -18,7 +19,7 @@ struct stages_save_request {
     uint64_t index; /* in the stage's list */
 };
 
-/* The first element that is not finite of a stage's model. */
+/* The first element of a stage's model that is not finite. */
 struct infinite {
     uint64_t index; /* in the stage's list; its count: there is none */
     uint64_t element;
@@ -31,19 +32,19 @@ static size_t bytes_of(const cddp_tensor *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
-static cddp_status ask(const struct cddpi_stages *stages, int stage, int kind,
-                       enum cddpi_stages_file file, size_t index)
+static cddp_status ask_stage(const struct cddpi_stages *stages, int stage, int kind,
+                             enum cddpi_stages_file file, size_t index)
 {
     struct stages_save_request request = {kind, file, index};
 
     return cddp_send(stages->group, &request, sizeof request, CDDP_U8, stage, NULL);
 }
 
-static cddp_status fetch(const struct cddpi_stages *stages, int stage, enum cddpi_stages_file file,
-                         size_t index, void *out)
+static cddp_status fetch_tensor(const struct cddpi_stages *stages, int stage,
+                                enum cddpi_stages_file file, size_t index, void *out)
 {
     size_t bytes = bytes_of(&stages->lists[file][stage].tensors[index]);
-    cddp_status status = bytes > 0 ? ask(stages, stage, ASK_TENSOR, file, index) : CDDP_OK;
+    cddp_status status = bytes > 0 ? ask_stage(stages, stage, ASK_TENSOR, file, index) : CDDP_OK;
 
     return status == CDDP_OK && bytes > 0
                ? cddp_recv(stages->group, out, bytes, CDDP_U8, stage, NULL)
@@ -52,10 +53,11 @@ static cddp_status fetch(const struct cddpi_stages *stages, int stage, enum cddp
 
 /* --- rank 0 --- */
 
-/* Rank 0's own have moved since lists were made, and its optimizer's come and go. */
+/* Rank 0's own tensors have moved since the lists were made, and those of its optimizer are
+ * allocated for each checkpoint. */
 static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
-    struct cddpi_stages_order *order = &trainer->stages->order[file];
+    struct cddpi_stages_order *order = &cddpi_stages_of(trainer)->order[file];
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status = cddpi_stages_list_own(trainer, file, &own);
 
@@ -68,25 +70,43 @@ static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_
     return status;
 }
 
-cddp_status cddpi_stages_snapshot(struct cddpi_trainer *trainer, cddp_snapshot *out)
+cddp_status cddpi_stages_refresh(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages_order *order = trainer->stages->order;
-    cddp_status status = refresh_own(trainer, CDDPI_STAGES_MODEL_FILE);
+    CDDPI_TRY(refresh_own(trainer, CDDPI_STAGES_MODEL_FILE));
+    return refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+}
 
-    if (status == CDDP_OK) {
-        status = refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+static cddp_tensor *copy_tensors(const struct cddpi_stages_order *order, size_t *out_count)
+{
+    cddp_tensor *all = cddpi_zalloc_array(order->count + 1, sizeof *all);
+
+    if (all != NULL && order->count > 0) {
+        memcpy(all, order->tensors, order->count * sizeof *all);
     }
-    out->model = order[CDDPI_STAGES_MODEL_FILE].tensors;
-    out->model_count = order[CDDPI_STAGES_MODEL_FILE].count;
-    out->optimizer = order[CDDPI_STAGES_OPTIMIZER_FILE].tensors;
-    out->optimizer_count = order[CDDPI_STAGES_OPTIMIZER_FILE].count;
-    return status;
+    *out_count = order->count;
+    return all;
+}
+
+cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    const struct cddpi_stages_order *order = cddpi_stages_of(trainer)->order;
+
+    CDDPI_TRY(cddpi_stages_refresh(trainer));
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
+    out->step = trainer->cursor.step;
+    out->model = copy_tensors(&order[CDDPI_STAGES_MODEL_FILE], &out->model_count);
+    out->optimizer = copy_tensors(&order[CDDPI_STAGES_OPTIMIZER_FILE], &out->optimizer_count);
+    if (out->model == NULL || out->optimizer == NULL) {
+        cddpi_checkpoint_release(out);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    return CDDP_OK;
 }
 
 /* All stages' counts of updates make one tensor. */
 static cddp_status join_steps(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
     for (int s = stages->count - 1; status == CDDP_OK && s >= 0; s--) {
@@ -100,8 +120,9 @@ static cddp_status join_steps(struct cddpi_trainer *trainer)
             }
             if (s > 0) {
                 numbers = cddpi_zalloc_array(bytes_of(&list->tensors[i]) + 1, 1);
-                status = numbers != NULL ? fetch(stages, s, CDDPI_STAGES_OPTIMIZER_FILE, i, numbers)
-                                         : cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+                status = numbers != NULL
+                             ? fetch_tensor(stages, s, CDDPI_STAGES_OPTIMIZER_FILE, i, numbers)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
             }
             if (status == CDDP_OK) {
                 cddpi_stages_move_steps(trainer, s, numbers, true);
@@ -123,7 +144,7 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
         const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
         struct infinite found = {.index = list->count};
 
-        status = ask(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0);
+        status = ask_stage(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0);
         if (status == CDDP_OK) {
             status = cddp_recv(stages->group, &found, sizeof found, CDDP_U8, s, NULL);
         }
@@ -134,15 +155,8 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
     return status;
 }
 
-cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer)
-{
-    cddp_status status = check_finite(trainer->stages);
-
-    return status == CDDP_OK ? join_steps(trainer) : status;
-}
-
-static cddp_status put(const struct cddpi_stages *stages, enum cddpi_stages_file file, size_t index,
-                       struct cddpi_writer *writer)
+static cddp_status write_tensor(const struct cddpi_stages *stages, enum cddpi_stages_file file,
+                                size_t index, struct cddpi_writer *writer)
 {
     const struct cddpi_stages_order *order = &stages->order[file];
     const cddp_tensor *tensor = &order->tensors[index];
@@ -158,7 +172,8 @@ static cddp_status put(const struct cddpi_stages *stages, enum cddpi_stages_file
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %s of stage %d",
                           tensor->name, order->places[index].stage);
     }
-    status = fetch(stages, order->places[index].stage, file, order->places[index].index, data);
+    status = fetch_tensor(stages, order->places[index].stage, file, order->places[index].index,
+                          data);
     if (status == CDDP_OK) {
         status = cddpi_writer_put(writer, data, bytes);
     }
@@ -170,19 +185,24 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
 {
     const struct cddpi_stages_written *written = context;
 
-    return put(written->stages, written->file, index, writer);
+    return write_tensor(written->stages, written->file, index, writer);
 }
 
-struct cddpi_snapshot_source cddpi_stages_source(struct cddpi_trainer *trainer)
+/* Check that all parameters are finite, and fetch all counts of updates, while the other stages are
+ * in cddpi_stages_end_save(). */
+cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
+                                      struct cddpi_snapshot_source *out)
 {
-    struct cddpi_stages *stages = trainer->stages;
-    struct cddpi_snapshot_source source = {.put = put_tensor};
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
+    CDDPI_TRY(check_finite(stages));
+    CDDPI_TRY(join_steps(trainer));
+    out->put = put_tensor;
     for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
         stages->written[file] = (struct cddpi_stages_written){stages, (enum cddpi_stages_file)file};
-        source.contexts[file] = &stages->written[file];
+        out->contexts[file] = &stages->written[file];
     }
-    return source;
+    return CDDP_OK;
 }
 
 /* --- the others --- */
@@ -200,12 +220,13 @@ static cddp_status tell_infinite(const struct cddpi_trainer *trainer,
                                       0};
         }
     }
-    return cddp_send(trainer->stages->group, &found, sizeof found, CDDP_U8, 0, NULL);
+    return cddp_send(cddpi_stages_of(trainer)->group, &found, sizeof found, CDDP_U8, 0, NULL);
 }
 
-static cddp_status serve(const struct cddpi_trainer *trainer, const struct cddpi_stage_list *own)
+static cddp_status serve_requests(const struct cddpi_trainer *trainer,
+                                  const struct cddpi_stage_list *own)
 {
-    cddp_group *group = trainer->stages->group;
+    cddp_group *group = cddpi_stages_of(trainer)->group;
     struct stages_save_request request = {.kind = ASK_TENSOR};
     cddp_status status = CDDP_OK;
 
@@ -232,7 +253,7 @@ static cddp_status serve_own(const struct cddpi_trainer *trainer)
         status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own[file]);
     }
     if (status == CDDP_OK) {
-        status = serve(trainer, own);
+        status = serve_requests(trainer, own);
     }
     for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
         cddpi_stages_release_list(&own[file]);
@@ -242,17 +263,16 @@ static cddp_status serve_own(const struct cddpi_trainer *trainer)
 
 cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
-    cddp_status status = CDDP_OK;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
-    if (stages == NULL || trainer->replica != 0) {
+    if (trainer->replica != 0) {
         return CDDP_OK;
     }
     if (stages->stage > 0) {
         return serve_own(trainer);
     }
-    for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
-        status = ask(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0);
+    for (int s = 1; s < stages->count; s++) {
+        CDDPI_TRY(ask_stage(stages, s, ASK_END, CDDPI_STAGES_MODEL_FILE, 0));
     }
-    return status;
+    return CDDP_OK;
 }

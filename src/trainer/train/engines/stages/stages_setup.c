@@ -4,156 +4,18 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "train/batch_sizes.h"
-#include "train/engines/placed/placed_engine.h"
+#include "train/engines/single/single.h"
 #include "train/engines/stages/division.h"
 #include "train/engines/stages/stages_state.h"
 
 #include <string.h>
 
-static cddp_status check_world(const struct cddpi_config *config, int world_size)
-{
-    if (world_size % config->parallel.pipeline != 0) {
-        return cddpi_config_fail(config, "parallel.pipeline",
-                                 "%d stages do not divide a world size of %d: start a multiple of "
-                                 "%d ranks",
-                                 config->parallel.pipeline, world_size, config->parallel.pipeline);
-    }
-    return CDDP_OK;
-}
-
-static cddp_status check_micro_batches(const struct cddpi_config *config)
-{
-    int64_t count = config->parallel.micro_batches;
-
-    if (count > 0 && config->train.accumulate > 1 && config->train.accumulate != count) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is %lld, but train.accumulate = %lld says another number of "
-                                 "micro-batches: give one of the two",
-                                 (long long)count, (long long)config->train.accumulate);
-    }
-    if (config->parallel.schedule != CDDPI_PIPELINE_GPIPE || count <= CDDPI_MODEL_SLOTS) {
-        return CDDP_OK;
-    }
-    return cddpi_config_fail(config, "parallel.micro_batches",
-                             "gpipe keeps all %lld micro-batches at once, and at most %d are "
-                             "possible: use 1f1b",
-                             (long long)count, CDDPI_MODEL_SLOTS);
-}
-
-/* What only a pipeline reads. Values count, not whether they were given: a run writes all keys
- * down, and must be able to read them again. */
-static cddp_status check_whole(const struct cddpi_config *config)
-{
-    static const char *const words = "is for pipelines, but parallel.pipeline is 1: raise it, or "
-                                     "leave this out";
-
-    if (config->parallel.micro_batches > 1) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is for pipelines (parallel.pipeline); without one, "
-                                 "train.accumulate makes micro-batches");
-    }
-    if (config->parallel.schedule != CDDPI_PIPELINE_1F1B) {
-        return cddpi_config_fail(config, "parallel.schedule", "%s", words);
-    }
-    if (config->parallel.chunks > 1) {
-        return cddpi_config_fail(config, "parallel.chunks", "%s", words);
-    }
-    if (config->parallel.stages.count > 0) {
-        return cddpi_config_fail(config, "parallel.stages", "%s", words);
-    }
-    if (config->parallel.balance != 0) {
-        return cddpi_config_fail(config, "parallel.balance", "%s", words);
-    }
-    if (config->parallel.memory_bytes > 0) {
-        return cddpi_config_fail(config, "parallel.memory_bytes", "%s", words);
-    }
-    if (config->parallel.recompute.count > 0) {
-        return cddpi_config_fail(config, "parallel.recompute", "%s", words);
-    }
-    return CDDP_OK;
-}
-
-static cddp_status check_stages(const struct cddpi_config *config)
-{
-    int named = cddpi_stages_are_named(config) ? config->parallel.stages.count : 0;
-    int stages = config->parallel.pipeline * config->parallel.chunks;
-
-    if (config->parallel.chunks > 1 && config->parallel.schedule != CDDPI_PIPELINE_INTERLEAVED) {
-        return cddpi_config_fail(config, "parallel.chunks",
-                                 "only parallel.schedule = \"interleaved\" has several chunks a "
-                                 "rank");
-    }
-    if (named > 0 && named != stages - 1) {
-        return cddpi_config_fail(config, "parallel.stages",
-                                 "names %d layers that begin a stage, but behind the first of %d "
-                                 "stages there are %d",
-                                 named, stages, stages - 1);
-    }
-    if (named > 0 && config->parallel.balance != 0) {
-        return cddpi_config_fail(config, "parallel.balance",
-                                 "is for stages that are chosen, but parallel.stages names them: "
-                                 "leave one of the two out");
-    }
-    for (int i = 0; i < config->parallel.recompute.count; i++) {
-        if (config->parallel.recompute.values[i] >= stages) {
-            return cddpi_config_fail(config, "parallel.recompute",
-                                     "there is no stage %d: stages are 0 to %d",
-                                     config->parallel.recompute.values[i], stages - 1);
-        }
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size)
-{
-    cddp_status status = config->train.offload_optimizer ? cddpi_trainer_offload_check(config)
-                                                         : CDDP_OK;
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (config->parallel.type != CDDPI_PARALLEL_RANKS) {
-        return cddpi_trainer_placed_check(config);
-    }
-    if (config->parallel.stages.pairs) {
-        return cddpi_config_fail(config, "parallel.stages",
-                                 "stages over ranks are given by the first layer of each but the "
-                                 "first, as [\"layer3\"]; first and last layers are for "
-                                 "parallel.type = \"model_parallel\"");
-    }
-    if (config->parallel.pipeline == 1) {
-        return check_whole(config);
-    }
-    status = check_world(config, world_size);
-    if (status == CDDP_OK) {
-        status = check_micro_batches(config);
-    }
-    if (status == CDDP_OK) {
-        status = check_stages(config);
-    }
-    if (status == CDDP_OK && config->train.generate_steps > 0) {
-        status = cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model that is divided "
-                                   "into stages (parallel.pipeline); a checkpoint of it can: "
-                                   "cddp-train --generate");
-    }
-    return status;
-}
-
-bool cddpi_trainer_is_first_stage(const struct cddpi_trainer *trainer)
-{
-    return trainer->stages == NULL || trainer->stages->stage == 0;
-}
-
-cddp_status cddpi_stages_join(struct cddpi_trainer *trainer)
+static cddp_status join(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     int count = config->parallel.pipeline;
-    cddp_status status = cddpi_stages_check(config, trainer->world_size);
+    struct cddpi_stages *stages;
 
-    if (status != CDDP_OK || count == 1) {
-        return status;
-    }
     if (cddpi_device_is_async(trainer->device)) {
         return cddpi_config_fail(config, "parallel.pipeline",
                                  "pipelines run on the processor only (train.device = \"cpu\")");
@@ -163,28 +25,26 @@ cddp_status cddpi_stages_join(struct cddpi_trainer *trainer)
                           "CDDP_ARRIVALS: gradients of a pipeline arrive in the order of its "
                           "schedule, which is not written down; unset it");
     }
-    trainer->stages = cddpi_zalloc(sizeof *trainer->stages);
-    if (trainer->stages == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu bytes",
-                          sizeof *trainer->stages);
+    stages = cddpi_zalloc(sizeof *stages);
+    if (stages == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu bytes", sizeof *stages);
     }
-    trainer->stages->count = count;
-    trainer->stages->stage = trainer->rank % count;
+    trainer->engine_state = stages;
+    stages->count = count;
+    stages->stage = trainer->rank % count;
+    trainer->reads_samples = stages->stage == 0;
     trainer->replica = trainer->rank / count;
     trainer->replica_count = trainer->world_size / count;
     trainer->replicas = NULL;
-    status = cddp_group_split(trainer->group, trainer->replica, trainer->rank,
-                              &trainer->stages->group);
-    return status == CDDP_OK ? cddp_group_split(trainer->group, trainer->stages->stage,
-                                                trainer->rank, &trainer->replicas)
-                             : status;
+    CDDPI_TRY(cddp_group_split(trainer->group, trainer->replica, trainer->rank, &stages->group));
+    return cddp_group_split(trainer->group, stages->stage, trainer->rank, &trainer->replicas);
 }
 
 /* Rank 0 measures for all. */
-static cddp_status divide(struct cddpi_trainer *trainer)
+static cddp_status divide_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int count = stages->count * config->parallel.chunks;
     int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
     cddp_status status = CDDP_OK;
@@ -205,7 +65,7 @@ static cddp_status divide(struct cddpi_trainer *trainer)
                : status;
 }
 
-/* The tensors of all chunks, one behind the other. */
+/* The tensors of all chunks, one after the other. */
 static cddp_param *join_tensors(const struct cddpi_trainer *trainer, bool buffers,
                                 size_t *out_count)
 {
@@ -231,9 +91,9 @@ static cddp_param *join_tensors(const struct cddpi_trainer *trainer, bool buffer
     return all;
 }
 
-static cddp_status take_tensors(struct cddpi_trainer *trainer)
+static cddp_status list_tensors(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     size_t first = 0;
 
     stages->params = join_tensors(trainer, false, &trainer->param_count);
@@ -262,15 +122,16 @@ static cddp_status take_tensors(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-void cddpi_stages_params_moved(struct cddpi_trainer *trainer)
+/* Binding moves the models' parameters, so the trainer's list of them is filled again. */
+static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
-    size_t count;
-
-    for (int m = 0; trainer->stages != NULL && m < trainer->model_count; m++) {
+    cddpi_single_bind_params(trainer, data, copies);
+    for (int m = 0; m < trainer->model_count; m++) {
         const struct cddpi_trainer_model *own = &trainer->models[m];
+        size_t count;
         const cddp_param *params = cddpi_model_params(own->model, &count);
 
-        memcpy(trainer->stages->params + own->first, params, count * sizeof *params);
+        memcpy(cddpi_stages_of(trainer)->params + own->first, params, count * sizeof *params);
     }
 }
 
@@ -286,7 +147,7 @@ static bool is_recomputed(const struct cddpi_config *config, int stage)
     return false;
 }
 
-/* Of this rank's stages, which are made. */
+/* Check this rank's stages, once they are made. */
 static cddp_status check_recompute(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -294,7 +155,7 @@ static cddp_status check_recompute(const struct cddpi_trainer *trainer)
     cddp_status status = CDDP_OK;
 
     for (int m = 0; status == CDDP_OK && m < trainer->model_count; m++) {
-        int stage = m * trainer->stages->count + trainer->stages->stage;
+        int stage = m * cddpi_stages_of(trainer)->count + cddpi_stages_of(trainer)->stage;
         struct cddpi_model_estimate estimate;
 
         if (!is_recomputed(config, stage)) {
@@ -312,11 +173,10 @@ static cddp_status check_recompute(const struct cddpi_trainer *trainer)
     return status;
 }
 
-cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
-                                     const struct cddpi_model_spec *spec)
+static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_pipeline_options options = {
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
         .chunks = config->parallel.chunks,
@@ -333,13 +193,13 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages->count);
     }
     stages->spec = *spec;
-    status = divide(trainer);
+    status = divide_model(trainer);
     options.stages = stages->ranges;
     for (int s = 0; status == CDDP_OK && s < stages->count * options.chunks; s++) {
         recompute[s] = is_recomputed(config, s);
     }
     options.recompute = recompute;
-    /* interleaved takes multiples: those that are missing have no samples */
+    /* interleaved takes a multiple of the stages: micro-batches that are missing have no samples */
     options.most_micro_batches = (int)((micro_batches + stages->count - 1) / stages->count *
                                        stages->count);
     if (config->parallel.chunks == 1) {
@@ -359,27 +219,25 @@ cddp_status cddpi_stages_build_model(struct cddpi_trainer *trainer,
             .model = cddpi_pipeline_model(stages->pipeline, m), .trainer = trainer};
     }
     trainer->model = trainer->models[0].model;
-    status = check_recompute(trainer);
-    if (status == CDDP_OK) {
-        status = take_tensors(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_stages_find_tied(trainer);
-    }
-    return status == CDDP_OK ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_MODEL_FILE)
-                             : status;
+    CDDPI_TRY(check_recompute(trainer));
+    CDDPI_TRY(list_tensors(trainer));
+    CDDPI_TRY(cddpi_stages_find_tied(trainer));
+    return cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_MODEL_FILE);
 }
 
-cddp_status cddpi_stages_optimizer_made(struct cddpi_trainer *trainer)
+static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
 {
-    return trainer->stages != NULL
-               ? cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_OPTIMIZER_FILE)
-               : CDDP_OK;
+    return cddpi_trainer_name_config(trainer, build_model(trainer, spec));
 }
 
-void cddpi_stages_destroy(struct cddpi_trainer *trainer)
+static cddp_status optimizer_made(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    return cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+}
+
+static void destroy(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
     if (stages == NULL) {
         return;
@@ -396,5 +254,46 @@ void cddpi_stages_destroy(struct cddpi_trainer *trainer)
     cddpi_free(stages->tied);
     cddpi_free(stages->is_tied);
     cddpi_free(stages);
-    trainer->stages = NULL;
+    trainer->engine_state = NULL;
 }
+
+static bool fits(const struct cddpi_config *config)
+{
+    return config->parallel.type == CDDPI_PARALLEL_RANKS && config->parallel.pipeline > 1;
+}
+
+const struct cddpi_engine cddpi_engine_stages = {
+    .fits = fits,
+    .check = cddpi_stages_check,
+    .check_batch = cddpi_stages_check_batch,
+    .describe = cddpi_stages_describe,
+    .replays = true,
+    .join = join,
+    .build = build,
+    .load_weights = cddpi_stages_load_weights,
+    .optimizer_made = optimizer_made,
+    .complete = cddpi_single_nothing,
+    .begin = cddpi_single_begin,
+    .destroy = destroy,
+    .bind_grads = cddpi_single_bind_grads,
+    .bind_params = bind_params,
+    .param_decays = cddpi_single_param_decays,
+    .ready_order = cddpi_stages_ready_order,
+    .compute = cddpi_stages_compute,
+    .update = cddpi_single_update,
+    .square_sum = cddpi_stages_square_sum,
+    .take_result = cddpi_single_take_result,
+    .evaluate = cddpi_stages_evaluate,
+    .show_evaluation = cddpi_single_show_evaluation,
+    .add_metrics = cddpi_single_add_metrics,
+    .print_result = cddpi_single_print_result,
+    .reader = cddpi_single_reader,
+    .device_count = cddpi_single_device_count,
+    .name_device = cddpi_single_name_device,
+    .add_memory = cddpi_stages_add_memory,
+    .list_tensors = cddpi_stages_list_tensors,
+    .prepare_save = cddpi_stages_prepare_save,
+    .end_save = cddpi_stages_end_save,
+    .load = cddpi_stages_load,
+    .scatter = cddpi_stages_scatter,
+};

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/shape.h"
+#include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 
 #include <string.h>
@@ -17,11 +18,11 @@ static uint64_t hash_of(const char *name)
     for (; *name != '\0'; name++) {
         hash = cddpi_hash_add(hash, (uint32_t)(unsigned char)*name);
     }
-    return hash | 1; /* 0 says that there is none */
+    return hash | 1; /* 0 means that there is none */
 }
 
 /* Whether @p stage has the parameter with this hash. */
-static bool has(const struct cddpi_stages *stages, int stage, uint64_t hash)
+static bool stage_has(const struct cddpi_stages *stages, int stage, uint64_t hash)
 {
     const uint64_t *row = stages->tied + stages->most * (size_t)stage;
 
@@ -35,19 +36,19 @@ static bool has(const struct cddpi_stages *stages, int stage, uint64_t hash)
 
 static bool has_other_owners(const struct cddpi_trainer *trainer, size_t index)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     uint64_t hash = hash_of(trainer->params[index].name);
     int owners = 0;
 
     for (int stage = 0; stage < stages->count; stage++) {
-        owners += has(stages, stage, hash) ? 1 : 0;
+        owners += stage_has(stages, stage, hash) ? 1 : 0;
     }
     return owners > 1;
 }
 
 cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int64_t most = (int64_t)trainer->param_count;
     uint64_t *own;
     cddp_status status = cddp_all_reduce(stages->group, &most, &most, 1, CDDP_I64, CDDP_OP_MAX,
@@ -78,16 +79,33 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
     return status;
 }
 
-bool cddpi_stages_is_tied(const struct cddpi_trainer *trainer, size_t index)
+/* The order of whole models, but tied parameters come last: they get their sum after the pipeline,
+ * and buckets start in order. */
+void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
 {
-    return trainer->stages != NULL && trainer->stages->is_tied[index];
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    size_t end = trainer->param_count;
+    size_t i = 0;
+
+    cddpi_single_ready_order(trainer, out);
+    while (i < end) {
+        uint32_t param = out[i];
+
+        if (stages->is_tied[param]) {
+            memmove(&out[i], &out[i + 1], (trainer->param_count - i - 1) * sizeof *out);
+            out[trainer->param_count - 1] = param;
+            end--;
+        } else {
+            i++;
+        }
+    }
 }
 
 static int first_owner(const struct cddpi_stages *stages, uint64_t hash)
 {
     int stage = 0;
 
-    while (!has(stages, stage, hash)) {
+    while (!stage_has(stages, stage, hash)) {
         stage++;
     }
     return stage;
@@ -95,7 +113,7 @@ static int first_owner(const struct cddpi_stages *stages, uint64_t hash)
 
 bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index)
 {
-    const struct cddpi_stages *stages = trainer->stages;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
     return first_owner(stages, hash_of(trainer->params[index].name)) < stages->stage;
 }
@@ -103,7 +121,7 @@ bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index)
 /* The first owner's part of the exchange for parameter @p index. */
 static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64_t hash)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const cddp_param *param = &trainer->params[index];
     size_t count = cddpi_elements(param->dims, param->shape);
     float *sum = trainer->grads[index];
@@ -111,7 +129,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
     cddp_status status = CDDP_OK;
 
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
-        if (!has(stages, stage, hash)) {
+        if (!stage_has(stages, stage, hash)) {
             continue;
         }
         part = part != NULL ? part : cddpi_zalloc_array(count, sizeof *part);
@@ -126,7 +144,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
     }
     cddpi_free(part);
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
-        if (has(stages, stage, hash)) {
+        if (stage_has(stages, stage, hash)) {
             status = cddp_send(stages->group, sum, count, CDDP_F32, stage, NULL);
         }
     }
@@ -137,17 +155,17 @@ static cddp_status give_part(struct cddpi_trainer *trainer, size_t index, int ow
 {
     const cddp_param *param = &trainer->params[index];
     size_t count = cddpi_elements(param->dims, param->shape);
-    cddp_status status = cddp_send(trainer->stages->group, trainer->grads[index], count, CDDP_F32,
-                                   owner, NULL);
+    cddp_status status = cddp_send(cddpi_stages_of(trainer)->group, trainer->grads[index], count,
+                                   CDDP_F32, owner, NULL);
 
-    return status == CDDP_OK ? cddp_recv(trainer->stages->group, trainer->grads[index], count,
-                                         CDDP_F32, owner, NULL)
+    return status == CDDP_OK ? cddp_recv(cddpi_stages_of(trainer)->group, trainer->grads[index],
+                                         count, CDDP_F32, owner, NULL)
                              : status;
 }
 
 cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = trainer->stages;
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
@@ -166,12 +184,13 @@ cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer)
     return status;
 }
 
-cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, double *out)
+cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
 {
     void **grads = cddpi_zalloc_array(trainer->param_count + 1, sizeof *grads);
     double squares;
     cddp_status status;
 
+    (void)known; /* of all parameters of this rank, some of which other stages have, too */
     if (grads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu gradients",
                           trainer->param_count);
@@ -182,7 +201,7 @@ cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, double *out)
     squares = cddpi_optim_square_sum(trainer->optim, grads);
     cddpi_free(grads);
     status = cddp_all_reduce(trainer->config->ddp.shard_optimizer ? trainer->group
-                                                                  : trainer->stages->group,
+                                                                  : cddpi_stages_of(trainer)->group,
                              &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM, NULL);
     *out = squares;
     return status;
