@@ -55,9 +55,9 @@ static cddp_status check(const cddp_ddp *ddp, int root)
     if (root < 0 || root >= ddp->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: broadcast: rank %d is not in the group", root);
     }
-    if (ddp->in_backward) {
+    if (ddp->backward.begun) {
         return cddpi_fail(CDDP_ERR_STATE, "ddp: broadcast in the middle of backward %llu",
-                          (unsigned long long)ddp->backward);
+                          (unsigned long long)ddp->backward.number);
     }
     return CDDP_OK;
 }

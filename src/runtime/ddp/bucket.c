@@ -25,7 +25,7 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
     bool may_disagree = status == CDDP_ERR_TIMEOUT && !cddpi_last_failure()->is_stopped;
 
     return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
-                             (unsigned long long)bucket->ddp->backward, bucket->index,
+                             (unsigned long long)bucket->ddp->backward.number, bucket->index,
                              plan->bucket_count, member_name(bucket, 0), members > 1 ? " ... " : "",
                              members > 1 ? member_name(bucket, members - 1) : "",
                              may_disagree ? " (do all ranks agree on no_sync?)" : "");
@@ -61,7 +61,7 @@ static cddp_status finish_in_place(struct cddp_bucket *bucket)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
-    bool clears = ddp->step.weight == 0 && ddp->step.sum == 0;
+    bool clears = ddp->backward.step.weight == 0 && ddp->backward.step.sum == 0;
     cddp_status status = CDDP_OK;
 
     for (size_t i = 0; i < planned->count && clears && status == CDDP_OK; i++) {
@@ -178,12 +178,12 @@ cddp_type cddp_bucket_type(const cddp_bucket *bucket)
 
 double cddp_bucket_weight(const cddp_bucket *bucket)
 {
-    return may_ask(bucket, "bucket_weight") ? bucket->ddp->step.weight : -1;
+    return may_ask(bucket, "bucket_weight") ? bucket->ddp->backward.step.weight : -1;
 }
 
 bool cddp_bucket_is_sum(const cddp_bucket *bucket)
 {
-    return may_ask(bucket, "bucket_is_sum") && bucket->ddp->step.sum != 0;
+    return may_ask(bucket, "bucket_is_sum") && bucket->ddp->backward.step.sum != 0;
 }
 
 cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out)

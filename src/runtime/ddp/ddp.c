@@ -36,7 +36,7 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     if (options->flat_grads != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: shard and flat_grads exclude each other");
     }
-    ddp->rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
+    ddp->planning.rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
     ddp->shards = cddpi_zalloc(sizeof *ddp->shards);
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
@@ -53,8 +53,8 @@ static bool may_rebuild(const cddp_ddp *ddp, const cddp_ddp_options *options,
     if (options->keep_buckets || ddp->in_place) {
         return false;
     }
-    return options->shard ? copies != NULL && copies->follows && ddp->chooses_sizes
-                          : ddp->chooses_sizes || options->ready_order == NULL;
+    return options->shard ? copies != NULL && copies->follows && ddp->planning.chooses_sizes
+                          : ddp->planning.chooses_sizes || options->ready_order == NULL;
 }
 
 /* Do everything that a rank can do alone. */
@@ -68,12 +68,12 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
     ddp->hook_state = options->hook_state;
-    ddp->rule.flat = ddp->flat != NULL;
+    ddp->planning.rule.flat = ddp->flat != NULL;
     ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
     cddpi_sizes_begin(ddp, options);
-    ddp->rebuild_due = may_rebuild(ddp, options, copies);
-    ddp->late_due = ddp->flat != NULL && !ddp->in_place;
-    ddp->order_is_assumed = options->keep_buckets && options->ready_order == NULL;
+    ddp->planning.rebuild_due = may_rebuild(ddp, options, copies);
+    ddp->planning.late_due = ddp->flat != NULL && !ddp->in_place;
+    ddp->planning.order_is_assumed = options->keep_buckets && options->ready_order == NULL;
     if (options->shard) {
         status = prepare_shards(ddp, options);
         if (status != CDDP_OK) {
@@ -88,7 +88,8 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
         ddp->world_size > 1) {
         cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
     }
-    return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->arrivals : NULL, layout);
+    return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->backward.arrivals : NULL,
+                             layout);
 }
 
 static const char *hook_name(cddp_hook_fn hook)
@@ -106,7 +107,7 @@ static const char *hook_name(cddp_hook_fn hook)
 static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
                                 struct cddpi_layout *layout)
 {
-    const uint32_t *order = options->ready_order != NULL ? ddp->arrivals : NULL;
+    const uint32_t *order = options->ready_order != NULL ? ddp->backward.arrivals : NULL;
     bool changed;
     cddp_status status = cddpi_sizes_choose(ddp, order, false, &changed);
 
@@ -139,12 +140,12 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     if (status == CDDP_OK) {
         status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0);
     }
-    if (status == CDDP_OK && ddp->chooses_sizes) {
+    if (status == CDDP_OK && ddp->planning.chooses_sizes) {
         status = choose_sizes(ddp, model->options, layout);
     }
     if (status == CDDP_OK && ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
         status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
-                                   cddp_type_bytes(ddp->tensors[0].type), &ddp->adopted);
+                                   cddp_type_bytes(ddp->planning.tensors[0].type), &ddp->adopted);
         status = status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: flat_grads");
     }
     if (status == CDDP_OK) {
@@ -183,7 +184,7 @@ static cddp_work *gather_of(const cddp_ddp *ddp, size_t bucket)
 static void end_works(cddp_ddp *ddp)
 {
     size_t buckets = ddp->layout.buckets != NULL ? ddp->layout.plan->bucket_count : 0;
-    bool running = is_running(ddp->step_status_work);
+    bool running = is_running(ddp->end.status_work);
 
     for (size_t b = 0; b < buckets; b++) {
         running = running || is_running(ddp->layout.buckets[b].work) ||
@@ -196,7 +197,7 @@ static void end_works(cddp_ddp *ddp)
         cddp_work_destroy(ddp->layout.buckets[b].work);
         cddp_work_destroy(gather_of(ddp, b));
     }
-    cddp_work_destroy(ddp->step_status_work);
+    cddp_work_destroy(ddp->end.status_work);
 }
 
 static void release(cddp_ddp *ddp)
@@ -214,12 +215,12 @@ static void release(cddp_ddp *ddp)
     cddpi_free(ddp->buffers);
     cddpi_free(ddp->params);
     cddpi_free(ddp->slots);
-    cddpi_free(ddp->tensors);
-    cddpi_free(ddp->arrivals);
-    cddpi_free(ddp->ready_s);
-    cddpi_free(ddp->used_map);
+    cddpi_free(ddp->planning.tensors);
+    cddpi_free(ddp->backward.arrivals);
+    cddpi_free(ddp->backward.ready_s);
+    cddpi_free(ddp->end.used_map);
     cddpi_free(ddp->bucket_stats);
-    cddpi_free(ddp->step_statuses);
+    cddpi_free(ddp->end.statuses);
     cddpi_unused_release(ddp);
     cddpi_timing_release(ddp);
 }
@@ -257,7 +258,7 @@ static cddp_status create(cddp_group *group, const cddp_param *params, size_t pa
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
     ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
-    ddp->step = ddp->last = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.step = ddp->end.last_step = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);
     if (status == CDDP_OK) {
@@ -273,7 +274,7 @@ static cddp_status create(cddp_group *group, const cddp_param *params, size_t pa
         cddpi_group_unref(group);
         return cddpi_fail_again(status, &failure);
     }
-    ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
+    ddp->end.clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
     *out = ddp;
     return CDDP_OK;
 }

@@ -107,80 +107,95 @@ struct cddpi_ddp_shards {
 
 struct cddpi_timing; /* of steps on a device: see timing.c */
 
+/* How the buckets are chosen. */
+struct cddpi_ddp_planning {
+    struct cddpi_bucket_plan_tensor *tensors; /* by slot */
+    struct cddpi_bucket_plan_rule rule;       /* its `order` is NULL */
+    bool chooses_sizes;                       /* rank 0 does, from the link */
+    struct cddpi_bucket_sizes sizes;          /* the last choice */
+    struct cddpi_group_link link;             /* the choice was made from it */
+    bool rebuild_due;                         /* after the first backward */
+    bool late_due;                            /* see cddpi_layout_tell_late() */
+    bool order_is_assumed; /* the caller gave no order, and the buckets may not change */
+};
+
+/* The current backward: reset when its step ends, except `number` and the arrays. */
+struct cddpi_ddp_backward {
+    bool begun;
+    bool joined; /* this rank has no step of its own and takes part in the others': see uneven.c */
+    cddp_step step;
+    uint64_t number;    /* how many there were before */
+    size_t next_bucket; /* the first that was not started */
+    size_t seen;        /* the first bucket that was not seen to have ended */
+    int64_t begin_ns;
+    int64_t arrival_ns; /* when the last bucket was started */
+    int64_t wait_ns;    /* when cddp_ddp_wait() was entered */
+    uint32_t *arrivals; /* slots, in the order in which they became ready */
+    size_t arrival_count;
+    double *ready_s; /* by slot: when it became ready, in seconds since `begin_ns` */
+};
+
+/* The end of a synchronised step: what ranks tell each other, and what the step has cost. */
+struct cddpi_ddp_step_end {
+    struct cddpi_step_status *statuses; /* by rank */
+    cddp_work *status_work;             /* their exchange */
+    int64_t clock_origin_ns; /* subtracted from times that are sent: clocks of machines differ */
+    int64_t peers_ns;        /* how much later than this rank the last one came to its wait */
+    uint64_t times_known;    /* on a device: the number of steps whose times are known */
+    uint64_t split_steps;    /* on a device: the last step whose wait was split */
+    bool all_joined;         /* in the last step no rank had a step of its own */
+    cddp_step last_step;     /* the last synchronised one */
+    unsigned char *used_map; /* by slot: whether any rank used it */
+    unsigned char *backup;   /* of gradients that zero-filling overwrites */
+    size_t backup_bytes;
+};
+
+struct cddpi_ddp_failure {
+    struct cddpi_failure pending; /* only this rank knows it: the step status tells the others */
+    bool broken;                  /* the handle has ended: every later call fails */
+    struct cddpi_failure cause;   /* why it has ended */
+    bool reported; /* every rank has the same error at the same place, so the group is unharmed */
+};
+
+struct cddpi_ddp_trace {
+    bool looked;     /* CDDP_TRACE was read */
+    bool owns_steps; /* this handle opened the trace, and tells it when steps begin */
+    int64_t step_ns; /* when this step began */
+};
+
 struct cddp_ddp {
     struct cddpi_handle handle;
     cddp_group *group;           /* with a reference */
     struct cddpi_device *device; /* where gradients are, and sharded parameters */
-    struct cddpi_timing *timing; /* of a device's streams; NULL: there was none yet */
     int rank;
     int world_size;
+    bool one_machine;
+    bool allow_unused;
+    bool in_place; /* one rank's gradients are their mean already: they are not copied */
+    cddp_hook_fn hook;
+    void *hook_state;
+
     struct cddpi_param *params;
     size_t param_count;
     struct cddpi_param *buffers; /* slot is UINT32_MAX */
     size_t buffer_count;
     struct cddpi_ddp_slot *slots;
-    struct cddpi_bucket_plan_tensor *tensors; /* by slot, for the plan */
     size_t slot_count;
-    struct cddpi_bucket_plan_rule rule; /* order is NULL */
-    bool chooses_sizes;                 /* rank 0 does, from the link */
-    struct cddpi_bucket_sizes sizes;    /* the last choice */
-    struct cddpi_group_link link;       /* by which it was made */
-    unsigned char *flat;                /* the caller's, or NULL */
-    struct cddpi_adopted adopted;       /* of it: what ranks share where it lies */
-    bool allow_unused;
-    bool in_place; /* the mean of one rank: gradients stay where they are */
-    cddp_hook_fn hook;
-    void *hook_state;
+    unsigned char *flat;          /* the caller's block of gradients, or NULL */
+    struct cddpi_adopted adopted; /* the pages of `flat` that ranks share */
+
+    struct cddpi_ddp_planning planning;
     struct cddpi_layout layout;
     struct cddpi_ddp_shards *shards; /* NULL: each rank updates all parameters */
+    struct cddpi_ddp_backward backward;
+    struct cddpi_ddp_step_end end;
+    struct cddpi_ddp_failure failure;
+    struct cddpi_ddp_trace trace;
 
-    /* the current backward */
-    bool in_backward;
-    cddp_step step;
-    uint64_t backward;  /* how many there were before */
-    size_t next_bucket; /* the first that was not started */
-    size_t seen;        /* the first whose end was not seen */
-    int64_t begin_ns;
-    int64_t arrival_ns;
-    int64_t wait_ns;      /* when its wait was entered */
-    int64_t peers_ns;     /* how much later the last rank's was */
-    uint64_t times_known; /* on a device: of so many steps */
-    uint64_t split_steps; /* on a device: of the times of so many, the split is known */
-    uint32_t *arrivals;   /* slots, in the order in which they became ready */
-    double *ready_s;      /* by slot: when, since the first */
-    size_t arrival_count;
-    bool rebuild_due;
-    bool late_due;         /* see cddpi_layout_tell_late() */
-    bool order_is_assumed; /* nobody said it, and the buckets stay as they are */
-
-    /* see uneven.c */
-    bool joined;     /* this step is the others' */
-    bool all_joined; /* the last step was nobody's */
-    cddp_step last;  /* the last synchronised one */
-
-    /* the end of a step */
-    struct cddpi_step_status *step_statuses; /* of all ranks */
-    cddp_work *step_status_work;
-    int64_t clock_origin_ns; /* subtracted from arrivals: clocks of machines differ */
-    bool one_machine;
-    unsigned char *used_map; /* by slot: any rank used it */
-    unsigned char *backup;
-    size_t backup_bytes;
-
-    /* A failure that only this rank knows yet: the step status tells it to all. */
-    struct cddpi_failure pending_failure;
-    /* A failure has ended the handle: every later call fails with it. */
-    bool broken;
-    bool reported; /* every rank has the same error at the same place, so the group is unharmed */
-    struct cddpi_failure failure;
-
-    bool trace_looked;     /* for CDDP_TRACE */
-    bool traces_steps;     /* the trace is this handle's: it says when steps begin */
-    int64_t trace_step_ns; /* when this one began */
-
+    struct cddpi_timing *timing; /* of a device's streams; NULL before the first step */
     cddp_ddp_stats stats;
-    cddp_bucket_stats *bucket_stats; /* as many as any plan so far had buckets */
-    size_t bucket_stats_room;
+    cddp_bucket_stats *bucket_stats;
+    size_t bucket_stats_room; /* the most buckets that any plan had so far */
 };
 
 /* ddp_agree.c */

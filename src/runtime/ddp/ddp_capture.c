@@ -9,7 +9,8 @@ cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
 {
     cddp_hook_fn hook = ddp->hook;
 
-    if (ddp->rebuild_due || (ddp->shards != NULL && ddp->world_size > 1 && !ddp->shards->updated)) {
+    if (ddp->planning.rebuild_due ||
+        (ddp->shards != NULL && ddp->world_size > 1 && !ddp->shards->updated)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "ddp: nothing can be captured before the first step is done");
     }
@@ -70,7 +71,7 @@ cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *ca
     if (ddp->shards != NULL) {
         cddpi_shard_forget(ddp);
     }
-    ddp->backward++;
+    ddp->backward.number++;
     ddp->stats.steps += synchronised;
     return CDDP_OK;
 }

@@ -33,12 +33,12 @@ static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
 
 cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out)
 {
-    struct cddpi_bucket_plan_rule rule = ddp->rule;
+    struct cddpi_bucket_plan_rule rule = ddp->planning.rule;
     struct cddpi_layout layout = {NULL, NULL, NULL};
     cddp_status status;
 
     rule.order = order;
-    status = cddpi_bucket_plan_make(ddp->tensors, ddp->slot_count, &rule, &layout.plan);
+    status = cddpi_bucket_plan_make(ddp->planning.tensors, ddp->slot_count, &rule, &layout.plan);
     if (status != CDDP_OK) {
         return status;
     }
@@ -157,8 +157,8 @@ static unsigned percent_before_first(const cddp_ddp *ddp)
         own += ddp->slots[plan->members[i]].bytes;
     }
     for (size_t i = 0; missing > 0; i++) {
-        before += ddp->slots[ddp->arrivals[i]].bytes;
-        missing -= plan->bucket_of[ddp->arrivals[i]] == 0;
+        before += ddp->slots[ddp->backward.arrivals[i]].bytes;
+        missing -= plan->bucket_of[ddp->backward.arrivals[i]] == 0;
     }
     return plan->bytes > own ? (unsigned)(100 * (before - own) / (plan->bytes - own)) : 0;
 }
@@ -167,10 +167,10 @@ void cddpi_layout_tell_late(cddp_ddp *ddp)
 {
     unsigned percent;
 
-    if (!ddp->late_due || ddp->arrival_count < ddp->slot_count) {
+    if (!ddp->planning.late_due || ddp->backward.arrival_count < ddp->slot_count) {
         return;
     }
-    ddp->late_due = false;
+    ddp->planning.late_due = false;
     percent = percent_before_first(ddp);
     if (ddp->rank == 0 && ddp->layout.plan->bytes > WORTH_BYTES && percent > MUCH_PERCENT) {
         cddpi_log(CDDPI_LOG_WARN,
@@ -178,7 +178,7 @@ void cddpi_layout_tell_late(cddp_ddp *ddp)
                   "gradients were ready, too, since it holds one that comes late: little of the "
                   "communication overlaps. Smaller buckets (bucket_bytes), %sgradients that lie in "
                   "the order of backward, or grad = NULL help",
-                  percent, ddp->order_is_assumed ? "ready_order, " : "");
+                  percent, ddp->planning.order_is_assumed ? "ready_order, " : "");
     }
 }
 
@@ -188,20 +188,20 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     bool changed = false;
     cddp_status status;
 
-    ddp->rebuild_due = false;
-    if ((ddp->step_statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
+    ddp->planning.rebuild_due = false;
+    if ((ddp->end.statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
         return CDDP_OK; /* some parameter had no gradient on rank 0: the present plan stays */
     }
-    status = cddp_broadcast(ddp->group, ddp->arrivals, ddp->slot_count * sizeof *ddp->arrivals,
-                            CDDP_U8, 0, NULL);
+    status = cddp_broadcast(ddp->group, ddp->backward.arrivals,
+                            ddp->slot_count * sizeof *ddp->backward.arrivals, CDDP_U8, 0, NULL);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: rank 0's order of gradients");
     }
-    if (ddp->chooses_sizes) {
-        status = cddpi_sizes_choose(ddp, ddp->arrivals, true, &changed);
+    if (ddp->planning.chooses_sizes) {
+        status = cddpi_sizes_choose(ddp, ddp->backward.arrivals, true, &changed);
     }
     if (status == CDDP_OK) {
-        status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
+        status = cddpi_layout_make(ddp, ddp->backward.arrivals, &layout);
     }
     if (status != CDDP_OK) {
         return status;
@@ -212,7 +212,7 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
                                      : cddpi_layout_install(ddp, &layout);
     }
     cddpi_layout_release(ddp, &layout);
-    if (status == CDDP_OK && ddp->chooses_sizes) {
+    if (status == CDDP_OK && ddp->planning.chooses_sizes) {
         cddpi_sizes_tell(ddp, true);
     }
     return status;

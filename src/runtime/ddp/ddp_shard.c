@@ -72,7 +72,7 @@ void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts
     size_t element = cddp_type_bytes(type);
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
-        struct cddpi_bucket_plan_tensor *tensor = &ddp->tensors[s];
+        struct cddpi_bucket_plan_tensor *tensor = &ddp->planning.tensors[s];
         size_t count = counts[ddp->slots[s].param];
 
         if (count > 0 && tensor->type == CDDP_F32) {
@@ -85,7 +85,7 @@ void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts
     }
     ddp->shards->copy_type = type;
     if (ddp->shards->has_copies) { /* each bucket and shard begins at such a multiple, too */
-        ddp->rule.grain = (size_t)ddp->world_size * ALIGNMENT / element * sizeof(float);
+        ddp->planning.rule.grain = (size_t)ddp->world_size * ALIGNMENT / element * sizeof(float);
     }
 }
 
@@ -99,7 +99,7 @@ void *cddpi_ddp_param_copy(const cddp_ddp *ddp, size_t index)
 {
     uint32_t slot = ddp->params[index].slot;
 
-    return slot != UINT32_MAX && ddp->tensors[slot].separate
+    return slot != UINT32_MAX && ddp->planning.tensors[slot].separate
                ? copy_at(ddp, ddp->layout.plan->offsets[slot])
                : NULL;
 }
@@ -308,7 +308,7 @@ bool cddpi_ddp_has_moved(const cddp_ddp *ddp)
 
 void cddpi_ddp_keep_plan(cddp_ddp *ddp)
 {
-    ddp->rebuild_due = ddp->rebuild_due && ddp->shards == NULL;
+    ddp->planning.rebuild_due = ddp->planning.rebuild_due && ddp->shards == NULL;
 }
 
 static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
@@ -410,9 +410,9 @@ static cddp_status updated(cddp_ddp *ddp)
 {
     cddp_status status = check_sharded(ddp);
 
-    if (status == CDDP_OK && ddp->in_backward) {
+    if (status == CDDP_OK && ddp->backward.begun) {
         status = cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
-                            (unsigned long long)ddp->backward);
+                            (unsigned long long)ddp->backward.number);
     }
     if (status == CDDP_OK) {
         status = cddpi_shard_finish(ddp);

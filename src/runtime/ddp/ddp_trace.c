@@ -40,10 +40,10 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
     uint64_t last;
     cddp_status status;
 
-    if (ddp->trace_looked) {
+    if (ddp->trace.looked) {
         return;
     }
-    ddp->trace_looked = true;
+    ddp->trace.looked = true;
     text = cddpi_env(CDDPI_ENV_TRACE);
     if (text == NULL || ddp->group->trace != NULL) { /* whoever opened it says what a step is */
         return;
@@ -56,8 +56,8 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
         cddpi_log(CDDPI_LOG_WARN, "CDDP_TRACE: %s: no step is traced", cddp_last_error());
         return;
     }
-    ddp->traces_steps = true;
-    ddp->trace_step_ns = cddpi_now_ns();
+    ddp->trace.owns_steps = true;
+    ddp->trace.step_ns = cddpi_now_ns();
     cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
 }
 
@@ -75,10 +75,10 @@ void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
         cddpi_trace_add(ddp->group, CDDPI_SPAN_BUCKET, layout->buckets[b].start_ns,
                         layout->buckets[b].end_ns, (int32_t)b, layout->plan->buckets[b].payload);
     }
-    if (ddp->traces_steps) {
-        cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->begin_ns, entered_ns, -1, 0);
-        cddpi_trace_add(ddp->group, CDDPI_SPAN_STEP, ddp->trace_step_ns, now, -1, 0);
-        ddp->trace_step_ns = now;
+    if (ddp->trace.owns_steps) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->backward.begin_ns, entered_ns, -1, 0);
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_STEP, ddp->trace.step_ns, now, -1, 0);
+        ddp->trace.step_ns = now;
         cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
     }
 }

@@ -73,11 +73,11 @@ static cddp_status record_buckets(cddp_ddp *ddp)
 {
     cddp_status status;
 
-    if (ddp->arrival_count < ddp->slot_count) {
+    if (ddp->backward.arrival_count < ddp->slot_count) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "ddp: %zu of %zu parameters got no gradient, so the step cannot be "
                           "captured",
-                          ddp->slot_count - ddp->arrival_count, ddp->slot_count);
+                          ddp->slot_count - ddp->backward.arrival_count, ddp->slot_count);
     }
     status = cddpi_ddp_start_buckets(ddp);
     return status == CDDP_OK ? finish_buckets(ddp) : status;
@@ -127,16 +127,16 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
 
         stats->bytes = layout->plan->buckets[b].payload;
         stats->params = layout->plan->buckets[b].count;
-        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
-        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
+        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->backward.begin_ns);
+        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->backward.begin_ns);
         ddp->stats.bytes += stats->bytes;
         last_ns = bucket->end_ns > last_ns ? bucket->end_ns : last_ns;
     }
     ddp->stats.buckets = layout->plan->bucket_count;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
-    ddp->stats.peer_wait_ns = (uint64_t)ddp->peers_ns < ddp->stats.exposed_ns
-                                  ? (uint64_t)ddp->peers_ns
+    ddp->stats.peer_wait_ns = (uint64_t)ddp->end.peers_ns < ddp->stats.exposed_ns
+                                  ? (uint64_t)ddp->end.peers_ns
                                   : ddp->stats.exposed_ns;
     if (ddp->shards != NULL) { /* forward has waited for parameters */
         ddp->stats.exposed_ns += ddp->shards->waited_ns;
@@ -153,7 +153,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
 {
     for (size_t s = 0; s < ddp->slot_count; s++) {
         ddp->slots[s].ready = false;
-        ddp->slots[s].used = ddp->slots[s].used && ddp->step.no_sync;
+        ddp->slots[s].used = ddp->slots[s].used && ddp->backward.step.no_sync;
     }
     for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
         struct cddp_bucket *bucket = &ddp->layout.buckets[b];
@@ -164,11 +164,11 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
         bucket->copied = false;
         bucket->end_ns = 0;
     }
-    ddp->next_bucket = 0;
-    ddp->seen = 0;
-    ddp->arrival_count = 0;
-    ddp->in_backward = false;
-    ddp->step = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.next_bucket = 0;
+    ddp->backward.seen = 0;
+    ddp->backward.arrival_count = 0;
+    ddp->backward.begun = false;
+    ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
 }
 
 cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
@@ -176,19 +176,19 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     int64_t entered_ns = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
-    if (ddp->broken) {
+    if (ddp->failure.broken) {
         return cddpi_ddp_usable(ddp);
     }
-    ddp->wait_ns = entered_ns;
+    ddp->backward.wait_ns = entered_ns;
     if (cddpi_group_is_capturing(ddp->group)) {
-        return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
+        return ddp->backward.step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
-    if (ddp->step.no_sync) {
+    if (ddp->backward.step.no_sync) {
         cddpi_ddp_end_backward(ddp);
-        ddp->backward++;
+        ddp->backward.number++;
         return CDDP_OK;
     }
-    if (!ddp->in_backward) {
+    if (!ddp->backward.begun) {
         status = cddpi_ddp_begin_backward(ddp, entered_ns);
     }
     if (status == CDDP_OK) {
@@ -201,7 +201,7 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     if (ddp->shards != NULL) {
         ddp->shards->has_moved = false;
     }
-    if (status == CDDP_OK && ddp->rebuild_due) {
+    if (status == CDDP_OK && ddp->planning.rebuild_due) {
         status = cddpi_layout_rebuild(ddp);
     }
     if (status == CDDP_OK) {
@@ -210,9 +210,9 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
-    ddp->last = ddp->step;
+    ddp->end.last_step = ddp->backward.step;
     cddpi_ddp_end_backward(ddp);
-    ddp->backward++;
+    ddp->backward.number++;
     return CDDP_OK;
 }
 

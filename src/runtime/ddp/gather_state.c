@@ -11,9 +11,9 @@ static cddp_status unshard(cddp_ddp *ddp)
 {
     cddp_status status = cddpi_ddp_usable(ddp);
 
-    if (status == CDDP_OK && ddp->in_backward) {
+    if (status == CDDP_OK && ddp->backward.begun) {
         status = cddpi_fail(CDDP_ERR_STATE, "ddp: unshard in the middle of backward %llu",
-                            (unsigned long long)ddp->backward);
+                            (unsigned long long)ddp->backward.number);
     }
     if (status == CDDP_OK) {
         status = cddpi_ddp_params_whole(ddp);

@@ -59,7 +59,7 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
     if (own == NULL || check_mean(ddp, index, first, count, scratch) != CDDP_OK) {
         return NULL;
     }
-    sum = (ddp->step_statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
+    sum = (ddp->end.statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
     shards = ddp->shards;
     type = ddp->params[index].type;
     own += first * cddp_type_bytes(type);
@@ -69,7 +69,7 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
     offset = (size_t)(own - ddp->layout.block);
     how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        shards->weights[rank] = ddp->step_statuses[rank].weight;
+        shards->weights[rank] = ddp->end.statuses[rank].weight;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
     }
     if (shards->weights[0] >= 0 && !sum) {

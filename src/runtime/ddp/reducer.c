@@ -18,11 +18,12 @@ static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
     if (status != CDDP_OK) {
         return status;
     }
-    if (ddp->in_backward) {
+    if (ddp->backward.begun) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
                           "ready, and wait was not called",
-                          (unsigned long long)ddp->backward, ddp->arrival_count, ddp->slot_count);
+                          (unsigned long long)ddp->backward.number, ddp->backward.arrival_count,
+                          ddp->slot_count);
     }
     if (step != NULL) {
         status = cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
@@ -34,7 +35,7 @@ static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
     if (!isfinite(read.weight)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
     }
-    ddp->step = read;
+    ddp->backward.step = read;
     return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
 }
 
@@ -62,8 +63,8 @@ static cddp_status look(cddp_ddp *ddp)
     if (cddpi_device_is_async(ddp->device)) { /* there events tell when they end */
         return cddpi_group_healthy(ddp->group);
     }
-    while (ddp->seen < ddp->next_bucket) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->seen];
+    while (ddp->backward.seen < ddp->backward.next_bucket) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.seen];
         bool done = bucket->finished;
 
         if (!done) {
@@ -79,7 +80,7 @@ static cddp_status look(cddp_ddp *ddp)
         if (bucket->end_ns == 0) {
             bucket->end_ns = cddpi_now_ns();
         }
-        ddp->seen++;
+        ddp->backward.seen++;
     }
     return CDDP_OK;
 }
@@ -91,7 +92,7 @@ static cddp_status await_failed_bucket(cddp_ddp *ddp)
     if (cddpi_device_is_async(ddp->device)) {
         return cddpi_group_healthy(ddp->group);
     }
-    for (size_t b = ddp->seen; b < ddp->next_bucket; b++) {
+    for (size_t b = ddp->backward.seen; b < ddp->backward.next_bucket; b++) {
         struct cddp_bucket *bucket = &ddp->layout.buckets[b];
         cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work, 0) : CDDP_OK;
 
@@ -112,19 +113,19 @@ cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
 
 cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
 {
-    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
-           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
+    while (ddp->backward.next_bucket < ddp->layout.plan->bucket_count &&
+           ddp->layout.buckets[ddp->backward.next_bucket].missing == 0) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.next_bucket++];
         cddp_status status;
 
         bucket->start_ns = cddpi_now_ns();
-        ddp->arrival_ns = bucket->start_ns;
+        ddp->backward.arrival_ns = bucket->start_ns;
         status = cddpi_timing_bucket_start(bucket);
         if (status == CDDP_OK) {
             status = cddpi_bucket_advance(bucket);
         }
         if (status != CDDP_OK) {
-            ddp->next_bucket--;
+            ddp->backward.next_bucket--;
             return cddpi_ddp_not_started(ddp, status);
         }
     }
@@ -150,10 +151,10 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
 {
     cddp_status status = cddpi_fail(
         CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in backward %llu",
-        index, ddp->params[index].name, (unsigned long long)ddp->backward);
+        index, ddp->params[index].name, (unsigned long long)ddp->backward.number);
 
     /* its bucket may have been started, so the sum is wrong: all ranks must learn of it */
-    return ddp->step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
+    return ddp->backward.step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
 }
 
 /* A gradient is ready: start what it completes. Of one in several buckets each part goes as soon as
@@ -181,8 +182,8 @@ static cddp_status complete(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot)
 
 cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns)
 {
-    ddp->in_backward = true;
-    ddp->begin_ns = now_ns;
+    ddp->backward.begun = true;
+    ddp->backward.begin_ns = now_ns;
     cddpi_ddp_trace_begin(ddp);
     return cddpi_timing_begin(ddp);
 }
@@ -201,24 +202,26 @@ static cddp_status take_ready(cddp_ddp *ddp, size_t index)
 
     slot->ready = true;
     slot->used = true;
-    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
-    if (ddp->rebuild_due && ddp->chooses_sizes) {
-        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
+    ddp->backward.arrivals[ddp->backward.arrival_count++] = ddp->params[index].slot;
+    if (ddp->planning.rebuild_due && ddp->planning.chooses_sizes) {
+        ddp->backward.ready_s[ddp->params[index].slot] =
+            (double)(cddpi_now_ns() - ddp->backward.begin_ns) * 1e-9;
     }
-    return ddp->step.no_sync ? CDDP_OK : complete(ddp, slot);
+    return ddp->backward.step.no_sync ? CDDP_OK : complete(ddp, slot);
 }
 
 /* All those of [first, first + count) that are not frozen are ready; they were checked. */
 static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status = ddp->in_backward ? CDDP_OK : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
+    cddp_status status = ddp->backward.begun ? CDDP_OK
+                                             : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
 
     for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
         if (ddp->params[i].slot != UINT32_MAX) {
             status = take_ready(ddp, i);
         }
     }
-    if (status == CDDP_OK && !ddp->step.no_sync) {
+    if (status == CDDP_OK && !ddp->backward.step.no_sync) {
         status = move_on(ddp);
     }
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);

@@ -140,14 +140,14 @@ static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
 {
     ddp->params = cddpi_zalloc_array(count, sizeof *ddp->params);
     ddp->slots = cddpi_zalloc_array(count, sizeof *ddp->slots);
-    ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
-    ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
-    ddp->ready_s = cddpi_zalloc_array(count, sizeof *ddp->ready_s);
-    ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
-    ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
-    if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
-        ddp->arrivals == NULL || ddp->ready_s == NULL || ddp->used_map == NULL ||
-        ddp->step_statuses == NULL) {
+    ddp->planning.tensors = cddpi_zalloc_array(count, sizeof *ddp->planning.tensors);
+    ddp->backward.arrivals = cddpi_zalloc_array(count, sizeof *ddp->backward.arrivals);
+    ddp->backward.ready_s = cddpi_zalloc_array(count, sizeof *ddp->backward.ready_s);
+    ddp->end.used_map = cddpi_zalloc_array(count, sizeof *ddp->end.used_map);
+    ddp->end.statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->end.statuses);
+    if (ddp->params == NULL || ddp->slots == NULL || ddp->planning.tensors == NULL ||
+        ddp->backward.arrivals == NULL || ddp->backward.ready_s == NULL ||
+        ddp->end.used_map == NULL || ddp->end.statuses == NULL) {
         return cddpi_ddp_no_memory(count);
     }
     ddp->param_count = count;
@@ -183,8 +183,8 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     slot->grad = from->grad;
     slot->owned = from->grad == NULL;
     slot->copied = from->grad != NULL && ddp->flat == NULL && !ddp->in_place;
-    ddp->tensors[ddp->slot_count].bytes = slot->bytes;
-    ddp->tensors[ddp->slot_count].type = param->type;
+    ddp->planning.tensors[ddp->slot_count].bytes = slot->bytes;
+    ddp->planning.tensors[ddp->slot_count].type = param->type;
     ddp->slot_count++;
     return CDDP_OK;
 }
@@ -219,11 +219,11 @@ static cddp_status check_flat(const cddp_ddp *ddp)
         const struct cddpi_ddp_slot *slot = &ddp->slots[s];
         const struct cddpi_param *param = &ddp->params[slot->param];
 
-        if (param->type != ddp->tensors[0].type) {
+        if (param->type != ddp->planning.tensors[0].type) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
                               "ddp: flat_grads: parameter %u (%.200s) is %s, those before are %s",
                               slot->param, param->name, cddp_type_name(param->type),
-                              cddp_type_name(ddp->tensors[0].type));
+                              cddp_type_name(ddp->planning.tensors[0].type));
         }
         if (slot->grad != expected) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -247,7 +247,7 @@ static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
                               i, param,
                               param >= ddp->param_count ? "no parameter" : "a frozen parameter");
         }
-        ddp->arrivals[i] = ddp->params[param].slot; /* borrowed until the first backward */
+        ddp->backward.arrivals[i] = ddp->params[param].slot; /* borrowed until the first backward */
     }
     return CDDP_OK;
 }

@@ -103,7 +103,7 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
         }
     }
     /* what is captured has no times of its own */
-    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->step.no_sync &&
+    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->backward.step.no_sync &&
                              !cddpi_group_is_capturing(ddp->group);
     times = present(ddp);
     if (times == NULL) {
@@ -191,7 +191,7 @@ static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
     ddp->stats.buckets = times->count;
     ddp->stats.comm_ns = last > first ? last - first : 0;
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
-    ddp->times_known++;
+    ddp->end.times_known++;
     return status;
 }
 

@@ -11,8 +11,8 @@ enum { MOST_NAMES = 8 };
 
 void cddpi_unused_release(cddp_ddp *ddp)
 {
-    ddp->device->ops->release(ddp->device, ddp->backup);
-    ddp->backup = NULL;
+    ddp->device->ops->release(ddp->device, ddp->end.backup);
+    ddp->end.backup = NULL;
 }
 
 /* Make room for the gradients that zero-filling overwrites. */
@@ -30,7 +30,7 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
             bytes += slot->bytes;
         }
     }
-    if (bytes <= ddp->backup_bytes) {
+    if (bytes <= ddp->end.backup_bytes) {
         return CDDP_OK;
     }
     status = ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory);
@@ -38,8 +38,8 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
         return status;
     }
     cddpi_unused_release(ddp);
-    ddp->backup = memory;
-    ddp->backup_bytes = bytes;
+    ddp->end.backup = memory;
+    ddp->end.backup_bytes = bytes;
     return CDDP_OK;
 }
 
@@ -48,7 +48,7 @@ static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_ddp_slot *slot)
     cddp_status status = CDDP_OK;
 
     if (!slot->copied) {
-        status = cddpi_ddp_copy(ddp, ddp->backup + slot->backup, slot->slice, slot->bytes);
+        status = cddpi_ddp_copy(ddp, ddp->end.backup + slot->backup, slot->slice, slot->bytes);
     }
     slot->zero_filled = true;
     return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
@@ -58,7 +58,7 @@ static cddp_status restore(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used
 {
     slot->zero_filled = false;
     if (!used_somewhere && !slot->copied) {
-        return cddpi_ddp_copy(ddp, slot->slice, ddp->backup + slot->backup, slot->bytes);
+        return cddpi_ddp_copy(ddp, slot->slice, ddp->end.backup + slot->backup, slot->bytes);
     }
     if (used_somewhere && slot->copied) {
         return cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
@@ -99,7 +99,7 @@ static void report_unused(cddp_ddp *ddp, size_t unused)
         ddp, cddpi_fail(CDDP_ERR_STATE,
                         "%zu of %zu parameters got no gradient in backward %llu: %s (if that "
                         "is meant, create with allow_unused)",
-                        unused, ddp->slot_count, (unsigned long long)ddp->backward, names));
+                        unused, ddp->slot_count, (unsigned long long)ddp->backward.number, names));
 }
 
 void cddpi_unused_complete(cddp_ddp *ddp)
@@ -112,7 +112,8 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         zero_filling = false;
     }
     /* a rank of weight 0 had no samples, so it may have had no backward */
-    if (unused > 0 && !ddp->allow_unused && ddp->step.weight != 0 && !ddp->joined) {
+    if (unused > 0 && !ddp->allow_unused && ddp->backward.step.weight != 0 &&
+        !ddp->backward.joined) {
         report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -126,7 +127,7 @@ void cddpi_unused_complete(cddp_ddp *ddp)
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
-        } else if (ddp->joined) { /* it adds nothing to what the others have */
+        } else if (ddp->backward.joined) { /* it adds nothing to what the others have */
             status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {
@@ -144,22 +145,22 @@ cddp_status cddpi_unused_restore(cddp_ddp *ddp)
     cddp_status status;
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        any = any || (ddp->step_statuses[rank].flags & CDDPI_STEP_ZERO_FILLED) != 0;
+        any = any || (ddp->end.statuses[rank].flags & CDDPI_STEP_ZERO_FILLED) != 0;
     }
     if (!any) {
         return CDDP_OK;
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
-        ddp->used_map[s] = ddp->slots[s].used;
+        ddp->end.used_map[s] = ddp->slots[s].used;
     }
-    status = cddp_all_reduce(ddp->group, ddp->used_map, ddp->used_map, ddp->slot_count, CDDP_U8,
-                             CDDP_OP_MAX, NULL);
+    status = cddp_all_reduce(ddp->group, ddp->end.used_map, ddp->end.used_map, ddp->slot_count,
+                             CDDP_U8, CDDP_OP_MAX, NULL);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: which parameters were used");
     }
     for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
         if (ddp->slots[s].zero_filled) {
-            status = restore(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
+            status = restore(ddp, &ddp->slots[s], ddp->end.used_map[s] != 0);
         }
     }
     return status;
