@@ -1,7 +1,8 @@
 /* broadcast.c - owns how one rank's parameters and buffers reach all: all broadcasts are started
  * before any is waited for, since most buffers are small. */
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_create.h"
+#include "ddp/ddp_shard.h"
 #include "group/group.h"
 
 /* Start them all; the handles hang at the last one's, which is done after all others. */

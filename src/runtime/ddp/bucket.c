@@ -2,7 +2,9 @@
  * hook may ask. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
 #include "group/device/group_device.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * them from the group's link, and all ranks take what it chose. */
 #include "base/error.h"
 #include "base/log.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_layout.h"
 
 #include <stdio.h>
 

@@ -1,12 +1,16 @@
 /* ddp.c - owns the life of a handle: comparison and broadcast, destruction; and what a caller may
  * ask of it. */
-#include "ddp/ddp.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/struct_size.h"
 #include "ddp/copies.h"
+#include "ddp/ddp_create.h"
+#include "ddp/ddp_layout.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "ddp/manifest.h"
 #include "group/device/group_device.h"
 

@@ -2,7 +2,7 @@
  * differ the texts, from which every rank makes the same difference. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_create.h"
 #include "ddp/manifest.h"
 #include "group/join/group_agree.h"
 

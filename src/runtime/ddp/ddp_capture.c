@@ -3,7 +3,8 @@
 #include "ddp/ddp_capture.h"
 
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 
 cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
 {

@@ -1,9 +1,13 @@
 /* ddp_layout.c - owns the buckets' memory: makes it from a plan, moves gradients from one layout to
  * the next, and says where each is. */
+#include "ddp/ddp_layout.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 
 #include <string.h>
 

@@ -5,11 +5,13 @@
  * A bucket is cut into world_size shards of equal size. Rank r gets shard r of the reduced
  * gradients and updates shard r of the parameters. Then the updated shards are gathered, or those
  * of the copies that are read in their place (copies.h). */
+#include "ddp/ddp_shard.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/copies.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_layout.h"
 #include "group/device/group_device.h"
 #include "kernels/cpu/reduce.h"
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_observe.h"
 #include "group/watch/group_trace.h"
 
 static const char *name_of(const cddp_ddp *ddp, const struct cddpi_bucket_plan_bucket *bucket,

@@ -2,7 +2,11 @@
  * the caller has them, what the step has cost is noted, and the handle is ready for the next. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_layout.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 
 /* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step

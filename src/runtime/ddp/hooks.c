@@ -1,5 +1,5 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
 #include "group/group.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"

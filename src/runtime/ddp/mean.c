@@ -1,7 +1,8 @@
 /* mean.c - owns the reading of a gradient's mean by the rank that updates it, which reduces it only
  * then where that was left to it. */
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "kernels/cpu/reduce.h"
 
 /* Whether this rank updates elements [first, first + count) of parameter @p index: they lie in a

@@ -3,7 +3,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 
 #include <math.h>

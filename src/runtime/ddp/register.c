@@ -2,7 +2,8 @@
  * they are well formed, each one's place, and the order in which gradients are declared to come. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_create.h"
+#include "ddp/ddp_step.h"
 #include "ddp/manifest.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * this very step whether all of them did it, who was late, and what went wrong elsewhere. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_step.h"
 #include "group/join/group_agree.h"
 
 enum { MOST_REASONS = 3 };

@@ -2,7 +2,7 @@
  * passed, which is at least a step later; nothing here waits. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_observe.h"
 #include "group/device/group_device.h"
 
 /* So many steps may be measured and not read yet; a step beyond them is not measured. */

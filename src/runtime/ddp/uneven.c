@@ -1,7 +1,8 @@
 /* uneven.c - owns what a rank does that is through before others are: it takes part in their steps,
  * as a rank of weight 0 or with zeros, and learns from the step statuses when nobody has one. */
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 
 /* The kind of step that the others have, as far as this rank knows. */
 static cddp_step step_of_others(const cddp_ddp *ddp)

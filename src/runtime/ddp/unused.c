@@ -2,7 +2,7 @@
  * allow_unused a contribution of zero, and their gradient back if no rank used them. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_step.h"
 
 #include <stdio.h>
 #include <string.h>
