@@ -1,5 +1,5 @@
-/* choice.c - owns how the sizes of buckets come about where the caller gave none: rank 0 chooses
- * them from the group's link, and all ranks take what it chose. */
+/* choice.c - owns the sizes of buckets. If the caller gives none, rank 0 chooses them from the
+ * speed of the group's link, and all ranks take its choice. */
 #include "base/error.h"
 #include "base/log.h"
 #include "ddp/ddp_layout.h"
@@ -16,8 +16,8 @@ static bool is_built_in(const cddp_ddp *ddp)
     return ddp->hook == cddp_hook_identity || is_narrow(ddp);
 }
 
-/* What is usual, in the place of what is 0. */
-static void usual(struct cddpi_bucket_plan_rule *rule)
+/* Replace sizes that are 0 by the defaults. */
+static void fill_defaults(struct cddpi_bucket_plan_rule *rule)
 {
     static const size_t first_bytes = (size_t)1 << 20;
     static const size_t bucket_bytes = (size_t)25 << 20;
@@ -28,8 +28,8 @@ static void usual(struct cddpi_bucket_plan_rule *rule)
     }
 }
 
-/* On a device gradients go over a transport of the device's, of which nothing is measured, and when
- * they are ready is not known here. */
+/* No sizes are chosen on a device: the speed of its transport is not measured, and the CPU does not
+ * know when gradients become ready. */
 void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options)
 {
     cddp_type type = ddp->hook == cddp_hook_bf16   ? CDDP_BF16
@@ -42,14 +42,14 @@ void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options)
         ddp->planning.rule.large_bytes = options->part_bytes + 1;
         ddp->planning.rule.part_bytes = options->part_bytes;
     }
-    usual(&ddp->planning.rule);
+    fill_defaults(&ddp->planning.rule);
     ddp->planning.chooses_sizes = options->first_bucket_bytes == 0 && options->bucket_bytes == 0 &&
                                   options->part_bytes == 0 && !cddpi_device_is_async(ddp->device) &&
                                   cddpi_group_link(ddp->group, type, &ddp->planning.link) &&
                                   ddp->planning.link.is_measured;
 }
 
-static cddp_status choose(cddp_ddp *ddp, const uint32_t *order, bool measured)
+static cddp_status choose_sizes_alone(cddp_ddp *ddp, const uint32_t *order, bool measured)
 {
     struct cddpi_bucket_question question = {.tensors = ddp->planning.tensors,
                                              .count = ddp->slot_count,
@@ -64,7 +64,7 @@ static cddp_status choose(cddp_ddp *ddp, const uint32_t *order, bool measured)
     }
     question.rule = (struct cddpi_bucket_plan_rule){
         .grain = ddp->planning.rule.grain, .flat = ddp->planning.rule.flat, .order = order};
-    usual(&question.rule);
+    fill_defaults(&question.rule);
     question.sent *= ddp->shards != NULL ? 0.5 : 1;
     question.worked_s = (copied + is_narrow(ddp)) / ddp->planning.link.reduce_bytes_per_s;
     return cddpi_bucket_sizes_choose(&question, &ddp->planning.sizes);
@@ -75,10 +75,11 @@ cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measur
 {
     struct cddpi_bucket_plan_rule *rule = &ddp->planning.rule;
     struct cddpi_bucket_plan_rule before = *rule;
-    cddp_status status = ddp->rank == 0 ? choose(ddp, order, measured) : CDDP_OK;
+    cddp_status status = ddp->rank == 0 ? choose_sizes_alone(ddp, order, measured) : CDDP_OK;
 
     if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
+        cddp_group_abort(ddp->group,
+                         cddp_last_error()); /* the other ranks would wait for this one */
         return status;
     }
     status = cddp_broadcast(ddp->group, &ddp->planning.sizes, sizeof ddp->planning.sizes, CDDP_U8,

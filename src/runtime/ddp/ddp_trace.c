@@ -1,6 +1,6 @@
-/* ddp_trace.c - owns what is told to those who look inside: each bucket's plan in the log; in a
- * trace a step's wait and buckets, and in trainers of others, which only say CDDP_TRACE, the steps
- * themselves. */
+/* ddp_trace.c - owns what log and trace say about steps: each bucket's plan in the log; the wait
+ * and the buckets of each step in a trace. If nothing but CDDP_TRACE opens the trace, as in a
+ * trainer that is not cddp's, the steps themselves, too. */
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
@@ -45,7 +45,8 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
     }
     ddp->trace.looked = true;
     text = cddpi_env(CDDPI_ENV_TRACE);
-    if (text == NULL || ddp->group->trace != NULL) { /* whoever opened it says what a step is */
+    if (text == NULL ||
+        ddp->group->trace != NULL) { /* the trainer that opened it marks the steps */
         return;
     }
     status = cddpi_trace_parse(text, &first, &last);

@@ -1,5 +1,5 @@
-/* failure.c - owns what a failure does to a handle: a rank keeps its own failure until the step
- * status tells all; a failure that all know ends the handle. */
+/* failure.c - owns what a failure does to a handle. A rank keeps its own failure until the step
+ * status tells all ranks; a failure that all ranks know ends the handle. */
 #include "base/error.h"
 #include "ddp/ddp.h"
 #include "group/device/group_device.h"

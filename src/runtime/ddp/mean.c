@@ -1,13 +1,13 @@
-/* mean.c - owns the reading of a gradient's mean by the rank that updates it, which reduces it only
- * then where that was left to it. */
+/* mean.c - owns cddp_ddp_mean(): the rank that updates a gradient reads its mean, and with deferred
+ * reduction computes it then. */
 #include "base/error.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "kernels/cpu/reduce.h"
 
-/* Whether this rank updates elements [first, first + count) of parameter @p index: they lie in a
- * span of its own, which are in the order of parameters. */
-static bool is_own(const cddp_ddp *ddp, size_t index, size_t first, size_t count)
+/* Whether this rank updates elements [first, first + count) of parameter @p index, that is, whether
+ * one of its spans holds them all. Spans are in the order of parameters. */
+static bool is_in_own_span(const cddp_ddp *ddp, size_t index, size_t first, size_t count)
 {
     const struct cddpi_ddp_shards *shards = ddp->shards;
     size_t low = shards->first[ddp->rank];
@@ -34,7 +34,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
     size_t all = ddp->params[index].count;
 
     if (first > all || count > all - first ||
-        (ddp->shards != NULL && count > 0 && !is_own(ddp, index, first, count))) {
+        (ddp->shards != NULL && count > 0 && !is_in_own_span(ddp, index, first, count))) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "ddp_mean: %zu elements from %zu on of parameter %s lie in no span of "
                           "this rank's (see cddp_ddp_spans())",

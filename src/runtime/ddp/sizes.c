@@ -90,11 +90,8 @@ static cddp_status look(struct sizes_search *search, const struct cddpi_bucket_p
 {
     const struct cddpi_bucket_question *question = search->question;
     struct cddpi_bucket_plan *plan = NULL;
-    cddp_status status = cddpi_bucket_plan_make(question->tensors, question->count, rule, &plan);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_bucket_plan_make(question->tensors, question->count, rule, &plan));
     for (int s = 0; s < search->scenarios; s++) {
         out_tails[s] = cddpi_bucket_plan_tail_s(question, plan,
                                                 search->ready_s + (size_t)s * question->count);
@@ -187,22 +184,18 @@ static cddp_status try_sizes(struct sizes_search *search)
 
 static cddp_status try_first(struct sizes_search *search)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT; shift--) {
         struct cddpi_bucket_plan_rule rule = search->rule;
 
         rule.first_bytes = (size_t)1 << shift;
-        status = try(search, rule);
+        CDDPI_TRY(try(search, rule));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status try_parts(struct sizes_search *search)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT; shift--) {
         struct cddpi_bucket_plan_rule rule = search->rule;
 
         rule.part_bytes = (size_t)1 << shift;
@@ -210,9 +203,9 @@ static cddp_status try_parts(struct sizes_search *search)
         if (search->rule.large_bytes > rule.part_bytes) {
             rule.large_bytes = search->rule.large_bytes;
         }
-        status = try(search, rule);
+        CDDPI_TRY(try(search, rule));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Begin with the usual sizes, and go on to others. */

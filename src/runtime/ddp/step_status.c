@@ -1,5 +1,5 @@
-/* step_status.c - owns the small exchange that ends each synchronised step: every rank learns in
- * this very step whether all of them did it, who was late, and what went wrong elsewhere. */
+/* step_status.c - owns the small exchange that ends each synchronised step. In the same step every
+ * rank learns whether all ranks took part, which one was late, and what failed on other ranks. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/ddp_step.h"
@@ -44,7 +44,8 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
         own->arrival_ns = ddp->backward.arrival_ns - ddp->end.clock_origin_ns;
         own->wait_ns = ddp->backward.wait_ns - ddp->end.clock_origin_ns;
     }
-    if (ddp->in_place && !cddpi_device_is_async(ddp->device)) { /* one rank knows all there is */
+    if (ddp->in_place &&
+        !cddpi_device_is_async(ddp->device)) { /* a single rank has nothing to exchange */
         status = cddpi_group_usable(ddp->group);
     } else {
         status = cddp_all_gather(ddp->group, own, ddp->end.statuses, sizeof *own, CDDP_U8,
@@ -53,11 +54,11 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
 }
 
-/* Compare the ranks' numbers of the backward: a rank that left out or added a no_sync backward
- * would pair one step with another. */
+/* Compare the numbers of the ranks' backward passes: a rank that skipped or added a no_sync
+ * backward would reduce its step with a different step of the others. */
 static cddp_status check_backward(const cddp_ddp *ddp)
 {
-    int first = -1; /* that has a backward of its own */
+    int first = -1; /* the first rank that has a backward of its own */
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
         if ((ddp->end.statuses[rank].flags & CDDPI_STEP_JOINED) != 0) {
@@ -75,7 +76,7 @@ static cddp_status check_backward(const cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* Compare how the ranks weight the step, also where no bucket's reduction compares it. */
+/* Compare how the ranks weight the step, since not every bucket's reduction compares that. */
 static cddp_status check_weights(const cddp_ddp *ddp)
 {
     uint32_t sum = ddp->end.statuses[0].flags & CDDPI_STEP_SUM;
@@ -110,7 +111,7 @@ static cddp_status check_weights(const cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* If some rank failed, exchange the failures: only then do they cost an exchange. */
+/* If some rank has failed, exchange the failures. Steps without a failure save that exchange. */
 static cddp_status check_status(cddp_ddp *ddp)
 {
     bool failed = false;
@@ -139,7 +140,7 @@ static int find_slowest(const cddp_ddp *ddp)
     return ddp->world_size > 1 ? slowest : -1;
 }
 
-/* Tell apart, in what this rank waited, what it waited for others. */
+/* Find out how much of its wait this rank spent waiting for slower ranks. */
 static void split_wait(cddp_ddp *ddp)
 {
     const struct cddpi_step_status *own = &ddp->end.statuses[ddp->rank];
@@ -157,7 +158,7 @@ static void split_wait(cddp_ddp *ddp)
     }
     for (int rank = 0; rank < ddp->world_size; rank++) {
         if (ddp->end.statuses[rank].wait_ns != own->wait_ns) {
-            return; /* they know the times of different steps */
+            return; /* ranks know the times of different steps */
         }
     }
     if ((uint64_t)own->wait_ns == ddp->end.split_steps) {

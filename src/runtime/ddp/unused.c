@@ -1,5 +1,6 @@
-/* unused.c - owns what happens to parameters that got no gradient: an error by name, or with
- * allow_unused a contribution of zero, and their gradient back if no rank used them. */
+/* unused.c - owns parameters that got no gradient. Without allow_unused that is an error, which
+ * names them. With it they contribute zeros, and if no rank used them their old gradients are
+ * restored. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp_step.h"
@@ -20,7 +21,6 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
 {
     size_t bytes = 0;
     void *memory;
-    cddp_status status;
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_ddp_slot *slot = &ddp->slots[s];
@@ -33,10 +33,8 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
     if (bytes <= ddp->end.backup_bytes) {
         return CDDP_OK;
     }
-    status = ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory));
     cddpi_unused_release(ddp);
     ddp->end.backup = memory;
     ddp->end.backup_bytes = bytes;
@@ -45,16 +43,14 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
 
 static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_ddp_slot *slot)
 {
-    cddp_status status = CDDP_OK;
-
-    if (!slot->copied) {
-        status = cddpi_ddp_copy(ddp, ddp->end.backup + slot->backup, slot->slice, slot->bytes);
-    }
     slot->zero_filled = true;
-    return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
+    if (!slot->copied) {
+        CDDPI_TRY(cddpi_ddp_copy(ddp, ddp->end.backup + slot->backup, slot->slice, slot->bytes));
+    }
+    return cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
 }
 
-static cddp_status restore(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used_somewhere)
+static cddp_status restore_grad(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used_somewhere)
 {
     slot->zero_filled = false;
     if (!used_somewhere && !slot->copied) {
@@ -123,11 +119,11 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->copied) { /* no_sync backward passes have accumulated it */
+        if (slot->used && slot->copied) { /* accumulated under no_sync */
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
-        } else if (ddp->backward.joined) { /* it adds nothing to what the others have */
+        } else if (ddp->backward.joined) { /* it adds nothing to the gradients of the other ranks */
             status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {
@@ -158,10 +154,10 @@ cddp_status cddpi_unused_restore(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: which parameters were used");
     }
-    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+    for (size_t s = 0; s < ddp->slot_count; s++) {
         if (ddp->slots[s].zero_filled) {
-            status = restore(ddp, &ddp->slots[s], ddp->end.used_map[s] != 0);
+            CDDPI_TRY(restore_grad(ddp, &ddp->slots[s], ddp->end.used_map[s] != 0));
         }
     }
-    return status;
+    return CDDP_OK;
 }
