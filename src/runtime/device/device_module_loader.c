@@ -1,5 +1,6 @@
 /* device_module_loader.c - owns the CUDA module's handle. */
 #include "device/device_module_loader.h"
+
 #include "base/error.h"
 
 static struct cddpi_module_file file = {

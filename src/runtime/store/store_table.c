@@ -1,8 +1,8 @@
 /* store_table.c - owns keys, values and the lists of waiters; gives each operation its meaning. */
 #include "store/store_table.h"
-#include "base/error.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/number.h"
 #include "store/store_wire.h"
 
