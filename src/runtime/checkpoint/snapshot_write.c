@@ -27,7 +27,7 @@ struct writing {
     char old[CDDPI_SNAPSHOT_NAME_BYTES];
     bool has_old;     /* an older snapshot of this step was moved aside, to `old` */
     bool is_in;       /* the new one has its name */
-    bool has_pointer; /* the new `latest` lies beside the old one */
+    bool has_pointer; /* the new `latest` is written and not renamed yet */
 };
 
 /* The document of state.json, still without files and checksum. */

@@ -42,10 +42,11 @@ struct cddpi_bucket_plan_rule {
     size_t first_bytes;  /* a type's first bucket closes once it holds this much */
     size_t bucket_bytes; /* and its others once they hold this much */
     size_t large_bytes;  /* a tensor of this size or more has its bucket alone; 0: no limit */
-    size_t part_bytes;   /* such a tensor is cut in parts of about this size, one in each bucket; 0:
-                            it   is whole. Ignored with a grain: a shard has one span of each tensor */
-    size_t grain;        /* buckets are padded to multiples of this; 0: no padding */
-    bool flat;           /* the block is the caller's: back to back in registration order */
+    size_t
+        part_bytes; /* such a tensor is cut in parts of about this size, one in each bucket; 0:
+                       it   is whole. Ignored with a grain: a shard has one span of each tensor */
+    size_t grain;   /* buckets are padded to multiples of this; 0: no padding */
+    bool flat;      /* the block is the caller's: back to back in registration order */
     const uint32_t *order; /* the order of completion, a permutation; NULL: reverse registration */
 };
 

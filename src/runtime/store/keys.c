@@ -131,7 +131,7 @@ static struct cddpi_slice without_prefix(const cddp_store *store, struct cddpi_s
     return (struct cddpi_slice){key.data + store->prefix_bytes, key.bytes - store->prefix_bytes};
 }
 
-/* Copy @p from, and a NUL, to @p to; returns what is behind. */
+/* Copy @p from and a NUL to @p to; returns the byte after the NUL. */
 static char *put_text(char *to, struct cddpi_slice from)
 {
     if (from.bytes > 0) {

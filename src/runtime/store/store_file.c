@@ -1,11 +1,11 @@
-/* store_file.c - the store in a file that all ranks share: who begins it, joins it and removes it,
- * and the operations on it.
+/* store_file.c - owns the store in a file that all ranks share: which handle begins it, joins it
+ * and removes it, and the operations on it.
  *
- * The file is of one run: of all handles whose lives overlap. The first to open it finds that
- * nobody holds its LIVE lock and begins it anew whatever is in it, so the file of a crashed run is
- * never read; the last to close it removes it. Both happen under the exclusive DATA lock. Whoever
- * gets that lock checks that the path still leads to the file that it has opened, and if not opens
- * it again. */
+ * A file belongs to one run: to all handles that are open at overlapping times. The first handle
+ * finds that no other holds the LIVE lock, and begins the file again whatever it contains, so that
+ * the file of a crashed run is never read. The last handle removes it. Both do so under the
+ * exclusive DATA lock. A handle that gets that lock checks that the path still names the file that
+ * it has opened, and else opens it again. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -71,8 +71,8 @@ static cddp_status enter(struct file *file)
     return alone ? CDDP_OK : cddpi_file_join(&file->log);
 }
 
-/* With DATA locked exclusively: use the file no more; the last one removes it. Then the locks are
- * released, LIVE first: whoever gets DATA next must find LIVE free. */
+/* With DATA locked exclusively: stop using the file, and remove it if this is the last handle. Then
+ * release the locks, LIVE first: the next handle that gets DATA must find LIVE free. */
 static void leave(struct file *file)
 {
     bool alone;

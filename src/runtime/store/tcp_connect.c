@@ -44,9 +44,9 @@ struct secret {
     uint32_t ciphers;
 };
 
-/* How an attempt ended. Whoever listens there can say anything before it has proved the token: that
- * may be another job's server, which soon ends, or somebody on the way. So no refusal is final, but
- * it is told at once. */
+/* How an attempt ended. Before it has proved the token, the other side may be another job's server,
+ * which soon ends, or an attacker, and can answer anything. So no refusal is final, but it is
+ * logged at once. */
 enum tcp_connect_attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
 
 static cddp_status parse_address(const char *text, struct address *out)
