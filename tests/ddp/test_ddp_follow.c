@@ -164,7 +164,7 @@ static int follow_rank(int rank, int world_size, void *argument)
     }
     CHECK(join(job, rank, &group) == CDDP_OK);
     CHECK(create(job, group, memory, &ddp) == 0);
-    CHECK(ddp->chooses_sizes && check_spans(ddp) == 0);
+    CHECK(ddp->planning.chooses_sizes && check_spans(ddp) == 0);
     if (job->keeps) {
         cddpi_ddp_keep_plan(ddp);
     }

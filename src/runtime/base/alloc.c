@@ -35,16 +35,12 @@ void cddpi_alloc_fail_nth(unsigned nth)
 cddp_status cddp_allocator_set(const cddp_allocator *wanted)
 {
     cddp_allocator read = CDDP_ALLOCATOR_INIT;
-    cddp_status status;
 
     if (wanted == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: it is NULL");
     }
-    status = cddpi_struct_read("allocator", "CDDP_ALLOCATOR_INIT", wanted, sizeof read, sizeof read,
-                               &read);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_struct_read("allocator", "CDDP_ALLOCATOR_INIT", wanted, sizeof read,
+                                sizeof read, &read));
     if (read.alloc == NULL || read.resize == NULL || read.release == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: it lacks a function");
     }

@@ -147,11 +147,8 @@ cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode, bool o
 {
     struct stat info = {.st_uid = (uid_t)-1};
     int fd = -1;
-    cddp_status status = cddpi_file_open_regular(path, flags | O_NOFOLLOW, mode, &fd);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_file_open_regular(path, flags | O_NOFOLLOW, mode, &fd));
     if (fstat(fd, &info) == 0 &&
         (info.st_uid == geteuid() || (or_made_alike && would_be_of(path, info.st_uid)))) {
         *out_fd = fd;
@@ -273,16 +270,14 @@ cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data, size
 
 cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text)
 {
-    cddp_status status = cddpi_writer_put(writer, text, strlen(text));
-
-    return status == CDDP_OK ? cddpi_writer_put(writer, "\n", 1) : status;
+    CDDPI_TRY(cddpi_writer_put(writer, text, strlen(text)));
+    return cddpi_writer_put(writer, "\n", 1);
 }
 
 cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data, size_t bytes)
 {
-    cddp_status status = empty_buffer(writer);
-
-    return status == CDDP_OK ? write_all(writer, data, bytes, 0) : status;
+    CDDPI_TRY(empty_buffer(writer));
+    return write_all(writer, data, bytes, 0);
 }
 
 cddp_status cddpi_writer_flush(struct cddpi_writer *writer)

@@ -111,9 +111,8 @@ static cddp_status take(struct cddpi_handle *handle, enum cddpi_handle_kind kind
 cddp_status cddpi_handle_enter(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                const char *call)
 {
-    cddp_status status = cddpi_handle_check(handle, kind, call);
-
-    return status == CDDP_OK ? take(handle, kind, call) : status;
+    CDDPI_TRY(cddpi_handle_check(handle, kind, call));
+    return take(handle, kind, call);
 }
 
 bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind kind,

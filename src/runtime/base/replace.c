@@ -211,11 +211,9 @@ void cddpi_replacement_sweep(const char *path)
 static cddp_status replace(const char *path, cddpi_file_put_fn put, void *context, bool flush)
 {
     struct cddpi_replacement replacement;
-    cddp_status status = cddpi_replacement_open(path, &replacement);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_replacement_open(path, &replacement));
     status = put(context, &replacement.writer);
     if (status != CDDP_OK) {
         cddpi_replacement_discard(&replacement);

@@ -21,30 +21,24 @@ cddp_status cddpi_struct_read(const char *name, const char *init, const void *fr
                               size_t least, void *to)
 {
     size_t given;
-    cddp_status status;
 
     memcpy(&given, from, sizeof given);
-    status = check(name, init, given, least);
-    if (status == CDDP_OK) {
-        memcpy(to, from, given < known ? given : known);
-    }
-    return status;
+    CDDPI_TRY(check(name, init, given, least));
+    memcpy(to, from, given < known ? given : known);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from, size_t known,
                               void *to)
 {
     size_t given;
-    cddp_status status;
 
     if (to == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: out is NULL", name);
     }
     memcpy(&given, to, sizeof given);
-    status = check(name, init, given, sizeof given);
-    if (status == CDDP_OK) {
-        memcpy((char *)to + sizeof given, (const char *)from + sizeof given,
-               (given < known ? given : known) - sizeof given);
-    }
-    return status;
+    CDDPI_TRY(check(name, init, given, sizeof given));
+    memcpy((char *)to + sizeof given, (const char *)from + sizeof given,
+           (given < known ? given : known) - sizeof given);
+    return CDDP_OK;
 }

@@ -254,17 +254,13 @@ static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json
 static cddp_status take_entry(const cddp_safetensors *file, const char *name, const json_t *json,
                               struct safetensors_entry *entry)
 {
-    cddp_status status;
-
     entry->tensor.name = name;
     if (!json_is_object(json)) {
         return tensor_fail(file, name, "%s", "its entry is not an object");
     }
-    status = take_type(file, json, &entry->tensor);
-    if (status == CDDP_OK) {
-        status = take_shape(file, json, &entry->tensor);
-    }
-    return status == CDDP_OK ? take_offsets(file, json, entry) : status;
+    CDDPI_TRY(take_type(file, json, &entry->tensor));
+    CDDPI_TRY(take_shape(file, json, &entry->tensor));
+    return take_offsets(file, json, entry);
 }
 
 /* Order by place; empty tensors come before the one that begins at the same place. */
@@ -360,19 +356,13 @@ cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out)
     }
     cddpi_handle_init(&file->handle, CDDPI_HANDLE_SAFETENSORS);
     file->path = path;
-    status = map_file(file);
-    if (status == CDDP_OK) {
-        status = parse_header(file);
-    }
-    if (status == CDDP_OK) {
-        status = take_metadata(file);
-    }
-    if (status == CDDP_OK) {
-        status = take_entries(file);
-    }
-    if (status == CDDP_OK) {
-        status = check_cover(file);
-    }
+    CDDPI_TRY_GOTO(done, status, map_file(file));
+    CDDPI_TRY_GOTO(done, status, parse_header(file));
+    CDDPI_TRY_GOTO(done, status, take_metadata(file));
+    CDDPI_TRY_GOTO(done, status, take_entries(file));
+    status = check_cover(file);
+
+done:
     if (cddpi_mapped_file_check(file->mapped) != CDDP_OK) {
         status = CDDP_ERR_IO; /* the file has changed, so other faults in it do not count */
     }

@@ -177,9 +177,8 @@ static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, s
 cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
                                   const cddp_tensor *tensors, size_t count)
 {
-    cddp_status status = cddpi_safetensors_match(file, shown, tensors, count);
-
-    return status == CDDP_OK ? check_memory(shown, tensors, count) : status;
+    CDDPI_TRY(cddpi_safetensors_match(file, shown, tensors, count));
+    return check_memory(shown, tensors, count);
 }
 
 cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
@@ -205,10 +204,7 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, 
     if (tensors == NULL && count > 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: tensors is NULL");
     }
-    status = cddp_safetensors_open(path, &file);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_safetensors_open(path, &file));
     status = cddpi_safetensors_fit(file, path, tensors, count);
     if (status == CDDP_OK) {
         status = cddpi_safetensors_copy(file, tensors, count);

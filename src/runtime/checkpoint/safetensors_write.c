@@ -172,13 +172,11 @@ cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tenso
     if (root == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the header", shown);
     }
-    status = add_metadata(shown, root, metadata);
-    if (status == CDDP_OK) {
-        status = add_tensors(shown, root, tensors, count);
-    }
-    if (status == CDDP_OK) {
-        status = lay_out(shown, root, out, out_bytes);
-    }
+    CDDPI_TRY_GOTO(done, status, add_metadata(shown, root, metadata));
+    CDDPI_TRY_GOTO(done, status, add_tensors(shown, root, tensors, count));
+    status = lay_out(shown, root, out, out_bytes);
+
+done:
     json_decref(root);
     return status;
 }
@@ -227,12 +225,10 @@ static cddp_status put_content(void *context, struct cddpi_writer *writer)
     char *header = NULL;
     size_t header_bytes = 0;
     uint64_t expected;
-    cddp_status status = cddpi_safetensors_header(writer->shown, content->tensors, content->count,
-                                                  content->metadata, &header, &header_bytes);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_safetensors_header(writer->shown, content->tensors, content->count,
+                                       content->metadata, &header, &header_bytes));
     status = cddpi_writer_put(writer, header, header_bytes);
     cddpi_free(header);
     expected = header_bytes;
@@ -257,31 +253,21 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
     struct content content = {tensors, count, metadata, put, context};
     struct cddpi_writer writer;
     struct cddpi_digest digest;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (put == NULL) {
         content.put = put_memory;
         content.context = (void *)(uintptr_t)tensors;
-        status = check_memory(shown, tensors, count);
+        CDDPI_TRY(check_memory(shown, tensors, count));
     }
+    CDDPI_TRY(cddpi_writer_open(&writer, dir, name, shown));
+    CDDPI_TRY_GOTO(done, status, cddpi_digest_watch(&digest, &writer));
+    CDDPI_TRY_GOTO(done, status, put_content(&content, &writer));
+    CDDPI_TRY_GOTO(done, status, cddpi_writer_finish(&writer));
+    *out_bytes = writer.bytes;
+    cddpi_digest_take(&digest, out_digest);
 
-    if (status == CDDP_OK) {
-        status = cddpi_writer_open(&writer, dir, name, shown);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_digest_watch(&digest, &writer);
-    if (status == CDDP_OK) {
-        status = put_content(&content, &writer);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_writer_finish(&writer);
-    }
-    if (status == CDDP_OK) {
-        *out_bytes = writer.bytes;
-        cddpi_digest_take(&digest, out_digest);
-    }
+done:
     cddpi_writer_close(&writer);
     return status;
 }
@@ -298,8 +284,6 @@ cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensor
 cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors, size_t count,
                                    const char *const *metadata)
 {
-    cddp_status status;
-
     if (path == NULL || (tensors == NULL && count > 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %s is NULL",
                           path == NULL ? "path" : "tensors");
@@ -307,8 +291,7 @@ cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
     if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %zu tensors are too many", count);
     }
-    status = check_memory(path, tensors, count);
-    return status == CDDP_OK ? cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,
-                                                        (void *)(uintptr_t)tensors)
-                             : status;
+    CDDPI_TRY(check_memory(path, tensors, count));
+    return cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,
+                                    (void *)(uintptr_t)tensors);
 }

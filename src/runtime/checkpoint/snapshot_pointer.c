@@ -15,15 +15,11 @@ cddp_status cddpi_snapshot_write_text(int dir, const char *name, const char *sho
                                       const char *text)
 {
     struct cddpi_writer writer;
-    cddp_status status = cddpi_writer_open(&writer, dir, name, shown);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_writer_open(&writer, dir, name, shown));
     status = cddpi_writer_put_line(&writer, text);
-    if (status == CDDP_OK) {
-        status = cddpi_writer_finish(&writer);
-    }
+    status = status == CDDP_OK ? cddpi_writer_finish(&writer) : status;
     cddpi_writer_close(&writer);
     return status;
 }

@@ -20,15 +20,11 @@ static cddp_status check_file(const char *path, const json_t *expected)
     json_int_t bytes = json_integer_value(json_object_get(expected, "bytes"));
     char present_hex[CDDPI_DIGEST_HEX_BYTES];
     uint64_t present;
-    cddp_status status;
 
     if (hex == NULL) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: state.json does not know it", path);
     }
-    status = cddpi_file_digest(path, &present, present_hex);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_file_digest(path, &present, present_hex));
     if (present != (uint64_t)bytes) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: %" PRIu64 " bytes, but %lld were written", path,
                           present, (long long)bytes);
@@ -60,7 +56,7 @@ static cddp_status read_document(const char *path, json_t **out)
     return status;
 }
 
-/* Open data file @p index of the snapshot at @p path, once its checksum has been found right. */
+/* Check the checksum of data file @p index of the snapshot at @p path, and open it. */
 static cddp_status open_checked(const char *path, const json_t *document, int index,
                                 cddp_safetensors **out)
 {
@@ -82,11 +78,9 @@ static cddp_status open_checked(const char *path, const json_t *document, int in
 cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
 {
     json_t *document;
-    cddp_status status = read_document(path, &document);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_document(path, &document));
     if ((uint64_t)json_integer_value(json_object_get(document, "step")) != step) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: its state is that of step %lld", path,
                             (long long)json_integer_value(json_object_get(document, "step")));
@@ -199,15 +193,12 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     json_t *document;
     char *text;
     char *copy;
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
     if (path == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_read_state: path is NULL");
     }
-    status = read_document(path, &document);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_document(path, &document));
     text = json_dumps(json_object_get(document, "state"), JSON_COMPACT);
     copy = cddpi_strdup(text); /* the caller releases ours, not jansson's */
     free(text);
@@ -258,24 +249,18 @@ cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
 cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into)
 {
     cddp_safetensors *files[CDDPI_SNAPSHOT_DATA_FILES];
-    cddp_status status = cddpi_snapshot_check("snapshot_load", path, into);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_snapshot_open(path, into, files);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_safetensors_fit(files[0], path, into->model, into->model_count);
-    if (status == CDDP_OK) {
-        status = cddpi_safetensors_fit(files[1], path, into->optimizer, into->optimizer_count);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_safetensors_copy(files[0], into->model, into->model_count);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_safetensors_copy(files[1], into->optimizer, into->optimizer_count);
-    }
+    CDDPI_TRY(cddpi_snapshot_check("snapshot_load", path, into));
+    CDDPI_TRY(cddpi_snapshot_open(path, into, files));
+    CDDPI_TRY_GOTO(done, status,
+                   cddpi_safetensors_fit(files[0], path, into->model, into->model_count));
+    CDDPI_TRY_GOTO(done, status,
+                   cddpi_safetensors_fit(files[1], path, into->optimizer, into->optimizer_count));
+    CDDPI_TRY_GOTO(done, status, cddpi_safetensors_copy(files[0], into->model, into->model_count));
+    status = cddpi_safetensors_copy(files[1], into->optimizer, into->optimizer_count);
+
+done:
     for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
         cddp_safetensors_close(files[i]);
     }

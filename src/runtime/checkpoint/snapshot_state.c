@@ -113,11 +113,9 @@ static cddp_status check(const char *path, json_t *document)
 cddp_status cddpi_state_read(const char *path, json_t **out)
 {
     json_t *document;
-    cddp_status status = parse(path, &document);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(parse(path, &document));
     status = check(path, document);
     if (status != CDDP_OK) {
         json_decref(document);
@@ -130,17 +128,13 @@ cddp_status cddpi_state_read(const char *path, json_t **out)
 cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_snapshot *snapshot)
 {
     cddp_snapshot known;
-    cddp_status status;
 
     if (path == NULL || snapshot == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the %s is NULL", call,
                           path == NULL ? "path" : "snapshot");
     }
-    status = cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof known,
-                               sizeof known, &known);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof known,
+                                sizeof known, &known));
     if ((snapshot->model == NULL && snapshot->model_count > 0) ||
         (snapshot->optimizer == NULL && snapshot->optimizer_count > 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the snapshot's %s is NULL", call,

@@ -27,7 +27,7 @@ struct writing {
     char old[CDDPI_SNAPSHOT_NAME_BYTES];
     bool has_old;     /* an older snapshot of this step was moved aside, to `old` */
     bool is_in;       /* the new one has its name */
-    bool has_pointer; /* the new `latest` lies beside the old one */
+    bool has_pointer; /* the new `latest` is written and not renamed yet */
 };
 
 /* The document of state.json, still without files and checksum. */
@@ -130,16 +130,16 @@ static cddp_status write_files(struct writing *writing)
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder %s/%s", writing->shown,
                                 writing->temporary);
     }
-    for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES && status == CDDP_OK; i++) {
-        status = write_tensors(writing, into, i);
+    for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
+        CDDPI_TRY_GOTO(done, status, write_tensors(writing, into, i));
     }
-    if (status == CDDP_OK) {
-        status = write_state(writing, into);
-    }
-    if (status == CDDP_OK && cddpi_file_fsync(into) != 0) {
+    CDDPI_TRY_GOTO(done, status, write_state(writing, into));
+    if (cddpi_file_fsync(into) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "flush the folder %s/%s", writing->shown,
                                   writing->temporary);
     }
+
+done:
     close(into);
     return status;
 }
@@ -223,21 +223,17 @@ static void delete_older(const struct writing *writing, unsigned keep)
 /* Write the whole snapshot. After a failure move_back() undoes what was done. */
 static cddp_status write_whole(struct writing *writing)
 {
-    cddp_status status = write_files(writing);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        /* before anything is moved: nothing after this needs space */
-        status = cddpi_pointer_write(writing->dir, writing->shown, writing->name);
-        writing->has_pointer = status == CDDP_OK;
-        if (status != CDDP_OK && cddpi_snapshot_wants_room()) {
-            cddpi_pointer_discard(writing->dir);
-            status = CDDP_OK; /* only the snapshot itself must be written */
-        }
+    CDDPI_TRY(write_files(writing));
+    /* before anything is moved: nothing after this needs space */
+    status = cddpi_pointer_write(writing->dir, writing->shown, writing->name);
+    writing->has_pointer = status == CDDP_OK;
+    if (status != CDDP_OK && cddpi_snapshot_wants_room()) {
+        cddpi_pointer_discard(writing->dir);
+        status = CDDP_OK; /* only the snapshot itself must be written */
     }
-    if (status == CDDP_OK) {
-        status = move_in(writing);
-    }
-    return status;
+    return status == CDDP_OK ? move_in(writing) : status;
 }
 
 /* Word @p failure, which was that there is no room, with what would help. */
@@ -291,10 +287,7 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     struct writing writing = {.shown = dir, .snapshot = snapshot, .source = source, .dir = -1};
     cddp_status status;
 
-    status = cddpi_snapshot_check("snapshot_write", dir, snapshot);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_snapshot_check("snapshot_write", dir, snapshot));
     if (dir[0] == '\0' || snapshot->step > INT64_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "write a checkpoint: no folder, or a step above 2^63 - 1");
@@ -303,20 +296,16 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     cddpi_snapshot_name(CDDPI_SNAPSHOT_WHOLE, snapshot->step, writing.name);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_TEMPORARY, snapshot->step, writing.temporary);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_OLD, snapshot->step, writing.old);
-    status = begin_document(&writing);
-    if (status == CDDP_OK) {
-        status = cddpi_file_open_dir(dir, &writing.dir);
+    CDDPI_TRY_GOTO(done, status, begin_document(&writing));
+    CDDPI_TRY_GOTO(done, status, cddpi_file_open_dir(dir, &writing.dir));
+    cddpi_snapshot_sweep(writing.dir, dir, false);
+    CDDPI_TRY_GOTO(done, status, write_with_room(&writing, keep > 0, spare, out_room));
+    if (writing.has_old) {
+        cddpi_snapshot_remove(writing.dir, dir, writing.old);
     }
-    if (status == CDDP_OK) {
-        cddpi_snapshot_sweep(writing.dir, dir, false);
-        status = write_with_room(&writing, keep > 0, spare, out_room);
-    }
-    if (status == CDDP_OK) {
-        if (writing.has_old) {
-            cddpi_snapshot_remove(writing.dir, dir, writing.old);
-        }
-        delete_older(&writing, keep);
-    }
+    delete_older(&writing, keep);
+
+done:
     if (writing.dir >= 0) {
         close(writing.dir);
     }

@@ -1,11 +1,13 @@
-/* broadcast.c - owns how one rank's parameters and buffers reach all: all broadcasts are started
- * before any is waited for, since most buffers are small. */
+/* broadcast.c - owns how one rank's parameters and buffers reach all ranks. It starts all
+ * broadcasts before it waits for any, since most buffers are small. */
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_create.h"
+#include "ddp/ddp_shard.h"
 #include "group/engine/handles.h"
 #include "group/group.h"
 
-/* Start them all; the handles hang at the last one's, which is done after all others. */
+/* Start a broadcast of each tensor. @p out_last owns the handles of all others and is done after
+ * them. */
 static cddp_status start_all(cddp_group *group, const char *what, const struct cddpi_param *tensors,
                              size_t count, int root, cddp_work **out_last)
 {
@@ -46,45 +48,45 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
 }
 
-static cddp_status check(const cddp_ddp *ddp, int root)
+static cddp_status check_broadcast(const cddp_ddp *ddp, int root)
 {
-    cddp_status status = cddpi_ddp_usable(ddp);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (root < 0 || root >= ddp->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: broadcast: rank %d is not in the group", root);
     }
-    if (ddp->in_backward) {
+    if (ddp->backward.begun) {
         return cddpi_fail(CDDP_ERR_STATE, "ddp: broadcast in the middle of backward %llu",
-                          (unsigned long long)ddp->backward);
+                          (unsigned long long)ddp->backward.number);
     }
     return CDDP_OK;
 }
 
 static cddp_status broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
 {
-    cddp_status status = check(ddp, root);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_broadcast(ddp, root));
     if (params && ddp->shards != NULL) {
-        status = cddpi_shard_finish(ddp);
+        CDDPI_TRY_GOTO(broken, status, cddpi_shard_finish(ddp));
     }
-    if (status == CDDP_OK && params) {
-        status = cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, root);
+    if (params) {
+        CDDPI_TRY_GOTO(
+            broken, status,
+            cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, root));
     }
-    if (status == CDDP_OK && buffers) {
-        status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, root);
+    if (buffers) {
+        CDDPI_TRY_GOTO(
+            broken, status,
+            cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, root));
     }
-    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+    return CDDP_OK;
+
+broken:
+    return cddpi_ddp_break(ddp, status);
 }
 
 cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_broadcast");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, broadcast(ddp, root, params, buffers)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_broadcast"));
+    return cddpi_ddp_leave(ddp, broadcast(ddp, root, params, buffers));
 }

@@ -1,8 +1,10 @@
-/* bucket.c - owns one bucket's reduction: it calls the hook stage after stage, and answers what a
- * hook may ask. */
+/* bucket.c - owns one bucket's reduction: it calls the hook, stage after stage, and answers the
+ * hook's questions about the bucket. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
 #include "group/device/group_device.h"
 
 #include <stdio.h>
@@ -25,7 +27,7 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
     bool may_disagree = status == CDDP_ERR_TIMEOUT && !cddpi_last_failure()->is_stopped;
 
     return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
-                             (unsigned long long)bucket->ddp->backward, bucket->index,
+                             (unsigned long long)bucket->ddp->backward.number, bucket->index,
                              plan->bucket_count, member_name(bucket, 0), members > 1 ? " ... " : "",
                              members > 1 ? member_name(bucket, members - 1) : "",
                              may_disagree ? " (do all ranks agree on no_sync?)" : "");
@@ -56,23 +58,22 @@ static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
                : status;
 }
 
-/* One rank's gradients are the mean already, but those that weigh nothing. */
+/* The gradients of a single rank are the mean already; with weight 0 the mean is zero. */
 static cddp_status finish_in_place(struct cddp_bucket *bucket)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
-    bool clears = ddp->step.weight == 0 && ddp->step.sum == 0;
-    cddp_status status = CDDP_OK;
+    bool clears = ddp->backward.step.weight == 0 && ddp->backward.step.sum == 0;
 
-    for (size_t i = 0; i < planned->count && clears && status == CDDP_OK; i++) {
+    for (size_t i = 0; i < planned->count && clears; i++) {
         const struct cddpi_ddp_slot *slot =
             &ddp->slots[ddp->layout.plan->members[planned->first + i]];
 
-        status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
+        CDDPI_TRY(cddpi_ddp_clear(ddp, slot->slice, slot->bytes));
     }
     bucket->finished = true;
     bucket->end_ns = clears ? cddpi_now_ns() : bucket->start_ns;
-    return status == CDDP_OK ? cddpi_timing_bucket_end(bucket) : status;
+    return cddpi_timing_bucket_end(bucket);
 }
 
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
@@ -101,7 +102,8 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
         status = cddpi_bucket_failed(bucket, status);
         failure = *cddpi_last_failure();
         if (!cddpi_group_is_capturing(ddp->group)) {
-            /* whatever the status: the others would wait for a collective that this rank skips */
+            /* whatever the status: other ranks would wait for the collective that this rank skips
+             */
             cddp_group_abort(ddp->group, cddp_last_error());
         }
         cddp_work_destroy(work);
@@ -110,7 +112,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     bucket->work = work;
     bucket->finished = work == NULL;
     if (bucket->stage > 0 && work != NULL) {
-        bucket->end_ns = 0; /* it was the end of an earlier stage */
+        bucket->end_ns = 0; /* it holds the end of an earlier stage */
     }
     if (bucket->finished && bucket->end_ns == 0) {
         bucket->end_ns = cddpi_now_ns();
@@ -139,7 +141,7 @@ cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call)
     return bucket != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the bucket is NULL", call);
 }
 
-/* A bucket is no handle: it is valid while a hook is called with it. */
+/* A bucket is not a handle: it is valid only during the call of a hook. */
 static bool may_ask(const cddp_bucket *bucket, const char *call)
 {
     return cddpi_bucket_check(bucket, call) == CDDP_OK;
@@ -178,27 +180,25 @@ cddp_type cddp_bucket_type(const cddp_bucket *bucket)
 
 double cddp_bucket_weight(const cddp_bucket *bucket)
 {
-    return may_ask(bucket, "bucket_weight") ? bucket->ddp->step.weight : -1;
+    return may_ask(bucket, "bucket_weight") ? bucket->ddp->backward.step.weight : -1;
 }
 
 bool cddp_bucket_is_sum(const cddp_bucket *bucket)
 {
-    return may_ask(bucket, "bucket_is_sum") && bucket->ddp->step.sum != 0;
+    return may_ask(bucket, "bucket_is_sum") && bucket->ddp->backward.step.sum != 0;
 }
 
 cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out)
 {
-    cddp_status status = cddpi_bucket_check(bucket, "bucket_scratch");
     void *memory;
 
-    if (status == CDDP_OK && out == NULL) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "bucket_scratch: out is NULL");
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cddpi_bucket_check(bucket, "bucket_scratch"));
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "bucket_scratch: out is NULL");
     }
     if (bucket->scratch == NULL) {
-        status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
+        cddp_status status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
+
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "scratch memory of %zu bytes", bytes);
         }

@@ -10,7 +10,7 @@
 
 enum { TYPES = CDDP_U8 + 1 };
 
-/* Of the caller's block. Each cut costs the latency of one collective more. */
+/* When to cut the caller's block: each cut costs the latency of one more collective. */
 enum { STRAY_BYTES = 256 << 10, STRAY_SHARE = 8, MOST_CUTS = 64 };
 
 /* A bucket while it is being filled. */
@@ -20,22 +20,24 @@ struct draft {
     size_t payload;
     size_t count;
     bool is_part;
-    uint32_t last;   /* position in the order of completion of the member that comes last */
-    uint32_t number; /* in order of opening */
-    size_t from, to; /* of a flat plan: it is ready from byte to byte of all that becomes ready */
+    uint32_t last;   /* its last member's position in the order of completion */
+    uint32_t number; /* in the order in which drafts were opened */
+    size_t from,
+        to; /* flat plan: the range of its members in all bytes, in the order of completion */
 };
 
 struct drafts {
     struct draft *list;
     size_t count;
-    uint32_t *of;       /* by tensor: the first */
-    uint32_t *parts;    /* by tensor: how many */
-    uint32_t *walk;     /* tensors in the order in which they are put into buckets */
+    uint32_t *of;       /* by tensor: its first draft */
+    uint32_t *parts;    /* by tensor: the number of its drafts */
+    uint32_t *walk;     /* tensors in the order in which they are assigned to buckets */
     uint32_t *position; /* by tensor: place in the order of completion */
     uint32_t *bucket;   /* by number: index */
-    size_t *ready_at;   /* by tensor: how many bytes are ready when it is */
-    size_t stray_bytes; /* so many of others' may become ready in between: see is_apart() */
-    uint32_t cuts;      /* how often a range was cut for that */
+    size_t *ready_at;   /* by tensor: how many bytes are ready once it is */
+    size_t stray_bytes; /* how many bytes of other ranges may become ready in between: see
+                           is_apart() */
+    uint32_t cuts;      /* how often a range was cut because of that */
 };
 
 static void free_drafts(struct drafts *drafts)
@@ -61,8 +63,7 @@ static bool is_large(const struct cddpi_bucket_plan_tensor *tensor,
     return rule->large_bytes > 0 && tensor->bytes >= rule->large_bytes;
 }
 
-/* The size of the parts in which @p tensor is cut, all of them but the last; its own: it is whole.
- */
+/* The size of each part of @p tensor but the last; its own size if it is not cut. */
 static size_t part_of(const struct cddpi_bucket_plan_tensor *tensor,
                       const struct cddpi_bucket_plan_rule *rule)
 {
@@ -108,7 +109,7 @@ static cddp_status alloc_drafts(const struct cddpi_bucket_plan_tensor *tensors, 
     return CDDP_OK;
 }
 
-/* Set walk and position; the order may come from another rank, so it is checked. */
+/* Set walk and position. Check the order, since it may come from another rank. */
 static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t count,
                               struct drafts *drafts)
 {
@@ -128,8 +129,8 @@ static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t 
     return CDDP_OK;
 }
 
-/* The caller's block cannot be rearranged: only where it is cut, and the order of its ranges,
- * follow completion. */
+/* The caller's block cannot be rearranged: the order of completion decides only where it is cut,
+ * and in which order its ranges are reduced. */
 static void read_flat_order(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                             const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
@@ -148,8 +149,8 @@ static void read_flat_order(const struct cddpi_bucket_plan_tensor *tensors, size
     }
 }
 
-/* Whether a range that @p draft ends with @p tensor would wait long for a part of itself: too much
- * else becomes ready between its first gradient and its last. */
+/* Whether the range of @p draft, with the tensor added, would wait long: too many bytes of other
+ * ranges become ready between its first gradient and its last. */
 static bool is_apart(const struct draft *draft, size_t bytes, size_t ready_at,
                      const struct drafts *drafts)
 {
@@ -210,7 +211,7 @@ static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t c
 
         if (is_large(&tensors[tensor], rule)) {
             draft_large(&tensors[tensor], tensor, rule, drafts);
-            open[kind] = NULL; /* what is there does not wait for it */
+            open[kind] = NULL; /* earlier members do not wait for it */
             cap[kind] = rule->bucket_bytes;
             continue;
         }
@@ -341,7 +342,8 @@ static void place_flat(const struct cddpi_bucket_plan_tensor *tensors,
         struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
         uint32_t last = plan->members[bucket->first + bucket->count - 1];
 
-        /* members go from the end of the block to its start, parts of one from its start on */
+        /* members go from the end of the block to its start, parts of one tensor from its start to
+         * its end */
         bucket->offset = plan->offsets[last];
         if (b > plan->bucket_of[last]) {
             bucket->offset = bucket[-1].offset + bucket[-1].bytes;
@@ -357,14 +359,10 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
     struct drafts drafts = {0};
     struct cddpi_bucket_plan *plan = NULL;
     size_t members = 0;
-    cddp_status status = alloc_drafts(tensors, count, rule, &drafts);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = read_order(rule, count, &drafts);
-    }
-    if (status != CDDP_OK) {
-        goto done;
-    }
+    CDDPI_TRY_GOTO(done, status, alloc_drafts(tensors, count, rule, &drafts));
+    CDDPI_TRY_GOTO(done, status, read_order(rule, count, &drafts));
     if (rule->flat) {
         read_flat_order(tensors, count, rule, &drafts);
     }
@@ -372,10 +370,7 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
     for (size_t t = 0; t < count; t++) {
         members += drafts.parts[t];
     }
-    status = alloc_plan(count, members, drafts.count, &plan);
-    if (status != CDDP_OK) {
-        goto done;
-    }
+    CDDPI_TRY_GOTO(done, status, alloc_plan(count, members, drafts.count, &plan));
     qsort(drafts.list, drafts.count, sizeof *drafts.list, by_completion);
     for (size_t b = 0; b < drafts.count; b++) {
         drafts.bucket[drafts.list[b].number] = (uint32_t)b;

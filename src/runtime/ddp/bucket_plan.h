@@ -1,6 +1,5 @@
-/* bucket_plan.h - which gradients share a bucket and where they lie: data, made by one pure
- * function from sizes, types, order and caps, so that every rank that was given the same makes the
- * same. */
+/* bucket_plan.h - which gradients share a bucket, and where they lie. A pure function makes the
+ * plan from sizes, types, order and caps: ranks with the same input make the same plan. */
 #ifndef CDDPI_DDP_PLAN_H
 #define CDDPI_DDP_PLAN_H
 
@@ -18,7 +17,7 @@ struct cddpi_bucket_plan_tensor {
 struct cddpi_bucket_plan_bucket {
     cddp_type type;
     bool separate;
-    bool is_part;   /* it holds a part of one tensor, and the buckets beside it hold the rest */
+    bool is_part;   /* it holds a part of one tensor; neighbouring buckets hold the rest */
     size_t first;   /* its first entry in `members` */
     size_t count;   /* how many entries */
     size_t offset;  /* of its data in the block, in bytes */
@@ -32,9 +31,9 @@ struct cddpi_bucket_plan {
     size_t bytes; /* of the whole block */
     struct cddpi_bucket_plan_bucket *buckets;
     uint32_t *members;   /* tensors, bucket after bucket */
-    uint32_t *bucket_of; /* by tensor: the first that has some of it */
-    uint32_t *parts_of;  /* by tensor: in how many buckets it is, which follow each other */
-    size_t *offsets;     /* by tensor: bytes from the start of the block, where it lies in one */
+    uint32_t *bucket_of; /* by tensor: the first bucket with a part of it */
+    uint32_t *parts_of;  /* by tensor: how many consecutive buckets hold it */
+    size_t *offsets;     /* by tensor: bytes from the start of the block */
 };
 
 enum { CDDPI_BUCKET_PARTS = 64 }; /* of a tensor, at most */
@@ -42,18 +41,19 @@ enum { CDDPI_BUCKET_PARTS = 64 }; /* of a tensor, at most */
 struct cddpi_bucket_plan_rule {
     size_t first_bytes;  /* a type's first bucket closes once it holds this much */
     size_t bucket_bytes; /* and its others once they hold this much */
-    size_t large_bytes;  /* a tensor of so many shares its bucket with none; 0: none is so large */
-    size_t part_bytes;   /* and is cut in parts of about so many, a bucket each; 0: not. Never where
-                            there is a grain: spans of shards are one a tensor */
-    size_t grain;        /* buckets are padded to multiples of so many bytes; 0: not */
-    bool flat;           /* the block is the caller's: back to back in registration order */
+    size_t large_bytes;  /* a tensor of this size or more has its bucket alone; 0: no limit */
+    size_t
+        part_bytes; /* such a tensor is cut in parts of about this size, one in each bucket; 0:
+                       it   is whole. Ignored with a grain: a shard has one span of each tensor */
+    size_t grain;   /* buckets are padded to multiples of this; 0: no padding */
+    bool flat;      /* the block is the caller's: back to back in registration order */
     const uint32_t *order; /* the order of completion, a permutation; NULL: reverse registration */
 };
 
-/** Make a plan. Buckets are numbered in the order in which they will be complete. Flat plans cut
- *  the block in contiguous ranges from its end (all tensors have one type), also where a tensor
- *  completes much earlier or later than its neighbour; others give each tensor a slice of its own
- *  that is aligned to CDDPI_ALIGNMENT.
+/** Make a plan. Buckets are numbered in the order in which they become complete. A flat plan cuts
+ * the block in contiguous ranges from its end, also between tensors that complete at very different
+ *  times; all its tensors must have one type. Other plans give each tensor a slice of its own,
+ *  aligned to CDDPI_ALIGNMENT.
  *  @param out  Release with cddpi_bucket_plan_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the order is no permutation), CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
@@ -61,7 +61,7 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
                                    struct cddpi_bucket_plan **out);
 void cddpi_bucket_plan_destroy(struct cddpi_bucket_plan *plan);
 
-/** Whether both have the same buckets with the same members in the same places. */
+/** Whether both plans have the same buckets with the same members in the same places. */
 bool cddpi_bucket_plan_equal(const struct cddpi_bucket_plan *a, const struct cddpi_bucket_plan *b);
 
 #endif

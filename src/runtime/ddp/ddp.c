@@ -1,12 +1,15 @@
-/* ddp.c - owns the life of a handle: comparison and broadcast, destruction; and what a caller may
- * ask of it. */
-#include "ddp/ddp.h"
+/* ddp.c - owns the creation and destruction of a handle, and its statistics. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/struct_size.h"
 #include "ddp/copies.h"
+#include "ddp/ddp_create.h"
+#include "ddp/ddp_layout.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "ddp/manifest.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
@@ -20,12 +23,8 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
 
     if (options != NULL) {
-        cddp_status status = cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options,
-                                               sizeof read, sizeof read.struct_size, &read);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options, sizeof read,
+                                    sizeof read.struct_size, &read));
     }
     read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
     *out = read;
@@ -37,7 +36,7 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     if (options->flat_grads != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: shard and flat_grads exclude each other");
     }
-    ddp->rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
+    ddp->planning.rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
     ddp->shards = cddpi_zalloc(sizeof *ddp->shards);
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
@@ -46,16 +45,17 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     return CDDP_OK;
 }
 
-/* Whether the first backward may change the plan. Of a sharded optimizer only who keeps nothing
- * that depends on it can let that be. */
+/* Whether the first backward may change the plan. With a sharded optimizer the caller must allow
+ * it: what it keeps may depend on where parameters lie and on which part of them each rank updates.
+ */
 static bool may_rebuild(const cddp_ddp *ddp, const cddp_ddp_options *options,
                         const struct cddpi_ddp_copies *copies)
 {
     if (options->keep_buckets || ddp->in_place) {
         return false;
     }
-    return options->shard ? copies != NULL && copies->follows && ddp->chooses_sizes
-                          : ddp->chooses_sizes || options->ready_order == NULL;
+    return options->shard ? copies != NULL && copies->follows && ddp->planning.chooses_sizes
+                          : ddp->planning.chooses_sizes || options->ready_order == NULL;
 }
 
 /* Do everything that a rank can do alone. */
@@ -63,33 +63,27 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
                            const struct cddpi_ddp_copies *copies, struct cddpi_layout *layout)
 {
     const cddp_ddp_options *options = model->options;
-    cddp_status status;
 
     ddp->flat = options->flat_grads;
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
     ddp->hook_state = options->hook_state;
-    ddp->rule.flat = ddp->flat != NULL;
+    ddp->planning.rule.flat = ddp->flat != NULL;
     ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
     cddpi_sizes_begin(ddp, options);
-    ddp->rebuild_due = may_rebuild(ddp, options, copies);
-    ddp->late_due = ddp->flat != NULL && !ddp->in_place;
-    ddp->order_is_assumed = options->keep_buckets && options->ready_order == NULL;
+    ddp->planning.rebuild_due = may_rebuild(ddp, options, copies);
+    ddp->planning.late_due = ddp->flat != NULL && !ddp->in_place;
+    ddp->planning.order_is_assumed = options->keep_buckets && options->ready_order == NULL;
     if (options->shard) {
-        status = prepare_shards(ddp, options);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(prepare_shards(ddp, options));
     }
-    status = cddpi_ddp_register(ddp, model);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_ddp_register(ddp, model));
     if (copies != NULL && ddp->shards != NULL && cddpi_device_is_async(ddp->device) &&
         ddp->world_size > 1) {
         cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
     }
-    return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->arrivals : NULL, layout);
+    return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->backward.arrivals : NULL,
+                             layout);
 }
 
 static const char *hook_name(cddp_hook_fn hook)
@@ -103,11 +97,11 @@ static const char *hook_name(cddp_hook_fn hook)
     return hook == cddp_hook_fp16 ? "fp16" : "custom";
 }
 
-/* Let the sizes of buckets be chosen, and plan again if they are others. */
+/* Let rank 0 choose the sizes of buckets, and plan again if it chose others. */
 static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
                                 struct cddpi_layout *layout)
 {
-    const uint32_t *order = options->ready_order != NULL ? ddp->arrivals : NULL;
+    const uint32_t *order = options->ready_order != NULL ? ddp->backward.arrivals : NULL;
     bool changed;
     cddp_status status = cddpi_sizes_choose(ddp, order, false, &changed);
 
@@ -117,14 +111,15 @@ static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
     cddpi_layout_release(ddp, layout);
     status = cddpi_layout_make(ddp, order, layout);
     if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group, cddp_last_error()); /* the others go on */
+        cddp_group_abort(ddp->group,
+                         cddp_last_error()); /* the other ranks go on without this one */
     }
     return status;
 }
 
-/* Do everything that ranks do together; @p own is the status of this rank's preparation. */
-static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_status own,
-                        struct cddpi_layout *layout)
+/* Do everything that ranks do together; @p own is the status of prepare() on this rank. */
+static cddp_status create_together(cddp_ddp *ddp, const struct cddpi_manifest *model,
+                                   cddp_status own, struct cddpi_layout *layout)
 {
     char *text = own == CDDP_OK ? cddpi_manifest_text(model) : NULL;
     cddp_status status;
@@ -134,27 +129,24 @@ static cddp_status join(cddp_ddp *ddp, const struct cddpi_manifest *model, cddp_
     }
     status = cddpi_ddp_agree(ddp->group, own, text);
     cddpi_free(text);
-    if (status == CDDP_OK) {
-        status = cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, 0);
+    if (status != CDDP_OK) {
+        return status;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0);
+    CDDPI_TRY(cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, 0));
+    CDDPI_TRY(cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, 0));
+    if (ddp->planning.chooses_sizes) {
+        CDDPI_TRY(choose_sizes(ddp, model->options, layout));
     }
-    if (status == CDDP_OK && ddp->chooses_sizes) {
-        status = choose_sizes(ddp, model->options, layout);
-    }
-    if (status == CDDP_OK && ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
+    if (ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
         status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
-                                   cddp_type_bytes(ddp->tensors[0].type), &ddp->adopted);
-        status = status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: flat_grads");
+                                   cddp_type_bytes(ddp->planning.tensors[0].type), &ddp->adopted);
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: flat_grads");
+        }
     }
-    if (status == CDDP_OK) {
-        status = cddpi_layout_install(ddp, layout);
-    }
-    if (status == CDDP_OK) {
-        cddpi_sizes_tell(ddp, false);
-    }
-    return status == CDDP_OK && ddp->shards != NULL ? cddpi_shard_install(ddp) : status;
+    CDDPI_TRY(cddpi_layout_install(ddp, layout));
+    cddpi_sizes_tell(ddp, false);
+    return ddp->shards != NULL ? cddpi_shard_install(ddp) : CDDP_OK;
 }
 
 cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t param_count,
@@ -165,9 +157,9 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
                                         NULL, out);
 }
 
-/* Whether @p work is unfinished: then it still uses our memory, and must not be waited for, since
- * peers may never come. (On a device gathers may be unfinished here: they end before the memory is
- * released.) */
+/* Whether @p work is unfinished. Then it still uses this handle's memory, and must not be waited
+ * for, since other ranks may never take part. (On a device gathers may be unfinished: they end
+ * before their memory is released.) */
 static bool is_running(cddp_work *work)
 {
     bool done = true;
@@ -184,7 +176,7 @@ static cddp_work *gather_of(const cddp_ddp *ddp, size_t bucket)
 static void end_works(cddp_ddp *ddp)
 {
     size_t buckets = ddp->layout.buckets != NULL ? ddp->layout.plan->bucket_count : 0;
-    bool running = is_running(ddp->step_status_work);
+    bool running = is_running(ddp->end.status_work);
 
     for (size_t b = 0; b < buckets; b++) {
         running = running || is_running(ddp->layout.buckets[b].work) ||
@@ -197,10 +189,10 @@ static void end_works(cddp_ddp *ddp)
         cddp_work_destroy(ddp->layout.buckets[b].work);
         cddp_work_destroy(gather_of(ddp, b));
     }
-    cddp_work_destroy(ddp->step_status_work);
+    cddp_work_destroy(ddp->end.status_work);
 }
 
-static void release(cddp_ddp *ddp)
+static void dismantle(cddp_ddp *ddp)
 {
     end_works(ddp);
     cddpi_shard_release(ddp);
@@ -215,26 +207,21 @@ static void release(cddp_ddp *ddp)
     cddpi_free(ddp->buffers);
     cddpi_free(ddp->params);
     cddpi_free(ddp->slots);
-    cddpi_free(ddp->tensors);
-    cddpi_free(ddp->arrivals);
-    cddpi_free(ddp->ready_s);
-    cddpi_free(ddp->used_map);
+    cddpi_free(ddp->planning.tensors);
+    cddpi_free(ddp->backward.arrivals);
+    cddpi_free(ddp->backward.ready_s);
+    cddpi_free(ddp->end.used_map);
     cddpi_free(ddp->bucket_stats);
-    cddpi_free(ddp->step_statuses);
+    cddpi_free(ddp->end.statuses);
     cddpi_unused_release(ddp);
     cddpi_timing_release(ddp);
-}
-
-static void dismantle(cddp_ddp *ddp)
-{
-    release(ddp);
     cddpi_handle_release(&ddp->handle, sizeof *ddp);
 }
 
-static cddp_status create(cddp_group *group, const cddp_param *params, size_t param_count,
-                          const cddp_param *buffers, size_t buffer_count,
-                          const cddp_ddp_options *options, const struct cddpi_ddp_copies *copies,
-                          cddp_ddp **out)
+static cddp_status create_ddp(cddp_group *group, const cddp_param *params, size_t param_count,
+                              const cddp_param *buffers, size_t buffer_count,
+                              const cddp_ddp_options *options,
+                              const struct cddpi_ddp_copies *copies, cddp_ddp **out)
 {
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
     struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
@@ -258,14 +245,14 @@ static cddp_status create(cddp_group *group, const cddp_param *params, size_t pa
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
     ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
-    ddp->step = ddp->last = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.step = ddp->end.last_step = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);
     if (status == CDDP_OK) {
         model.hook_name = hook_name(read.hook);
         status = prepare(ddp, &model, copies, &layout);
     }
-    status = join(ddp, &model, status, &layout);
+    status = create_together(ddp, &model, status, &layout);
     cddpi_layout_release(ddp, &layout);
     if (status != CDDP_OK) {
         struct cddpi_failure failure = *cddpi_last_failure();
@@ -274,7 +261,7 @@ static cddp_status create(cddp_group *group, const cddp_param *params, size_t pa
         cddpi_group_unref(group);
         return cddpi_fail_again(status, &failure);
     }
-    ddp->clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
+    ddp->end.clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
     *out = ddp;
     return CDDP_OK;
 }
@@ -284,14 +271,10 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
                                          size_t buffer_count, const cddp_ddp_options *options,
                                          const struct cddpi_ddp_copies *copies, cddp_ddp **out)
 {
-    cddp_status status = cddpi_group_enter(group, "ddp_create");
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_group_enter(group, "ddp_create"));
     cddpi_group_call_of_ddp(group);
     return cddpi_group_leave(
-        group, create(group, params, param_count, buffers, buffer_count, options, copies, out));
+        group, create_ddp(group, params, param_count, buffers, buffer_count, options, copies, out));
 }
 
 void cddp_ddp_destroy(cddp_ddp *ddp)
@@ -301,7 +284,7 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
     if (ddp == NULL || !cddpi_handle_enter_last(&ddp->handle, CDDPI_HANDLE_DDP, "ddp_destroy")) {
         return;
     }
-    if (!cddpi_handle_is_own(&ddp->handle)) { /* a fork: it has only memory of it */
+    if (!cddpi_handle_is_own(&ddp->handle)) { /* a forked child has only a copy of its memory */
         cddpi_handle_end(&ddp->handle);
         return;
     }
@@ -310,7 +293,8 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
         (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
         return;
     }
-    if (cddpi_handle_is_nested(&group->handle)) { /* whose call has to come back to it */
+    if (cddpi_handle_is_nested(
+            &group->handle)) { /* the call that runs the hook still needs the handle */
         cddpi_log(CDDPI_LOG_WARN, "ddp_destroy: a hook calls it; nothing was done");
         (void)cddpi_group_leave(group, CDDP_OK);
         (void)cddpi_handle_leave(&ddp->handle, CDDP_OK);
@@ -324,15 +308,13 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
 cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
 {
     cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp; /* another thread may be changing them */
-    cddp_status status = cddpi_ddp_enter(entered, "ddp_get_stats");
 
-    return status == CDDP_OK
-               ? cddpi_ddp_leave(entered, cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT",
-                                                            &ddp->stats, sizeof *out, out))
-               : status;
+    CDDPI_TRY(cddpi_ddp_enter(entered, "ddp_get_stats"));
+    return cddpi_ddp_leave(entered, cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT",
+                                                      &ddp->stats, sizeof *out, out));
 }
 
-static cddp_status bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
+static cddp_status read_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
 {
     if (bucket >= ddp->stats.buckets) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
@@ -345,7 +327,7 @@ static cddp_status bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_
 cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
 {
     cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp;
-    cddp_status status = cddpi_ddp_enter(entered, "ddp_get_bucket_stats");
 
-    return status == CDDP_OK ? cddpi_ddp_leave(entered, bucket_stats(ddp, bucket, out)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(entered, "ddp_get_bucket_stats"));
+    return cddpi_ddp_leave(entered, read_bucket_stats(ddp, bucket, out));
 }

@@ -1,8 +1,8 @@
-/* ddp_agree.c - owns the comparison of manifests: all ranks exchange a hash, and only if those
- * differ the texts, from which every rank makes the same difference. */
+/* ddp_agree.c - owns the comparison of manifests. All ranks exchange hashes, and only if those
+ * differ the texts, from which every rank words the same difference. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_create.h"
 #include "ddp/manifest.h"
 #include "group/join/group_agree.h"
 
@@ -147,7 +147,8 @@ static cddp_status word_diff(const struct digest *digests, int world_size,
                       count == MOST_VARIANTS ? "\n  (more manifests may differ)" : "");
 }
 
-static cddp_status compare(cddp_group *group, const struct digest *digests, const char *text)
+static cddp_status compare_manifests(cddp_group *group, const struct digest *digests,
+                                     const char *text)
 {
     int world_size = cddp_group_world_size(group);
     struct variant variants[MOST_VARIANTS] = {{0, NULL}};
@@ -183,7 +184,7 @@ cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: comparing models");
     }
-    status = compare(group, digests, text);
+    status = compare_manifests(group, digests, text);
     cddpi_free(digests);
     return status;
 }

@@ -1,15 +1,17 @@
-/* ddp_capture.c - owns what captured graphs change in a cddp_ddp: only the handles of updates that
- * a replay waits for, and the count of backward passes. */
+/* ddp_capture.c - owns what capturing and replaying steps changes in a cddp_ddp: only the handles
+ * of updates, for which a replay waits by itself, and the number of the backward. */
 #include "ddp/ddp_capture.h"
 
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 
 cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
 {
     cddp_hook_fn hook = ddp->hook;
 
-    if (ddp->rebuild_due || (ddp->shards != NULL && ddp->world_size > 1 && !ddp->shards->updated)) {
+    if (ddp->planning.rebuild_due ||
+        (ddp->shards != NULL && ddp->world_size > 1 && !ddp->shards->updated)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "ddp: nothing can be captured before the first step is done");
     }
@@ -21,15 +23,12 @@ cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
 
 cddp_status cddpi_ddp_capture_begin(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_usable(ddp);
-
-    if (status == CDDP_OK) {
-        status = cddpi_ddp_can_capture(ddp);
-    }
-    if (status == CDDP_OK && ddp->shards != NULL) {
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    CDDPI_TRY(cddpi_ddp_can_capture(ddp));
+    if (ddp->shards != NULL) {
         cddpi_shard_capture(ddp);
     }
-    return status == CDDP_OK ? cddpi_group_capture_begin(ddp->group) : status;
+    return cddpi_group_capture_begin(ddp->group);
 }
 
 cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out)
@@ -48,29 +47,27 @@ cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out
     return status;
 }
 
+/* Replay a no_sync step, which takes no other rank. */
+static cddp_status replay_alone(cddp_ddp *ddp, const struct cddpi_group_capture *captured)
+{
+    CDDPI_TRY(cddpi_group_healthy(ddp->group));
+    return ddp->device->ops->replay(ddp->device, captured->work);
+}
+
 cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
                              bool synchronised)
 {
-    cddp_status status = cddpi_ddp_usable(ddp);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (synchronised) {
-        status = cddpi_group_replay(ddp->group, captured);
-    } else {
-        status = cddpi_group_healthy(ddp->group);
-        if (status == CDDP_OK) {
-            status = ddp->device->ops->replay(ddp->device, captured->work);
-        }
-    }
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    status = synchronised ? cddpi_group_replay(ddp->group, captured) : replay_alone(ddp, captured);
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
     if (ddp->shards != NULL) {
         cddpi_shard_forget(ddp);
     }
-    ddp->backward++;
+    ddp->backward.number++;
     ddp->stats.steps += synchronised;
     return CDDP_OK;
 }

@@ -1,15 +1,14 @@
-/* ddp_capture.h - backward passes on a device that are captured once and then replayed, for a
- * trainer whose steps are all alike.
+/* ddp_capture.h - captures a step on a device once and then replays it, for a trainer whose steps
+ * are all alike.
  *
  *     cddpi_ddp_capture_begin()
  *         forward, cddp_ddp_begin(), gradients that become ready, cddp_ddp_wait(), the update
  *     cddpi_ddp_capture_end()
  *     cddpi_ddp_replay(), cddp_ddp_updated()     for this step and each later one
  *
- * A capture keeps the step's no_sync and weight. Replays do not check what the other ranks did: all
- * must capture and replay alike. Their times are not
- * known: statistics are those of the steps that were not replayed. Belongs to the thread that
- * drives compute. */
+ * A capture keeps the step's no_sync and weight. Replays do not check what the other ranks do: all
+ * ranks must capture and replay the same steps. Replayed steps are not timed: statistics contain
+ * only the others. Everything here belongs to the thread that drives compute. */
 #ifndef CDDPI_DDP_CAPTURE_H
 #define CDDPI_DDP_CAPTURE_H
 
@@ -17,18 +16,19 @@
 
 #include <cddp/ddp.h>
 
-/** Whether a backward can be captured now.
- *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why not: the backend, a hook of the caller's, or that
- *          there was no whole step yet. */
+/** Whether a step can be captured now.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: the backend cannot, the hook is the caller's, or no step
+ * is complete yet. */
 CDDP_CHECKED cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp);
-/** Capture what is put into the compute stream from now on. As cddpi_group_capture_begin(). */
+/** Capture the work that enters the compute stream from now on, like cddpi_group_capture_begin().
+ */
 CDDP_CHECKED cddp_status cddpi_ddp_capture_begin(cddp_ddp *ddp);
-/** To be called after each successful begin, whatever failed since. The handle is as it was before
- *  the begin: the same step can be done at once.
- *  @param out  Set on success; `work` is to be released with graph_destroy of the device.
+/** End the capture. Call it after each successful begin, whatever failed since. The handle is then
+ * as before the begin, and can do the same step at once.
+ *  @param out  Set on success; release its `work` with the device's graph_destroy.
  *  @return as cddpi_group_capture_end(). */
 CDDP_CHECKED cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out);
-/** Replay @p captured. @p synchronised: its step was not one of no_sync. */
+/** Replay @p captured. @p synchronised: its step was not a no_sync step. */
 CDDP_CHECKED cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
                                           bool synchronised);
 

@@ -1,16 +1,20 @@
-/* ddp_layout.c - owns the buckets' memory: makes it from a plan, moves gradients from one layout to
- * the next, and says where each is. */
+/* ddp_layout.c - owns the buckets' memory: it makes a layout from a plan, moves gradients from one
+ * layout to the next, and knows where each gradient is. */
+#include "ddp/ddp_layout.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 
 #include <string.h>
 
-/* Less is sent so quickly that overlap matters little; and what is late. */
+/* With fewer bytes overlap matters little; and which percentage before the first bucket is late. */
 enum { WORTH_BYTES = 1 << 20, MUCH_PERCENT = 50 };
 
-/* Make room for the statistics of @p buckets; those that are there stay. */
+/* Make room for the statistics of @p buckets, and keep those that are there. */
 static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
 {
     cddp_bucket_stats *more;
@@ -33,15 +37,12 @@ static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
 
 cddp_status cddpi_layout_make(cddp_ddp *ddp, const uint32_t *order, struct cddpi_layout *out)
 {
-    struct cddpi_bucket_plan_rule rule = ddp->rule;
+    struct cddpi_bucket_plan_rule rule = ddp->planning.rule;
     struct cddpi_layout layout = {NULL, NULL, NULL};
     cddp_status status;
 
     rule.order = order;
-    status = cddpi_bucket_plan_make(ddp->tensors, ddp->slot_count, &rule, &layout.plan);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_bucket_plan_make(ddp->planning.tensors, ddp->slot_count, &rule, &layout.plan));
     layout.buckets = cddpi_zalloc_array(layout.plan->bucket_count, sizeof *layout.buckets);
     status = layout.buckets != NULL
                  ? reserve_stats(ddp, layout.plan->bucket_count)
@@ -73,9 +74,7 @@ static void place_buckets(cddp_ddp *ddp, struct cddpi_layout *layout)
 
 static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+    for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_ddp_slot *slot = &ddp->slots[s];
         unsigned char *slice;
 
@@ -86,13 +85,13 @@ static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
         slice = layout->block + layout->plan->offsets[s];
         if (slot->owned) {
             if (slot->grad != NULL) {
-                status = cddpi_ddp_copy(ddp, slice, slot->grad, slot->bytes);
+                CDDPI_TRY(cddpi_ddp_copy(ddp, slice, slot->grad, slot->bytes));
             }
             slot->grad = slice;
         }
         slot->slice = slice;
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
@@ -143,8 +142,8 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
     layout->block = NULL;
 }
 
-/* How much of the gradients has to be ready before the first bucket may start, its own left out, of
- * all that are not in it; in percent. */
+/* How many percent of the gradients outside the first bucket become ready before that bucket can
+ * start. */
 static unsigned percent_before_first(const cddp_ddp *ddp)
 {
     const struct cddpi_bucket_plan *plan = ddp->layout.plan;
@@ -157,8 +156,8 @@ static unsigned percent_before_first(const cddp_ddp *ddp)
         own += ddp->slots[plan->members[i]].bytes;
     }
     for (size_t i = 0; missing > 0; i++) {
-        before += ddp->slots[ddp->arrivals[i]].bytes;
-        missing -= plan->bucket_of[ddp->arrivals[i]] == 0;
+        before += ddp->slots[ddp->backward.arrivals[i]].bytes;
+        missing -= plan->bucket_of[ddp->backward.arrivals[i]] == 0;
     }
     return plan->bytes > own ? (unsigned)(100 * (before - own) / (plan->bytes - own)) : 0;
 }
@@ -167,10 +166,10 @@ void cddpi_layout_tell_late(cddp_ddp *ddp)
 {
     unsigned percent;
 
-    if (!ddp->late_due || ddp->arrival_count < ddp->slot_count) {
+    if (!ddp->planning.late_due || ddp->backward.arrival_count < ddp->slot_count) {
         return;
     }
-    ddp->late_due = false;
+    ddp->planning.late_due = false;
     percent = percent_before_first(ddp);
     if (ddp->rank == 0 && ddp->layout.plan->bytes > WORTH_BYTES && percent > MUCH_PERCENT) {
         cddpi_log(CDDPI_LOG_WARN,
@@ -178,7 +177,7 @@ void cddpi_layout_tell_late(cddp_ddp *ddp)
                   "gradients were ready, too, since it holds one that comes late: little of the "
                   "communication overlaps. Smaller buckets (bucket_bytes), %sgradients that lie in "
                   "the order of backward, or grad = NULL help",
-                  percent, ddp->order_is_assumed ? "ready_order, " : "");
+                  percent, ddp->planning.order_is_assumed ? "ready_order, " : "");
     }
 }
 
@@ -188,31 +187,26 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     bool changed = false;
     cddp_status status;
 
-    ddp->rebuild_due = false;
-    if ((ddp->step_statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
-        return CDDP_OK; /* some parameter had no gradient on rank 0: the present plan stays */
+    ddp->planning.rebuild_due = false;
+    if ((ddp->end.statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
+        return CDDP_OK; /* some parameter had no gradient on rank 0: keep the present plan */
     }
-    status = cddp_broadcast(ddp->group, ddp->arrivals, ddp->slot_count * sizeof *ddp->arrivals,
-                            CDDP_U8, 0, NULL);
+    status = cddp_broadcast(ddp->group, ddp->backward.arrivals,
+                            ddp->slot_count * sizeof *ddp->backward.arrivals, CDDP_U8, 0, NULL);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: rank 0's order of gradients");
     }
-    if (ddp->chooses_sizes) {
-        status = cddpi_sizes_choose(ddp, ddp->arrivals, true, &changed);
+    if (ddp->planning.chooses_sizes) {
+        CDDPI_TRY(cddpi_sizes_choose(ddp, ddp->backward.arrivals, true, &changed));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_layout_make(ddp, ddp->arrivals, &layout);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    /* every rank has made the same plan from the same order */
+    CDDPI_TRY(cddpi_layout_make(ddp, ddp->backward.arrivals, &layout));
+    /* every rank made the same plan, since all have the same order */
     if (!cddpi_bucket_plan_equal(layout.plan, ddp->layout.plan)) {
         status = ddp->shards != NULL ? cddpi_shard_move(ddp, &layout)
                                      : cddpi_layout_install(ddp, &layout);
     }
     cddpi_layout_release(ddp, &layout);
-    if (status == CDDP_OK && ddp->chooses_sizes) {
+    if (status == CDDP_OK && ddp->planning.chooses_sizes) {
         cddpi_sizes_tell(ddp, true);
     }
     return status;

@@ -1,4 +1,4 @@
-/* ddp_memory.c - owns what a handle does with memory of its group's device: copy, clear, check. */
+/* ddp_memory.c - owns copying, clearing and checking memory of the device of a handle's group. */
 #include "base/error.h"
 #include "ddp/ddp.h"
 
@@ -14,8 +14,8 @@ cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes)
                       : ddp->device->ops->clear(ddp->device, CDDPI_STREAM_COMPUTE, memory, bytes);
 }
 
-static cddp_status check(const cddp_ddp *ddp, const struct cddpi_ddp_slot *slot, const char *what,
-                         const void *memory)
+static cddp_status check_owner(const cddp_ddp *ddp, const struct cddpi_ddp_slot *slot,
+                               const char *what, const void *memory)
 {
     const struct cddpi_device *device = ddp->device;
 
@@ -31,18 +31,16 @@ static cddp_status check(const cddp_ddp *ddp, const struct cddpi_ddp_slot *slot,
 
 cddp_status cddpi_ddp_check_memory(const cddp_ddp *ddp, bool sharded)
 {
-    cddp_status status = CDDP_OK;
-
     if (!cddpi_device_is_async(ddp->device)) {
-        return CDDP_OK; /* there is only the processor's memory */
+        return CDDP_OK; /* there is only the CPU's memory */
     }
-    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+    for (size_t s = 0; s < ddp->slot_count; s++) {
         const struct cddpi_ddp_slot *slot = &ddp->slots[s];
 
-        status = check(ddp, slot, "gradient", slot->grad);
-        if (status == CDDP_OK && sharded) {
-            status = check(ddp, slot, "data", ddp->params[slot->param].data);
+        CDDPI_TRY(check_owner(ddp, slot, "gradient", slot->grad));
+        if (sharded) {
+            CDDPI_TRY(check_owner(ddp, slot, "data", ddp->params[slot->param].data));
         }
     }
-    return status;
+    return CDDP_OK;
 }

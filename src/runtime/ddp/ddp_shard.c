@@ -3,13 +3,15 @@
  * out as the buckets, which part of them each rank updates, and how updates reach all ranks.
  *
  * A bucket is cut into world_size shards of equal size. Rank r gets shard r of the reduced
- * gradients and updates shard r of the parameters. Then the updated shards are gathered, or those
- * of the copies that are read in their place (copies.h). */
+ * gradients and updates shard r of the parameters. Then ranks all-gather the updated shards, or the
+ * shards of the copies that forward reads instead (copies.h). */
+#include "ddp/ddp_shard.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/copies.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_layout.h"
 #include "group/device/group_device.h"
 #include "kernels/cpu/reduce.h"
 
@@ -44,7 +46,7 @@ static cddp_status make_spans(cddp_ddp *ddp)
 {
     struct cddpi_ddp_shards *shards = ddp->shards;
     size_t world_size = (size_t)ddp->world_size;
-    /* a cut between two shards makes one span more, once for each cut of each bucket */
+    /* each cut between two shards of a bucket makes one more span */
     size_t capacity = ddp->slot_count + world_size * ddp->layout.plan->bucket_count;
     size_t count = 0;
 
@@ -68,11 +70,13 @@ static cddp_status make_spans(cddp_ddp *ddp)
 
 void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts)
 {
-    enum { ALIGNMENT = 256 }; /* of copies, which matmuls prefer: slices are a multiple of it */
+    enum {
+        ALIGNMENT = 256
+    }; /* of copies: matmuls are faster on it; each slice is a multiple of it */
     size_t element = cddp_type_bytes(type);
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
-        struct cddpi_bucket_plan_tensor *tensor = &ddp->tensors[s];
+        struct cddpi_bucket_plan_tensor *tensor = &ddp->planning.tensors[s];
         size_t count = counts[ddp->slots[s].param];
 
         if (count > 0 && tensor->type == CDDP_F32) {
@@ -85,11 +89,11 @@ void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts
     }
     ddp->shards->copy_type = type;
     if (ddp->shards->has_copies) { /* each bucket and shard begins at such a multiple, too */
-        ddp->rule.grain = (size_t)ddp->world_size * ALIGNMENT / element * sizeof(float);
+        ddp->planning.rule.grain = (size_t)ddp->world_size * ALIGNMENT / element * sizeof(float);
     }
 }
 
-/* The copy of the element that lies @p offset bytes behind the block's start. */
+/* The copy of the element at byte @p offset of the block. */
 static unsigned char *copy_at(const cddp_ddp *ddp, size_t offset)
 {
     return ddp->shards->copies + offset / sizeof(float) * cddp_type_bytes(ddp->shards->copy_type);
@@ -99,7 +103,7 @@ void *cddpi_ddp_param_copy(const cddp_ddp *ddp, size_t index)
 {
     uint32_t slot = ddp->params[index].slot;
 
-    return slot != UINT32_MAX && ddp->tensors[slot].separate
+    return slot != UINT32_MAX && ddp->planning.tensors[slot].separate
                ? copy_at(ddp, ddp->layout.plan->offsets[slot])
                : NULL;
 }
@@ -155,9 +159,9 @@ static cddp_status make_events(cddp_ddp *ddp)
     return status;
 }
 
-/* Deferred reduction is faster where compute and communication share a core, and every gradient can
- * be read where it is: each piece is reduced when the optimizer needs it, and stays in the cache.
- */
+/* Deferred reduction is faster if compute and communication share a core and this process can read
+ * the gradients of all ranks: each piece is reduced when the optimizer needs it, and is in the
+ * cache then. */
 static bool may_be_deferred(const cddp_ddp *ddp)
 {
     bool may = !cddpi_device_is_async(ddp->device) && ddp->shards->deferred &&
@@ -171,7 +175,7 @@ static bool may_be_deferred(const cddp_ddp *ddp)
                                     ddp->shards->peers);
 }
 
-/* Reductions are deferred only if all ranks can do it. */
+/* Defer reductions only if all ranks can. */
 static cddp_status agree_on_deferred(cddp_ddp *ddp)
 {
     uint8_t deferred = may_be_deferred(ddp);
@@ -192,7 +196,8 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
         status = make_events(ddp);
     }
     if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
+        cddp_group_abort(ddp->group,
+                         cddp_last_error()); /* the other ranks would wait for this one */
         return status;
     }
     status = cddp_group_alloc(ddp->group, bytes, &block);
@@ -210,13 +215,14 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     }
     status = move_params(ddp);
     if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the next line */
+        cddp_group_abort(ddp->group,
+                         cddp_last_error()); /* the other ranks would wait for this one */
         return status;
     }
     return agree_on_deferred(ddp);
 }
 
-/* What depends on the present plan, but for the parameters. */
+/* Release what depends on the present plan, except the parameters. */
 static void release_tables(cddp_ddp *ddp)
 {
     struct cddpi_ddp_shards *shards = ddp->shards;
@@ -259,7 +265,7 @@ void cddpi_shard_release(cddp_ddp *ddp)
     ddp->shards = NULL;
 }
 
-/* Each rank has its shard of the gradients' mean. */
+/* Each rank has its shard of the gradients' mean: give every rank all of it. */
 static cddp_status gather_grads(cddp_ddp *ddp)
 {
     cddp_status status = CDDP_OK;
@@ -284,21 +290,15 @@ static cddp_status gather_grads(cddp_ddp *ddp)
 cddp_status cddpi_shard_move(cddp_ddp *ddp, struct cddpi_layout *layout)
 {
     void *block = ddp->shards->block;
-    cddp_status status = gather_grads(ddp);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(gather_grads(ddp));
     release_tables(ddp);
-    status = cddpi_layout_install(ddp, layout);
-    if (status == CDDP_OK) {
-        status = cddpi_shard_install(ddp);
-    }
-    if (status == CDDP_OK) { /* else parameters may still be there */
-        cddp_group_free(ddp->group, block);
-        ddp->shards->has_moved = true;
-    }
-    return status;
+    CDDPI_TRY(cddpi_layout_install(ddp, layout));
+    CDDPI_TRY(cddpi_shard_install(ddp));
+    /* only now, since after a failure some parameters may still be there */
+    cddp_group_free(ddp->group, block);
+    ddp->shards->has_moved = true;
+    return CDDP_OK;
 }
 
 bool cddpi_ddp_has_moved(const cddp_ddp *ddp)
@@ -308,7 +308,7 @@ bool cddpi_ddp_has_moved(const cddp_ddp *ddp)
 
 void cddpi_ddp_keep_plan(cddp_ddp *ddp)
 {
-    ddp->rebuild_due = ddp->rebuild_due && ddp->shards == NULL;
+    ddp->planning.rebuild_due = ddp->planning.rebuild_due && ddp->shards == NULL;
 }
 
 static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
@@ -318,7 +318,7 @@ static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
                                              b, ddp->layout.plan->bucket_count));
 }
 
-/* Let each replay wait for the updates of the step before it, which may be a replay, too. */
+/* Make each replay wait for the updates of the previous step, which may be a replay, too. */
 static cddp_status record_wait(cddp_ddp *ddp, size_t b)
 {
     struct cddpi_ddp_shards *shards = ddp->shards;
@@ -354,7 +354,7 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
 }
 
 /* Start the gather of a bucket's parameters, or of their copies. */
-static cddp_status gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_work)
+static cddp_status start_gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_work)
 {
     const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
     size_t shard = cddpi_shard_elements(bucket);
@@ -366,12 +366,12 @@ static cddp_status gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_
     return cddp_all_gather(ddp->group, own, all, shard, type, out_work);
 }
 
-/* Start all gathers, from the last bucket on: forward needs its parameters first. */
+/* Start all gathers, the last bucket's first: forward needs its parameters first. */
 static cddp_status start_gathers(cddp_ddp *ddp)
 {
     for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
-        cddp_status status = gather(ddp, b, ddp->layout.plan->buckets[b].separate,
-                                    &ddp->shards->gathers[b]);
+        cddp_status status = start_gather(ddp, b, ddp->layout.plan->buckets[b].separate,
+                                          &ddp->shards->gathers[b]);
 
         if (status == CDDP_OK) {
             status = ddp->device->ops->record(ddp->device, ddp->shards->gathered[b],
@@ -406,87 +406,78 @@ static cddp_status check_sharded(const cddp_ddp *ddp)
     return cddpi_ddp_usable(ddp);
 }
 
-static cddp_status updated(cddp_ddp *ddp)
+static cddp_status send_updates(cddp_ddp *ddp)
 {
-    cddp_status status = check_sharded(ddp);
-
-    if (status == CDDP_OK && ddp->in_backward) {
-        status = cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
-                            (unsigned long long)ddp->backward);
+    CDDPI_TRY(check_sharded(ddp));
+    if (ddp->backward.begun) {
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
+                          (unsigned long long)ddp->backward.number);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_shard_finish(ddp);
-    }
-    if (status != CDDP_OK || ddp->world_size == 1) {
-        return status;
-    }
-    return start_gathers(ddp);
+    CDDPI_TRY(cddpi_shard_finish(ddp));
+    return ddp->world_size > 1 ? start_gathers(ddp) : CDDP_OK;
 }
 
 cddp_status cddp_ddp_updated(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_updated");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, updated(ddp)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_updated"));
+    return cddpi_ddp_leave(ddp, send_updates(ddp));
 }
 
 static cddp_status param_wait(cddp_ddp *ddp, size_t index)
 {
-    cddp_status status = check_sharded(ddp);
-
-    if (status == CDDP_OK && index >= ddp->param_count) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu of %zu", index,
-                            ddp->param_count);
+    CDDPI_TRY(check_sharded(ddp));
+    if (index >= ddp->param_count) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu of %zu", index, ddp->param_count);
     }
-    if (status != CDDP_OK || ddp->params[index].slot == UINT32_MAX) {
-        return status;
+    if (ddp->params[index].slot == UINT32_MAX) {
+        return CDDP_OK;
     }
     return finish_gather(ddp, ddp->layout.plan->bucket_of[ddp->params[index].slot]);
 }
 
 cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_param_wait");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, param_wait(ddp, index)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_param_wait"));
+    return cddpi_ddp_leave(ddp, param_wait(ddp, index));
 }
 
 cddp_status cddpi_shard_finish(cddp_ddp *ddp)
 {
-    cddp_status status = CDDP_OK;
-
     /* in the order in which they were started */
-    for (size_t b = ddp->layout.plan->bucket_count; status == CDDP_OK && b-- > 0;) {
-        status = finish_gather(ddp, b);
+    for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
+        CDDPI_TRY(finish_gather(ddp, b));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status params_wait(cddp_ddp *ddp)
 {
-    cddp_status status = check_sharded(ddp);
-
-    return status == CDDP_OK ? cddpi_shard_finish(ddp) : status;
+    CDDPI_TRY(check_sharded(ddp));
+    return cddpi_shard_finish(ddp);
 }
 
 cddp_status cddp_ddp_params_wait(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_params_wait");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, params_wait(ddp)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_params_wait"));
+    return cddpi_ddp_leave(ddp, params_wait(ddp));
 }
 
 cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp)
 {
-    cddp_status status = ddp->shards != NULL ? cddp_ddp_params_wait(ddp) : CDDP_OK;
+    if (ddp->shards != NULL) {
+        CDDPI_TRY(cddp_ddp_params_wait(ddp));
+    }
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
+        cddp_status status = CDDP_OK;
 
-    for (size_t b = 0; status == CDDP_OK && b < ddp->layout.plan->bucket_count; b++) {
         if (ddp->layout.plan->buckets[b].separate) {
-            status = gather(ddp, b, false, NULL);
-            status = status == CDDP_OK ? CDDP_OK : gather_failed(ddp, b, status);
+            status = start_gather(ddp, b, false, NULL);
+        }
+        if (status != CDDP_OK) {
+            return gather_failed(ddp, b, status);
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 void *cddp_ddp_param(cddp_ddp *ddp, size_t index)

@@ -1,10 +1,10 @@
-/* ddp_trace.c - owns what is told to those who look inside: each bucket's plan in the log; in a
- * trace a step's wait and buckets, and in trainers of others, which only say CDDP_TRACE, the steps
- * themselves. */
+/* ddp_trace.c - owns what log and trace say about steps: each bucket's plan in the log; the wait
+ * and the buckets of each step in a trace. If nothing but CDDP_TRACE opens the trace, as in a
+ * trainer that is not cddp's, the steps themselves, too. */
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_observe.h"
 #include "group/watch/group_trace.h"
 
 static const char *name_of(const cddp_ddp *ddp, const struct cddpi_bucket_plan_bucket *bucket,
@@ -40,12 +40,13 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
     uint64_t last;
     cddp_status status;
 
-    if (ddp->trace_looked) {
+    if (ddp->trace.looked) {
         return;
     }
-    ddp->trace_looked = true;
+    ddp->trace.looked = true;
     text = cddpi_env(CDDPI_ENV_TRACE);
-    if (text == NULL || ddp->group->trace != NULL) { /* whoever opened it says what a step is */
+    if (text == NULL ||
+        ddp->group->trace != NULL) { /* the trainer that opened it marks the steps */
         return;
     }
     status = cddpi_trace_parse(text, &first, &last);
@@ -56,8 +57,8 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
         cddpi_log(CDDPI_LOG_WARN, "CDDP_TRACE: %s: no step is traced", cddp_last_error());
         return;
     }
-    ddp->traces_steps = true;
-    ddp->trace_step_ns = cddpi_now_ns();
+    ddp->trace.owns_steps = true;
+    ddp->trace.step_ns = cddpi_now_ns();
     cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
 }
 
@@ -75,10 +76,10 @@ void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
         cddpi_trace_add(ddp->group, CDDPI_SPAN_BUCKET, layout->buckets[b].start_ns,
                         layout->buckets[b].end_ns, (int32_t)b, layout->plan->buckets[b].payload);
     }
-    if (ddp->traces_steps) {
-        cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->begin_ns, entered_ns, -1, 0);
-        cddpi_trace_add(ddp->group, CDDPI_SPAN_STEP, ddp->trace_step_ns, now, -1, 0);
-        ddp->trace_step_ns = now;
+    if (ddp->trace.owns_steps) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->backward.begin_ns, entered_ns, -1, 0);
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_STEP, ddp->trace.step_ns, now, -1, 0);
+        ddp->trace.step_ns = now;
         cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
     }
 }

@@ -1,14 +1,14 @@
-/* failure.c - owns what a failure does to a handle: a rank keeps its own failure until the step
- * status tells all; a failure that all know ends the handle. */
+/* failure.c - owns what a failure does to a handle. A rank keeps its own failure until the step
+ * status tells all ranks; a failure that all ranks know ends the handle. */
 #include "base/error.h"
 #include "ddp/ddp.h"
 #include "group/device/group_device.h"
 
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
 {
-    if (ddp->broken || ddp->pending_failure.status != CDDP_OK) {
+    if (ddp->failure.broken || ddp->failure.pending.status != CDDP_OK) {
         (void)cddpi_fail_again(CDDP_ERR_CLOSED,
-                               ddp->broken ? &ddp->failure : &ddp->pending_failure);
+                               ddp->failure.broken ? &ddp->failure.cause : &ddp->failure.pending);
         return cddpi_fail_prefix(CDDP_ERR_CLOSED, "ddp: an earlier call failed");
     }
     return CDDP_OK;
@@ -36,20 +36,20 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
         return status; /* nothing was done, and no rank waits */
     }
     status = add_advice(status);
-    ddp->broken = true;
-    ddp->failure = *cddpi_last_failure();
-    if (!ddp->reported && !is_of_group(status)) {
+    ddp->failure.broken = true;
+    ddp->failure.cause = *cddpi_last_failure();
+    if (!ddp->failure.reported && !is_of_group(status)) {
         cddp_group_abort(ddp->group, cddp_last_error()); /* the other ranks wait for this one */
-        return cddpi_fail_again(status, &ddp->failure);
+        return cddpi_fail_again(status, &ddp->failure.cause);
     }
     return status;
 }
 
 cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status)
 {
-    if (ddp->pending_failure.status == CDDP_OK) {
-        ddp->pending_failure = *cddpi_last_failure();
-        ddp->pending_failure.status = status;
+    if (ddp->failure.pending.status == CDDP_OK) {
+        ddp->failure.pending = *cddpi_last_failure();
+        ddp->failure.pending.status = status;
     }
     return status;
 }

@@ -1,33 +1,36 @@
-/* finish.c - owns the end of a step: what is still open is waited for, results are copied to where
- * the caller has them, what the step has cost is noted, and the handle is ready for the next. */
+/* finish.c - owns the end of a step: it waits for open buckets, copies results to the caller's
+ * gradients, adds the step to the statistics, and makes the handle ready for the next one. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_layout.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 
-/* Copy results to gradients that lie elsewhere. Zero-filled ones are left out: only the step
- * statuses tell whether another rank has used them. */
+/* Copy results to gradients outside the bucket, except zero-filled ones: only the step statuses
+ * tell whether another rank has used those. */
 static cddp_status copy_out(struct cddp_bucket *bucket)
 {
-    cddp_status status = CDDP_OK;
     cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
 
-    for (size_t i = 0; i < planned->count && status == CDDP_OK; i++) {
+    for (size_t i = 0; i < planned->count; i++) {
         struct cddpi_ddp_slot *slot = &ddp->slots[ddp->layout.plan->members[planned->first + i]];
         size_t first;
         size_t bytes = cddpi_bucket_part_of(bucket, slot, &first);
 
         if (slot->copied && !slot->zero_filled) {
-            status = cddpi_ddp_copy(ddp, (char *)slot->grad + first, slot->slice + first, bytes);
+            CDDPI_TRY(cddpi_ddp_copy(ddp, (char *)slot->grad + first, slot->slice + first, bytes));
         }
     }
     bucket->copied = true;
-    return status;
+    return CDDP_OK;
 }
 
-/* Wait for a bucket's present stage and go on to its next. */
-static cddp_status push(struct cddp_bucket *bucket)
+/* Wait for the present stage of @p bucket and start its next one. */
+static cddp_status push_bucket(struct cddp_bucket *bucket)
 {
     if (!bucket->finished) {
         cddp_status status = cddp_work_wait(bucket->work, 0);
@@ -40,15 +43,12 @@ static cddp_status push(struct cddp_bucket *bucket)
         if (bucket->end_ns == 0) {
             bucket->end_ns = cddpi_now_ns();
         }
-        status = cddpi_bucket_advance(bucket);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_bucket_advance(bucket));
     }
     return bucket->finished && !bucket->copied ? copy_out(bucket) : CDDP_OK;
 }
 
-/* Finish all buckets in rounds: a stage of each, in bucket order, then the next stage. */
+/* Finish all buckets in rounds: one stage of each bucket in order, then the next stage of each. */
 static cddp_status finish_buckets(cddp_ddp *ddp)
 {
     bool open = true;
@@ -57,10 +57,9 @@ static cddp_status finish_buckets(cddp_ddp *ddp)
         open = false;
         for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
             struct cddp_bucket *bucket = &ddp->layout.buckets[b];
-            cddp_status status = bucket->copied ? CDDP_OK : push(bucket);
 
-            if (status != CDDP_OK) {
-                return status;
+            if (!bucket->copied) {
+                CDDPI_TRY(push_bucket(bucket));
             }
             open = open || !bucket->finished;
         }
@@ -68,47 +67,37 @@ static cddp_status finish_buckets(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* A captured step contains no exchange of step statuses: it is replayed as it is. */
+/* Capture a step. It contains no exchange of step statuses, since replays cannot check them. */
 static cddp_status record_buckets(cddp_ddp *ddp)
 {
-    cddp_status status;
-
-    if (ddp->arrival_count < ddp->slot_count) {
+    if (ddp->backward.arrival_count < ddp->slot_count) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "ddp: %zu of %zu parameters got no gradient, so the step cannot be "
                           "captured",
-                          ddp->slot_count - ddp->arrival_count, ddp->slot_count);
+                          ddp->slot_count - ddp->backward.arrival_count, ddp->slot_count);
     }
-    status = cddpi_ddp_start_buckets(ddp);
-    return status == CDDP_OK ? finish_buckets(ddp) : status;
+    CDDPI_TRY(cddpi_ddp_start_buckets(ddp));
+    return finish_buckets(ddp);
 }
 
-static cddp_status synchronise(cddp_ddp *ddp)
+static cddp_status synchronise_step(cddp_ddp *ddp)
 {
     cddp_status status;
 
     cddpi_unused_complete(ddp);
-    status = cddpi_ddp_start_buckets(ddp);
-    if (status == CDDP_OK) {
-        status = cddpi_step_status_start(ddp);
-        status = status == CDDP_OK ? CDDP_OK : cddpi_ddp_not_started(ddp, status);
+    CDDPI_TRY(cddpi_ddp_start_buckets(ddp));
+    status = cddpi_step_status_start(ddp);
+    if (status != CDDP_OK) {
+        return cddpi_ddp_not_started(ddp, status);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_timing_mark(ddp, CDDPI_AT_WAIT);
-    }
-    if (status == CDDP_OK) {
-        status = finish_buckets(ddp);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_timing_mark(ddp, CDDPI_AFTER_WAIT);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_step_status_finish(ddp);
-    }
-    return status == CDDP_OK ? cddpi_unused_restore(ddp) : status;
+    CDDPI_TRY(cddpi_timing_mark(ddp, CDDPI_AT_WAIT));
+    CDDPI_TRY(finish_buckets(ddp));
+    CDDPI_TRY(cddpi_timing_mark(ddp, CDDPI_AFTER_WAIT));
+    CDDPI_TRY(cddpi_step_status_finish(ddp));
+    return cddpi_unused_restore(ddp);
 }
 
-/* Keep what the step has cost; the buckets themselves may be rebuilt. On a device that is known
+/* Add the step to the statistics before its buckets may be rebuilt. On a device its times are read
  * later. */
 static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
 {
@@ -127,18 +116,18 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
 
         stats->bytes = layout->plan->buckets[b].payload;
         stats->params = layout->plan->buckets[b].count;
-        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->begin_ns);
-        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->begin_ns);
+        stats->start_ns = (uint64_t)(bucket->start_ns - ddp->backward.begin_ns);
+        stats->end_ns = (uint64_t)(bucket->end_ns - ddp->backward.begin_ns);
         ddp->stats.bytes += stats->bytes;
         last_ns = bucket->end_ns > last_ns ? bucket->end_ns : last_ns;
     }
     ddp->stats.buckets = layout->plan->bucket_count;
     ddp->stats.comm_ns = (uint64_t)(last_ns - first_ns);
     ddp->stats.exposed_ns = (uint64_t)(cddpi_now_ns() - entered_ns);
-    ddp->stats.peer_wait_ns = (uint64_t)ddp->peers_ns < ddp->stats.exposed_ns
-                                  ? (uint64_t)ddp->peers_ns
+    ddp->stats.peer_wait_ns = (uint64_t)ddp->end.peers_ns < ddp->stats.exposed_ns
+                                  ? (uint64_t)ddp->end.peers_ns
                                   : ddp->stats.exposed_ns;
-    if (ddp->shards != NULL) { /* forward has waited for parameters */
+    if (ddp->shards != NULL) { /* forward has waited for updates */
         ddp->stats.exposed_ns += ddp->shards->waited_ns;
         ddp->shards->waited_ns = 0;
     }
@@ -153,7 +142,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
 {
     for (size_t s = 0; s < ddp->slot_count; s++) {
         ddp->slots[s].ready = false;
-        ddp->slots[s].used = ddp->slots[s].used && ddp->step.no_sync;
+        ddp->slots[s].used = ddp->slots[s].used && ddp->backward.step.no_sync;
     }
     for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
         struct cddp_bucket *bucket = &ddp->layout.buckets[b];
@@ -164,61 +153,66 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
         bucket->copied = false;
         bucket->end_ns = 0;
     }
-    ddp->next_bucket = 0;
-    ddp->seen = 0;
-    ddp->arrival_count = 0;
-    ddp->in_backward = false;
-    ddp->step = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.next_bucket = 0;
+    ddp->backward.seen = 0;
+    ddp->backward.arrival_count = 0;
+    ddp->backward.begun = false;
+    ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
+}
+
+/* Do everything that ends a synchronised step, whose wait was entered at @p entered_ns. */
+static cddp_status finish_step(cddp_ddp *ddp, int64_t entered_ns)
+{
+    cddp_status status;
+
+    if (ddp->shards != NULL) {
+        ddp->shards->has_moved = false;
+    }
+    if (!ddp->backward.begun) {
+        CDDPI_TRY(cddpi_ddp_begin_backward(ddp, entered_ns));
+    }
+    CDDPI_TRY(synchronise_step(ddp));
+    status = note_costs(ddp, entered_ns);
+    cddpi_ddp_trace_end(ddp, entered_ns);
+    if (status != CDDP_OK) {
+        return status;
+    }
+    if (ddp->planning.rebuild_due) {
+        CDDPI_TRY(cddpi_layout_rebuild(ddp));
+    }
+    cddpi_layout_tell_late(ddp);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
-    if (ddp->broken) {
+    if (ddp->failure.broken) {
         return cddpi_ddp_usable(ddp);
     }
-    ddp->wait_ns = entered_ns;
+    ddp->backward.wait_ns = entered_ns;
     if (cddpi_group_is_capturing(ddp->group)) {
-        return ddp->step.no_sync ? CDDP_OK : record_buckets(ddp);
+        return ddp->backward.step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
-    if (ddp->step.no_sync) {
+    if (ddp->backward.step.no_sync) {
         cddpi_ddp_end_backward(ddp);
-        ddp->backward++;
+        ddp->backward.number++;
         return CDDP_OK;
     }
-    if (!ddp->in_backward) {
-        status = cddpi_ddp_begin_backward(ddp, entered_ns);
-    }
-    if (status == CDDP_OK) {
-        status = synchronise(ddp);
-    }
-    if (status == CDDP_OK) {
-        status = note_costs(ddp, entered_ns);
-        cddpi_ddp_trace_end(ddp, entered_ns);
-    }
-    if (ddp->shards != NULL) {
-        ddp->shards->has_moved = false;
-    }
-    if (status == CDDP_OK && ddp->rebuild_due) {
-        status = cddpi_layout_rebuild(ddp);
-    }
-    if (status == CDDP_OK) {
-        cddpi_layout_tell_late(ddp);
-    }
+    status = finish_step(ddp, entered_ns);
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }
-    ddp->last = ddp->step;
+    ddp->end.last_step = ddp->backward.step;
     cddpi_ddp_end_backward(ddp);
-    ddp->backward++;
+    ddp->backward.number++;
     return CDDP_OK;
 }
 
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_wait");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_wait"));
+    return cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp));
 }

@@ -1,5 +1,5 @@
-/* gather_state.c - owns how what a sharded optimizer holds becomes whole again: parameters in the
- * caller's memory, and state of which each rank has its spans. */
+/* gather_state.c - owns how ranks put together what a sharded optimizer has divided: parameters in
+ * the caller's memory, and the optimizer's state, of which each rank holds its spans. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/copies.h"
@@ -7,30 +7,26 @@
 
 #include <cddp/exchange.h>
 
-static cddp_status unshard(cddp_ddp *ddp)
+static cddp_status unshard_params(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_usable(ddp);
-
-    if (status == CDDP_OK && ddp->in_backward) {
-        status = cddpi_fail(CDDP_ERR_STATE, "ddp: unshard in the middle of backward %llu",
-                            (unsigned long long)ddp->backward);
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    if (ddp->backward.begun) {
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: unshard in the middle of backward %llu",
+                          (unsigned long long)ddp->backward.number);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_ddp_params_whole(ddp);
-    }
-    for (size_t s = 0; s < ddp->slot_count && ddp->shards != NULL && status == CDDP_OK; s++) {
+    CDDPI_TRY(cddpi_ddp_params_whole(ddp));
+    for (size_t s = 0; s < ddp->slot_count && ddp->shards != NULL; s++) {
         const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
 
-        status = cddpi_ddp_copy(ddp, param->home, param->data, ddp->slots[s].bytes);
+        CDDPI_TRY(cddpi_ddp_copy(ddp, param->home, param->data, ddp->slots[s].bytes));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_unshard");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, unshard(ddp)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_unshard"));
+    return cddpi_ddp_leave(ddp, unshard_params(ddp));
 }
 
 /* How many elements of parameter @p index each rank updates. */
@@ -55,10 +51,7 @@ static cddp_status gather_state(cddp_ddp *ddp, size_t index, const void *own, cd
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the optimizer is not sharded");
     }
-    status = cddpi_ddp_usable(ddp);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (index >= ddp->param_count || ddp->params[index].slot == UINT32_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu is %s", index,
                           index < ddp->param_count ? "frozen" : "not registered");
@@ -69,11 +62,12 @@ static cddp_status gather_state(cddp_ddp *ddp, size_t index, const void *own, cd
     counts = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *counts);
     if (counts == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %d counts", ddp->world_size);
-        cddp_group_abort(ddp->group, cddp_last_error()); /* the others come to the gather */
+        cddp_group_abort(ddp->group,
+                         cddp_last_error()); /* the other ranks would wait in the gather */
         return status;
     }
     count_spans(ddp, index, counts);
-    /* a rank's span lies behind those of the ranks before it */
+    /* the spans of ranks follow each other in the order of ranks */
     status = cddp_all_gatherv(ddp->group, own, ddp->params[index].count > 0 ? out : counts, counts,
                               type, NULL);
     cddpi_free(counts);
@@ -85,8 +79,6 @@ static cddp_status gather_state(cddp_ddp *ddp, size_t index, const void *own, cd
 cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own, cddp_type type,
                                   void *out)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_gather_state");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, gather_state(ddp, index, own, type, out))
-                             : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_gather_state"));
+    return cddpi_ddp_leave(ddp, gather_state(ddp, index, own, type, out));
 }

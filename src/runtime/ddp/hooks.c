@@ -1,5 +1,6 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
-#include "ddp/ddp.h"
+#include "base/error.h"
+#include "ddp/ddp_bucket.h"
 #include "group/engine/handles.h"
 #include "group/group.h"
 #include "kernels/cpu/reduce.h"
@@ -10,7 +11,9 @@ static cddp_op unweighted(const struct cddp_bucket *bucket)
     return cddp_bucket_is_sum(bucket) ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
-/* Start the reduction of @p data, the bucket as @p type, of which each rank gets only its shard. */
+/* Start the reduction of @p data, the bucket as @p type; each rank gets only its shard of the
+ * result.
+ */
 static cddp_status start_sharded(struct cddp_bucket *bucket, void *data, cddp_type type,
                                  cddp_work **out_work)
 {
@@ -37,50 +40,46 @@ static cddp_status start_part(struct cddp_bucket *bucket, void *data, size_t cou
     return cddp_all_reduce_weighted(group, data, data, count, type, weight, out_work);
 }
 
-/* Start the mean of elements [from, to) of the bucket; the handle takes @p out_work with it. */
+/* Start the mean of elements [from, to) of the bucket. The new handle in @p out_work owns the one
+ * that was there. */
 static cddp_status add_part(struct cddp_bucket *bucket, size_t from, size_t to,
                             cddp_work **out_work)
 {
     cddp_work *work = NULL;
-    cddp_status status;
 
     if (from >= to && (to < bucket->count || *out_work != NULL)) {
-        return CDDP_OK; /* but a bucket without elements has a handle, too */
+        return CDDP_OK; /* but even a bucket without elements needs a handle */
     }
-    status = start_part(bucket, (char *)bucket->data + from * cddp_type_bytes(bucket->type),
-                        to - from, bucket->type, &work);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(start_part(bucket, (char *)bucket->data + from * cddp_type_bytes(bucket->type),
+                         to - from, bucket->type, &work));
     work->before = *out_work;
     *out_work = work;
     return CDDP_OK;
 }
 
-static size_t between(size_t low, size_t at, size_t high)
+static size_t clamp(size_t low, size_t at, size_t high)
 {
     return at < low ? low : at > high ? high : at;
 }
 
-/* A lent block of which ranks share the whole pages: those are reduced where they lie, the rest of
- * a bucket besides. Elements are summed in the same order however they are cut. */
+/* The caller's block, of which ranks share the whole pages: reduce what lies on those in place, and
+ * the rest of the bucket in parts of its own. Such cuts do not change the order of any sum. */
 static cddp_status start_parts(struct cddp_bucket *bucket, cddp_work **out_work)
 {
     const struct cddpi_adopted *adopted = &bucket->ddp->adopted;
     size_t element = cddp_type_bytes(bucket->type);
     size_t start = (size_t)((unsigned char *)bucket->data - bucket->ddp->flat);
     size_t end = start + bucket->count * element;
-    size_t low = (between(start, adopted->low, end) - start) / element;
-    size_t high = (between(start, adopted->high, end) - start) / element;
-    cddp_status status = CDDP_OK;
+    size_t low = (clamp(start, adopted->low, end) - start) / element;
+    size_t high = (clamp(start, adopted->high, end) - start) / element;
 
     if (low > 0) {
-        status = add_part(bucket, 0, low, out_work);
+        CDDPI_TRY(add_part(bucket, 0, low, out_work));
     }
-    if (status == CDDP_OK && low < high) {
-        status = add_part(bucket, low, high, out_work);
+    if (low < high) {
+        CDDPI_TRY(add_part(bucket, low, high, out_work));
     }
-    return status == CDDP_OK ? add_part(bucket, high, bucket->count, out_work) : status;
+    return add_part(bucket, high, bucket->count, out_work);
 }
 
 /* Start the mean over ranks, or over samples when the step has a weight; or the sum. */
@@ -92,8 +91,8 @@ static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type 
                : start_part(bucket, data, bucket->count, type, out_work);
 }
 
-static cddp_status start(struct cddp_bucket *bucket, void *data, cddp_type type,
-                         cddp_work **out_work)
+static cddp_status start_reduction(struct cddp_bucket *bucket, void *data, cddp_type type,
+                                   cddp_work **out_work)
 {
     return bucket->ddp->shards != NULL ? start_sharded(bucket, data, type, out_work)
                                        : start_mean(bucket, data, type, out_work);
@@ -101,21 +100,17 @@ static cddp_status start(struct cddp_bucket *bucket, void *data, cddp_type type,
 
 cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
 {
-    cddp_status status = cddpi_bucket_check(bucket, "hook_identity");
-
     (void)state;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_bucket_check(bucket, "hook_identity"));
     *out_work = NULL;
     if (stage > 0) {
         return CDDP_OK;
     }
-    return start(bucket, bucket->data, bucket->type, out_work);
+    return start_reduction(bucket, bucket->data, bucket->type, out_work);
 }
 
-static cddp_status cast(const cddp_bucket *bucket, void *to, cddp_type to_type, const void *from,
-                        cddp_type from_type, size_t count)
+static cddp_status cast_elements(const cddp_bucket *bucket, void *to, cddp_type to_type,
+                                 const void *from, cddp_type from_type, size_t count)
 {
     struct cddpi_device *device = bucket->ddp->device;
 
@@ -126,37 +121,31 @@ static cddp_status cast(const cddp_bucket *bucket, void *to, cddp_type to_type, 
     return CDDP_OK;
 }
 
-/* Of a sharded optimizer's bucket nobody reads more than this rank's shard. */
+/* With a sharded optimizer only this rank's shard of the bucket is read. */
 static cddp_status widen(const cddp_bucket *bucket, const void *narrow, cddp_type wire)
 {
     size_t count = bucket->ddp->shards != NULL ? cddpi_shard_elements(bucket) : bucket->count;
     size_t first = bucket->ddp->shards != NULL ? (size_t)bucket->ddp->rank * count : 0;
 
-    return cast(bucket, (float *)bucket->data + first, CDDP_F32,
-                (const char *)narrow + first * cddp_type_bytes(wire), wire, count);
+    return cast_elements(bucket, (float *)bucket->data + first, CDDP_F32,
+                         (const char *)narrow + first * cddp_type_bytes(wire), wire, count);
 }
 
 static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
 {
     void *narrow;
-    cddp_status status = cddpi_bucket_check(bucket, "hook");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_bucket_check(bucket, "hook"));
     *out_work = NULL;
     if (bucket->type != CDDP_F32) {
         return cddp_hook_identity(NULL, bucket, stage, out_work);
     }
-    status = cddp_bucket_scratch(bucket, bucket->count * cddp_type_bytes(wire), &narrow);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_bucket_scratch(bucket, bucket->count * cddp_type_bytes(wire), &narrow));
     if (stage > 0) {
         return widen(bucket, narrow, wire);
     }
-    status = cast(bucket, narrow, wire, bucket->data, CDDP_F32, bucket->count);
-    return status == CDDP_OK ? start(bucket, narrow, wire, out_work) : status;
+    CDDPI_TRY(cast_elements(bucket, narrow, wire, bucket->data, CDDP_F32, bucket->count));
+    return start_reduction(bucket, narrow, wire, out_work);
 }
 
 cddp_status cddp_hook_bf16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)

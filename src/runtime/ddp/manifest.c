@@ -1,7 +1,7 @@
 /* manifest.c - owns the canonical text of a registered model, and the difference of two such texts.
  *
- * One line an item: "<section> <index> <title>\t<value>\n", in ascending (section, index), so that
- * two texts are compared by walking both at once. */
+ * One line for each item: "<section> <index> <title>\t<value>\n", in ascending (section, index), so
+ * that two texts are compared by walking both at once. */
 #include "ddp/manifest.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 
 enum section { COUNTS, OPTIONS, CONFIG, PARAMS, BUFFERS };
 
-/* Text that grows; text is NULL once memory was short. */
+/* Text that grows; `text` is NULL after memory ran out. */
 struct manifest_page {
     char *text;
     size_t length;
@@ -57,7 +57,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct manifest_page *page
     }
 }
 
-/* Text of any length from the caller, up to @p stop; what would break a line is escaped. */
+/* Add the caller's text, of any length; escape what would break the line. */
 static void add_escaped(struct manifest_page *page, const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -156,7 +156,7 @@ char *cddpi_manifest_text(const struct cddpi_manifest *manifest)
     return page.text;
 }
 
-/* A line that was read; title and value point into the text. */
+/* A line; title and value point into the text. */
 struct manifest_line {
     unsigned long section;
     unsigned long long index;
@@ -173,7 +173,8 @@ static int bounded(size_t length, int most)
     return length > (size_t)most ? most : (int)length;
 }
 
-/* Read the line at *text and step behind it; false at the end, or where it is no manifest. */
+/* Read the line at *text and move *text past it. Returns false at the end, or if it is not a line
+ * of a manifest. */
 static bool next_line(const char **text, struct manifest_line *line)
 {
     size_t length = strcspn(*text, "\n");

@@ -1,12 +1,13 @@
-/* mean.c - owns the reading of a gradient's mean by the rank that updates it, which reduces it only
- * then where that was left to it. */
+/* mean.c - owns cddp_ddp_mean(): the rank that updates a gradient reads its mean, and with deferred
+ * reduction computes it then. */
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "kernels/cpu/reduce.h"
 
-/* Whether this rank updates elements [first, first + count) of parameter @p index: they lie in a
- * span of its own, which are in the order of parameters. */
-static bool is_own(const cddp_ddp *ddp, size_t index, size_t first, size_t count)
+/* Whether this rank updates elements [first, first + count) of parameter @p index, that is, whether
+ * one of its spans holds them all. Spans are in the order of parameters. */
+static bool is_in_own_span(const cddp_ddp *ddp, size_t index, size_t first, size_t count)
 {
     const struct cddpi_ddp_shards *shards = ddp->shards;
     size_t low = shards->first[ddp->rank];
@@ -33,7 +34,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
     size_t all = ddp->params[index].count;
 
     if (first > all || count > all - first ||
-        (ddp->shards != NULL && count > 0 && !is_own(ddp, index, first, count))) {
+        (ddp->shards != NULL && count > 0 && !is_in_own_span(ddp, index, first, count))) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "ddp_mean: %zu elements from %zu on of parameter %s lie in no span of "
                           "this rank's (see cddp_ddp_spans())",
@@ -59,7 +60,7 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
     if (own == NULL || check_mean(ddp, index, first, count, scratch) != CDDP_OK) {
         return NULL;
     }
-    sum = (ddp->step_statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
+    sum = (ddp->end.statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
     shards = ddp->shards;
     type = ddp->params[index].type;
     own += first * cddp_type_bytes(type);
@@ -69,7 +70,7 @@ const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t coun
     offset = (size_t)(own - ddp->layout.block);
     how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        shards->weights[rank] = ddp->step_statuses[rank].weight;
+        shards->weights[rank] = ddp->end.statuses[rank].weight;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
     }
     if (shards->weights[0] >= 0 && !sum) {

@@ -1,69 +1,64 @@
-/* reducer.c - owns the course of a step until its end: begin, gradients becoming ready, buckets
- * started strictly in index order. */
+/* reducer.c - owns a step until its end: it begins, gradients become ready, and buckets are started
+ * strictly in the order of their indices. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_observe.h"
+#include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 
 #include <math.h>
 #include <string.h>
 
-static cddp_status begin(cddp_ddp *ddp, const cddp_step *step)
+static cddp_status begin_step(cddp_ddp *ddp, const cddp_step *step)
 {
     cddp_step read = CDDP_STEP_INIT;
-    cddp_status status;
 
-    status = cddpi_ddp_usable(ddp);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (ddp->in_backward) {
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    if (ddp->backward.begun) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
                           "ready, and wait was not called",
-                          (unsigned long long)ddp->backward, ddp->arrival_count, ddp->slot_count);
+                          (unsigned long long)ddp->backward.number, ddp->backward.arrival_count,
+                          ddp->slot_count);
     }
     if (step != NULL) {
-        status = cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
-                                   sizeof read.struct_size, &read);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
+                                    sizeof read.struct_size, &read));
     }
     if (!isfinite(read.weight)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
     }
-    ddp->step = read;
+    ddp->backward.step = read;
     return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
 }
 
 cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, step)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_begin"));
+    return cddpi_ddp_leave(ddp, begin_step(ddp, step));
 }
 
 cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
 {
     cddp_step step = CDDP_STEP_INIT;
 
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_begin_samples");
-
     step.weight = (double)samples;
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, begin(ddp, &step)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_begin_samples"));
+    return cddpi_ddp_leave(ddp, begin_step(ddp, &step));
 }
 
-/* See which of the running buckets have ended meanwhile: for the statistics, and so that a failure
- * is known before backward ends. */
-static cddp_status look(cddp_ddp *ddp)
+/* Note which of the running buckets have ended: for the statistics, and to learn of a failure
+ * before backward ends. */
+static cddp_status test_buckets(cddp_ddp *ddp)
 {
-    if (cddpi_device_is_async(ddp->device)) { /* there events tell when they end */
+    if (cddpi_device_is_async(ddp->device)) { /* events tell when they end */
         return cddpi_group_healthy(ddp->group);
     }
-    while (ddp->seen < ddp->next_bucket) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->seen];
+    while (ddp->backward.seen < ddp->backward.next_bucket) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.seen];
         bool done = bucket->finished;
 
         if (!done) {
@@ -79,19 +74,19 @@ static cddp_status look(cddp_ddp *ddp)
         if (bucket->end_ns == 0) {
             bucket->end_ns = cddpi_now_ns();
         }
-        ddp->seen++;
+        ddp->backward.seen++;
     }
     return CDDP_OK;
 }
 
-/* The group has ended, and with it all buckets that were started, if not now then at once: the
- * thread that runs them says first that the group has ended. */
+/* Wait for the bucket that failed. The group has ended, and with it all buckets that were started;
+ * if not yet, then at once, since the thread that runs them marks the group as ended first. */
 static cddp_status await_failed_bucket(cddp_ddp *ddp)
 {
     if (cddpi_device_is_async(ddp->device)) {
         return cddpi_group_healthy(ddp->group);
     }
-    for (size_t b = ddp->seen; b < ddp->next_bucket; b++) {
+    for (size_t b = ddp->backward.seen; b < ddp->backward.next_bucket; b++) {
         struct cddp_bucket *bucket = &ddp->layout.buckets[b];
         cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work, 0) : CDDP_OK;
 
@@ -112,19 +107,17 @@ cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
 
 cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
 {
-    while (ddp->next_bucket < ddp->layout.plan->bucket_count &&
-           ddp->layout.buckets[ddp->next_bucket].missing == 0) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->next_bucket++];
+    while (ddp->backward.next_bucket < ddp->layout.plan->bucket_count &&
+           ddp->layout.buckets[ddp->backward.next_bucket].missing == 0) {
+        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.next_bucket++];
         cddp_status status;
 
         bucket->start_ns = cddpi_now_ns();
-        ddp->arrival_ns = bucket->start_ns;
+        ddp->backward.arrival_ns = bucket->start_ns;
         status = cddpi_timing_bucket_start(bucket);
-        if (status == CDDP_OK) {
-            status = cddpi_bucket_advance(bucket);
-        }
+        status = status == CDDP_OK ? cddpi_bucket_advance(bucket) : status;
         if (status != CDDP_OK) {
-            ddp->next_bucket--;
+            ddp->backward.next_bucket--;
             return cddpi_ddp_not_started(ddp, status);
         }
     }
@@ -150,76 +143,77 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
 {
     cddp_status status = cddpi_fail(
         CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in backward %llu",
-        index, ddp->params[index].name, (unsigned long long)ddp->backward);
+        index, ddp->params[index].name, (unsigned long long)ddp->backward.number);
 
-    /* its bucket may have been started, so the sum is wrong: all ranks must learn of it */
-    return ddp->step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
+    /* its bucket may have been started, and then the sum is wrong: tell all ranks */
+    return ddp->backward.step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
 }
 
-/* A gradient is ready: start what it completes. Of one in several buckets each part goes as soon as
- * it is copied, while the next is. */
-static cddp_status complete(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot)
+/* A gradient is ready: start the buckets that it completes. If several buckets hold parts of it,
+ * each is started as soon as its part is copied. */
+static cddp_status complete_buckets(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot)
 {
     size_t index = (size_t)(slot - ddp->slots);
     struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[index]];
-    cddp_status status = CDDP_OK;
 
-    for (uint32_t p = 0; p < ddp->layout.plan->parts_of[index] && status == CDDP_OK; p++) {
+    for (uint32_t p = 0; p < ddp->layout.plan->parts_of[index]; p++) {
         size_t first;
         size_t bytes = cddpi_bucket_part_of(&bucket[p], slot, &first);
 
         if (slot->copied) {
-            status = cddpi_ddp_copy(ddp, slot->slice + first, (char *)slot->grad + first, bytes);
+            CDDPI_TRY(cddpi_ddp_copy(ddp, slot->slice + first, (char *)slot->grad + first, bytes));
         }
         bucket[p].missing--;
-        if (status == CDDP_OK) {
-            status = cddpi_ddp_start_buckets(ddp);
-        }
+        CDDPI_TRY(cddpi_ddp_start_buckets(ddp));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns)
 {
-    ddp->in_backward = true;
-    ddp->begin_ns = now_ns;
+    ddp->backward.begun = true;
+    ddp->backward.begin_ns = now_ns;
     cddpi_ddp_trace_begin(ddp);
     return cddpi_timing_begin(ddp);
 }
 
-/* Let what was started move on, and look at it. */
-static cddp_status move_on(cddp_ddp *ddp)
+/* Give the group's running operations some time, and see which buckets have ended. */
+static cddp_status poll_buckets(cddp_ddp *ddp)
 {
     cddpi_group_poll(ddp->group);
-    return look(ddp);
+    return test_buckets(ddp);
 }
 
-/* Gradient @p index, which exists, is ready. */
+/* Gradient @p index is ready; the caller has checked that it exists. */
 static cddp_status take_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_ddp_slot *slot = &ddp->slots[ddp->params[index].slot];
 
     slot->ready = true;
     slot->used = true;
-    ddp->arrivals[ddp->arrival_count++] = ddp->params[index].slot;
-    if (ddp->rebuild_due && ddp->chooses_sizes) {
-        ddp->ready_s[ddp->params[index].slot] = (double)(cddpi_now_ns() - ddp->begin_ns) * 1e-9;
+    ddp->backward.arrivals[ddp->backward.arrival_count++] = ddp->params[index].slot;
+    if (ddp->planning.rebuild_due && ddp->planning.chooses_sizes) {
+        ddp->backward.ready_s[ddp->params[index].slot] =
+            (double)(cddpi_now_ns() - ddp->backward.begin_ns) * 1e-9;
     }
-    return ddp->step.no_sync ? CDDP_OK : complete(ddp, slot);
+    return ddp->backward.step.no_sync ? CDDP_OK : complete_buckets(ddp, slot);
 }
 
-/* All those of [first, first + count) that are not frozen are ready; they were checked. */
+/* All gradients of [first, first + count) that are not frozen are ready; the caller has checked
+ * them.
+ */
 static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status = ddp->in_backward ? CDDP_OK : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
+    cddp_status status = ddp->backward.begun ? CDDP_OK
+                                             : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
 
     for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
         if (ddp->params[i].slot != UINT32_MAX) {
             status = take_ready(ddp, i);
         }
     }
-    if (status == CDDP_OK && !ddp->step.no_sync) {
-        status = move_on(ddp);
+    if (status == CDDP_OK && !ddp->backward.step.no_sync) {
+        status = poll_buckets(ddp);
     }
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
@@ -227,25 +221,15 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_ddp_slot *slot = NULL;
-    cddp_status status;
 
-    status = cddpi_ddp_usable(ddp);
-    if (status == CDDP_OK) {
-        status = find_slot(ddp, index, &slot);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    CDDPI_TRY(find_slot(ddp, index, &slot));
     return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
 }
 
 static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status = cddpi_ddp_usable(ddp);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (first > ddp->param_count || count > ddp->param_count - first) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "ddp: %zu gradients from %zu on are ready, but there are only %zu", count,
@@ -259,34 +243,29 @@ static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
     return count > 0 ? take_all_ready(ddp, first, count) : CDDP_OK;
 }
 
-static cddp_status progress(cddp_ddp *ddp)
+static cddp_status progress_ddp(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_usable(ddp);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = move_on(ddp);
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    status = poll_buckets(ddp);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
 
 cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grad_ready");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grad_ready(ddp, index)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_grad_ready"));
+    return cddpi_ddp_leave(ddp, grad_ready(ddp, index));
 }
 
 cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_grads_ready");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, grads_ready(ddp, first, count)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_grads_ready"));
+    return cddpi_ddp_leave(ddp, grads_ready(ddp, first, count));
 }
 
 cddp_status cddp_ddp_progress(cddp_ddp *ddp)
 {
-    cddp_status status = cddpi_ddp_enter(ddp, "ddp_progress");
-
-    return status == CDDP_OK ? cddpi_ddp_leave(ddp, progress(ddp)) : status;
+    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_progress"));
+    return cddpi_ddp_leave(ddp, progress_ddp(ddp));
 }

@@ -1,8 +1,9 @@
-/* register.c - owns what a rank alone can see of the parameters and buffers that it was given: that
- * they are well formed, each one's place, and the order in which gradients are declared to come. */
+/* register.c - owns what a rank can check alone: that parameters and buffers are well formed, where
+ * they lie, and in which order the caller says gradients become ready. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_create.h"
+#include "ddp/ddp_step.h"
 #include "ddp/manifest.h"
 
 #include <stdlib.h>
@@ -13,7 +14,8 @@ cddp_status cddpi_ddp_no_memory(size_t count)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to register %zu parameters", count);
 }
 
-/* Loops over elements read and write whole ones, so C wants each at a multiple of its size. */
+/* Check that @p memory is a multiple of the element's size, as C requires of every access to one.
+ */
 static cddp_status check_alignment(const char *what, size_t index, const cddp_param *tensor,
                                    const char *part, const void *memory)
 {
@@ -29,7 +31,7 @@ static cddp_status check_alignment(const char *what, size_t index, const cddp_pa
     return CDDP_OK;
 }
 
-/* The number of elements, or a failure that names @p what ("parameter", "buffer") and @p index. */
+/* Count the elements. A failure names @p what ("parameter", "buffer") and @p index. */
 static cddp_status check_tensor(const char *what, size_t index, const cddp_param *tensor,
                                 size_t *out_count)
 {
@@ -107,7 +109,7 @@ static cddp_status check_unique(const char *what, const cddp_param *tensors, siz
     return status;
 }
 
-/* Check the buffers, and keep what later broadcasts need. */
+/* Check the buffers, and keep what broadcasts need. */
 static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, size_t count)
 {
     if (buffers == NULL && count > 0) {
@@ -119,11 +121,8 @@ static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, si
     }
     for (size_t i = 0; i < count; i++) {
         struct cddpi_param *buffer = &ddp->buffers[i];
-        cddp_status status = check_tensor("buffer", i, &buffers[i], &buffer->count);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_tensor("buffer", i, &buffers[i], &buffer->count));
         buffer->name = cddpi_strdup(buffers[i].name);
         if (buffer->name == NULL) {
             return cddpi_ddp_no_memory(count);
@@ -140,14 +139,14 @@ static cddp_status alloc_params(cddp_ddp *ddp, size_t count)
 {
     ddp->params = cddpi_zalloc_array(count, sizeof *ddp->params);
     ddp->slots = cddpi_zalloc_array(count, sizeof *ddp->slots);
-    ddp->tensors = cddpi_zalloc_array(count, sizeof *ddp->tensors);
-    ddp->arrivals = cddpi_zalloc_array(count, sizeof *ddp->arrivals);
-    ddp->ready_s = cddpi_zalloc_array(count, sizeof *ddp->ready_s);
-    ddp->used_map = cddpi_zalloc_array(count, sizeof *ddp->used_map);
-    ddp->step_statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->step_statuses);
-    if (ddp->params == NULL || ddp->slots == NULL || ddp->tensors == NULL ||
-        ddp->arrivals == NULL || ddp->ready_s == NULL || ddp->used_map == NULL ||
-        ddp->step_statuses == NULL) {
+    ddp->planning.tensors = cddpi_zalloc_array(count, sizeof *ddp->planning.tensors);
+    ddp->backward.arrivals = cddpi_zalloc_array(count, sizeof *ddp->backward.arrivals);
+    ddp->backward.ready_s = cddpi_zalloc_array(count, sizeof *ddp->backward.ready_s);
+    ddp->end.used_map = cddpi_zalloc_array(count, sizeof *ddp->end.used_map);
+    ddp->end.statuses = cddpi_zalloc_array((size_t)ddp->world_size, sizeof *ddp->end.statuses);
+    if (ddp->params == NULL || ddp->slots == NULL || ddp->planning.tensors == NULL ||
+        ddp->backward.arrivals == NULL || ddp->backward.ready_s == NULL ||
+        ddp->end.used_map == NULL || ddp->end.statuses == NULL) {
         return cddpi_ddp_no_memory(count);
     }
     ddp->param_count = count;
@@ -159,14 +158,9 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     const cddp_param *from = &params[index];
     struct cddpi_param *param = &ddp->params[index];
     struct cddpi_ddp_slot *slot = &ddp->slots[ddp->slot_count];
-    cddp_status status = check_tensor("parameter", index, from, &param->count);
 
-    if (status == CDDP_OK) {
-        status = check_type(index, from);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_tensor("parameter", index, from, &param->count));
+    CDDPI_TRY(check_type(index, from));
     param->name = cddpi_strdup(from->name);
     if (param->name == NULL) {
         return cddpi_ddp_no_memory(ddp->param_count);
@@ -183,26 +177,21 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     slot->grad = from->grad;
     slot->owned = from->grad == NULL;
     slot->copied = from->grad != NULL && ddp->flat == NULL && !ddp->in_place;
-    ddp->tensors[ddp->slot_count].bytes = slot->bytes;
-    ddp->tensors[ddp->slot_count].type = param->type;
+    ddp->planning.tensors[ddp->slot_count].bytes = slot->bytes;
+    ddp->planning.tensors[ddp->slot_count].type = param->type;
     ddp->slot_count++;
     return CDDP_OK;
 }
 
 static cddp_status register_params(cddp_ddp *ddp, const cddp_param *params, size_t count)
 {
-    cddp_status status;
-
     if (params == NULL || count == 0 || count >= UINT32_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu parameters at %p", count,
                           (const void *)params);
     }
-    status = alloc_params(ddp, count);
-    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
-        status = register_param(ddp, params, i);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(alloc_params(ddp, count));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(register_param(ddp, params, i));
     }
     if (ddp->slot_count == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: all %zu parameters are frozen", count);
@@ -219,11 +208,11 @@ static cddp_status check_flat(const cddp_ddp *ddp)
         const struct cddpi_ddp_slot *slot = &ddp->slots[s];
         const struct cddpi_param *param = &ddp->params[slot->param];
 
-        if (param->type != ddp->tensors[0].type) {
+        if (param->type != ddp->planning.tensors[0].type) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
                               "ddp: flat_grads: parameter %u (%.200s) is %s, those before are %s",
                               slot->param, param->name, cddp_type_name(param->type),
-                              cddp_type_name(ddp->tensors[0].type));
+                              cddp_type_name(ddp->planning.tensors[0].type));
         }
         if (slot->grad != expected) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -236,7 +225,7 @@ static cddp_status check_flat(const cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* Translate the caller's order, which names parameters, to the plan's, which names slots. */
+/* Translate the caller's order of parameters to the plan's order of slots. */
 static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
 {
     for (size_t i = 0; i < ddp->slot_count && ready_order != NULL; i++) {
@@ -247,23 +236,17 @@ static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
                               i, param,
                               param >= ddp->param_count ? "no parameter" : "a frozen parameter");
         }
-        ddp->arrivals[i] = ddp->params[param].slot; /* borrowed until the first backward */
+        ddp->backward.arrivals[i] =
+            ddp->params[param].slot; /* kept there until the first backward */
     }
     return CDDP_OK;
 }
 
 cddp_status cddpi_ddp_register(cddp_ddp *ddp, const struct cddpi_manifest *model)
 {
-    cddp_status status = register_params(ddp, model->params, model->param_count);
-
-    if (status == CDDP_OK) {
-        status = register_buffers(ddp, model->buffers, model->buffer_count);
-    }
-    if (status == CDDP_OK) {
-        status = check_flat(ddp);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_ddp_check_memory(ddp, model->options->shard);
-    }
-    return status == CDDP_OK ? read_order(ddp, model->options->ready_order) : status;
+    CDDPI_TRY(register_params(ddp, model->params, model->param_count));
+    CDDPI_TRY(register_buffers(ddp, model->buffers, model->buffer_count));
+    CDDPI_TRY(check_flat(ddp));
+    CDDPI_TRY(cddpi_ddp_check_memory(ddp, model->options->shard));
+    return read_order(ddp, model->options->ready_order);
 }

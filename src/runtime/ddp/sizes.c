@@ -1,5 +1,5 @@
-/* sizes.c - owns the choice of bucket sizes: it makes plans of many sizes, and foretells of each
- * when communication would end. */
+/* sizes.c - owns the choice of bucket sizes: it makes plans with many sizes, and predicts for each
+ * when communication ends. */
 #include "ddp/sizes.h"
 
 #include "base/alloc.h"
@@ -10,25 +10,25 @@
 
 enum { LEAST_SHIFT = 16, MOST_SHIFT = 26, SCENARIOS = 5 };
 
-/* Backward takes so many times what all communication does, where that is not known. */
+/* How long backward may take, as multiples of the time of all communication. */
 static const double durations[SCENARIOS] = {0, 0.5, 1, 2, 8};
 
-/* What is as good as the best: this part of the tail more, and this time. Less is in a link's
- * noise. */
+/* A tail counts as good as the best if it is at most this fraction of it, plus this time, longer: a
+ * link's noise is larger. */
 static const double worth = 0.01, worth_s = 100e-6;
 
-/* A bucket costs more than its all_reduce alone: those who slept since the last one are woken. */
+/* A bucket costs more than its all_reduce: threads that have slept since the last one wake up. */
 static const double wake_s = 50e-6;
 
 struct sizes_search {
     const struct cddpi_bucket_question *question;
     int scenarios;
-    double *ready_s; /* by scenario, and tensor */
+    double *ready_s; /* by scenario and tensor */
     struct cddpi_bucket_plan_rule rule, found;
     double tails[SCENARIOS]; /* of the rule */
-    double least[SCENARIOS]; /* of all that were tried */
+    double least[SCENARIOS]; /* of all rules that were tried */
 
-    /* a stage tries its rules twice: for the least loss, and for the first that is as good */
+    /* a stage tries its rules twice: to find the least loss, then the first rule as good as that */
     bool finds;
     bool is_settled;
     double least_loss, margin;
@@ -55,10 +55,10 @@ static double ready_of(const struct cddpi_bucket_plan *plan, size_t b, const dou
 double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
                                 const struct cddpi_bucket_plan *plan, const double *ready_s)
 {
-    double ready = 0;    /* all gradients of the buckets so far */
-    double prepared = 0; /* and the processor has done its work on them before they are sent */
-    double free = 0;     /* the link has sent what it was given */
-    double done;         /* the processor has done its work behind that */
+    double ready = 0;    /* when all gradients of the buckets so far are ready */
+    double prepared = 0; /* when the CPU has prepared them for sending */
+    double free = 0;     /* when the link has sent them */
+    double done;         /* when the CPU has finished its work on what came back */
     double last = 0;
     double work;
 
@@ -69,7 +69,7 @@ double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
         prepared = fmax(prepared, ready_of(plan, b, ready_s)) +
                    (double)plan->buckets[b].bytes * question->worked_s;
     }
-    done = prepared; /* nothing is waited for before */
+    done = prepared; /* the CPU waits for no bucket before it has prepared all */
     prepared = 0;
     for (size_t b = 0; b < plan->bucket_count; b++) {
         const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
@@ -84,17 +84,14 @@ double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
     return done - last;
 }
 
-/* Note what @p rule would do. */
-static cddp_status look(struct sizes_search *search, const struct cddpi_bucket_plan_rule *rule,
-                        double *out_tails)
+/* Predict the tails of @p rule. */
+static cddp_status predict_tails(struct sizes_search *search,
+                                 const struct cddpi_bucket_plan_rule *rule, double *out_tails)
 {
     const struct cddpi_bucket_question *question = search->question;
     struct cddpi_bucket_plan *plan = NULL;
-    cddp_status status = cddpi_bucket_plan_make(question->tensors, question->count, rule, &plan);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_bucket_plan_make(question->tensors, question->count, rule, &plan));
     for (int s = 0; s < search->scenarios; s++) {
         out_tails[s] = cddpi_bucket_plan_tail_s(question, plan,
                                                 search->ready_s + (size_t)s * question->count);
@@ -104,9 +101,9 @@ static cddp_status look(struct sizes_search *search, const struct cddpi_bucket_p
     return CDDP_OK;
 }
 
-/* The most that @p tails lose to the best in any scenario, or, where arrivals are known, the tail.
- */
-static double loss(const struct sizes_search *search, const double *tails)
+/* The most that @p tails lose to the best in any scenario; or the tail, if the times of gradients
+ * are known. */
+static double loss_of(const struct sizes_search *search, const double *tails)
 {
     double most = 0;
 
@@ -126,17 +123,17 @@ static double tail_of(const struct sizes_search *search, const double *tails)
     return most;
 }
 
-static cddp_status try(struct sizes_search *search, struct cddpi_bucket_plan_rule rule)
+static cddp_status try_rule(struct sizes_search *search, struct cddpi_bucket_plan_rule rule)
 {
     double tails[SCENARIOS];
-    cddp_status status = search->is_settled ? CDDP_OK : look(search, &rule, tails);
 
-    if (status != CDDP_OK || search->is_settled) {
-        return status;
+    if (search->is_settled) {
+        return CDDP_OK;
     }
+    CDDPI_TRY(predict_tails(search, &rule, tails));
     if (search->finds) {
-        search->least_loss = fmin(search->least_loss, loss(search, tails));
-    } else if (loss(search, tails) <= search->least_loss + search->margin) {
+        search->least_loss = fmin(search->least_loss, loss_of(search, tails));
+    } else if (loss_of(search, tails) <= search->least_loss + search->margin) {
         search->found = rule;
         memcpy(search->tails, tails, sizeof tails);
         search->is_settled = true;
@@ -144,20 +141,20 @@ static cddp_status try(struct sizes_search *search, struct cddpi_bucket_plan_rul
     return CDDP_OK;
 }
 
-/* Take the rule of @p stage that is best, or the present one if that is as good. */
-static cddp_status run(struct sizes_search *search,
-                       cddp_status (*stage)(struct sizes_search *search))
+/* Take the best rule of @p stage, or keep the present one if that is as good. */
+static cddp_status run_stage(struct sizes_search *search,
+                             cddp_status (*stage)(struct sizes_search *search))
 {
     cddp_status status;
 
     search->margin = worth * tail_of(search, search->tails) + worth_s;
-    search->least_loss = loss(search, search->tails);
+    search->least_loss = loss_of(search, search->tails);
     search->found = search->rule;
     search->is_settled = false;
     search->finds = true;
     status = stage(search);
     search->finds = false;
-    search->is_settled = loss(search, search->tails) <= search->least_loss + search->margin;
+    search->is_settled = loss_of(search, search->tails) <= search->least_loss + search->margin;
     if (status == CDDP_OK) {
         status = stage(search);
     }
@@ -165,12 +162,10 @@ static cddp_status run(struct sizes_search *search,
     return status;
 }
 
-/* Large sizes first: of what is equal they stay. */
+/* Large sizes first: they win over equally good smaller ones. */
 static cddp_status try_sizes(struct sizes_search *search)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT; shift--) {
         struct cddpi_bucket_plan_rule rule = search->rule;
 
         rule.bucket_bytes = (size_t)1 << shift;
@@ -178,31 +173,27 @@ static cddp_status try_sizes(struct sizes_search *search)
                                ? rule.bucket_bytes
                                : search->question->rule.first_bytes;
         rule.large_bytes = 0;
-        status = try(search, rule);
+        CDDPI_TRY(try_rule(search, rule));
         rule.large_bytes = rule.bucket_bytes;
-        status = status == CDDP_OK ? try(search, rule) : status;
+        CDDPI_TRY(try_rule(search, rule));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status try_first(struct sizes_search *search)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT; shift--) {
         struct cddpi_bucket_plan_rule rule = search->rule;
 
         rule.first_bytes = (size_t)1 << shift;
-        status = try(search, rule);
+        CDDPI_TRY(try_rule(search, rule));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status try_parts(struct sizes_search *search)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT && status == CDDP_OK; shift--) {
+    for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT; shift--) {
         struct cddpi_bucket_plan_rule rule = search->rule;
 
         rule.part_bytes = (size_t)1 << shift;
@@ -210,29 +201,24 @@ static cddp_status try_parts(struct sizes_search *search)
         if (search->rule.large_bytes > rule.part_bytes) {
             rule.large_bytes = search->rule.large_bytes;
         }
-        status = try(search, rule);
+        CDDPI_TRY(try_rule(search, rule));
     }
-    return status;
+    return CDDP_OK;
 }
 
-/* Begin with the usual sizes, and go on to others. */
+/* Begin with the default sizes, and go on to others. */
 static cddp_status try_all(struct sizes_search *search, double *out_usual)
 {
-    cddp_status status;
-
     search->rule = search->question->rule;
-    status = look(search, &search->rule, search->tails);
+    CDDPI_TRY(predict_tails(search, &search->rule, search->tails));
     memcpy(out_usual, search->tails, sizeof search->tails);
-    if (status == CDDP_OK) {
-        status = run(search, try_sizes);
-    }
-    if (status == CDDP_OK) {
-        status = run(search, try_first);
-    }
-    return status == CDDP_OK && search->question->may_split ? run(search, try_parts) : status;
+    CDDPI_TRY(run_stage(search, try_sizes));
+    CDDPI_TRY(run_stage(search, try_first));
+    return search->question->may_split ? run_stage(search, try_parts) : CDDP_OK;
 }
 
-/* When gradients are ready in each scenario: as measured, or by their bytes in backward's order. */
+/* Set when gradients become ready in each scenario: as measured, or in backward's order at a time
+ * proportional to their bytes. */
 static void set_arrivals(struct sizes_search *search)
 {
     const struct cddpi_bucket_question *question = search->question;
@@ -277,7 +263,7 @@ cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *questi
     }
     set_arrivals(&search);
     status = CDDP_OK;
-    /* the first time through shows what is the best in each scenario */
+    /* only after the first pass is the best tail of each scenario known */
     for (int pass = 0; pass < 2 && status == CDDP_OK; pass++) {
         status = try_all(&search, usual);
     }

@@ -1,5 +1,5 @@
-/* sizes.h - how large buckets are best: a pure function from sizes, arrivals and a link's numbers
- * to a rule for the plan, which a test can feed. */
+/* sizes.h - how large buckets should be: a pure function from sizes of gradients, the times at
+ * which they become ready and the speed of a link to a rule for the plan. */
 #ifndef CDDPI_DDP_SIZES_H
 #define CDDPI_DDP_SIZES_H
 
@@ -9,30 +9,31 @@
 struct cddpi_bucket_question {
     const struct cddpi_bucket_plan_tensor *tensors;
     size_t count;
-    struct cddpi_bucket_plan_rule rule; /* order, grain, flat; and the usual sizes */
-    const double *ready_s;              /* by tensor: when backward has made it; NULL: not known */
+    struct cddpi_bucket_plan_rule rule; /* order, grain and flat; and the default sizes */
+    const double *ready_s;              /* by tensor: when it becomes ready; NULL: not known */
     const struct cddpi_group_link *link;
-    double sent;     /* bytes of an all_reduce by byte of f32; a reduce_scatter is half of one */
-    double worked_s; /* what the processor does to a byte before it is sent, and again behind it:
+    double sent;     /* all_reduced bytes for each byte of f32; a reduce_scatter counts as half */
+    double worked_s; /* seconds of CPU work on a byte before it is sent, and again after it:
                         copying, casting */
     bool may_split;
 };
 
 struct cddpi_bucket_sizes {
     uint64_t first_bytes, bucket_bytes, large_bytes, part_bytes; /* as in the rule */
-    double tail_s;       /* from the last gradient to the end of communication; arrivals not known:
-                            what it is where they are the worst for these sizes */
-    double usual_tail_s; /* the same with the usual sizes */
+    double tail_s;       /* from the last gradient to the end of communication; if the times of
+                            gradients are not known, in the worst case */
+    double usual_tail_s; /* the same with the default sizes */
 };
 
-/** Choose the sizes with which communication ends soonest behind backward. Where arrivals are not
- *  known, those that lose least, whether backward is short or long against communication. Of sizes
- *  that are as good, to a hundredth, those that make fewer buckets; the usual ones first.
+/** Choose the sizes with which communication ends soonest after backward. If the times of gradients
+ *  are not known, choose those that lose least, whether backward is short or long compared with
+ *  communication. If several are equally good, to one percent, take the default sizes, or else
+ * those that make fewer buckets.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the order is no permutation), CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *question,
                                       struct cddpi_bucket_sizes *out);
 
-/** The seconds from the last gradient to the end of communication, by @p plan.
+/** The seconds from the last gradient to the end of communication with @p plan.
  *  @param ready_s  By tensor. */
 double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
                                 const struct cddpi_bucket_plan *plan, const double *ready_s);

@@ -1,8 +1,8 @@
-/* step_status.c - owns the small exchange that ends each synchronised step: every rank learns in
- * this very step whether all of them did it, who was late, and what went wrong elsewhere. */
+/* step_status.c - owns the small exchange that ends each synchronised step. In the same step every
+ * rank learns whether all ranks took part, which one was late, and what failed on other ranks. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_step.h"
 #include "group/join/group_agree.h"
 
 enum { MOST_REASONS = 3 };
@@ -16,13 +16,13 @@ static uint32_t own_flags(const cddp_ddp *ddp)
             flags |= CDDPI_STEP_ZERO_FILLED;
         }
     }
-    if (ddp->arrival_count == ddp->slot_count) {
+    if (ddp->backward.arrival_count == ddp->slot_count) {
         flags |= CDDPI_STEP_ORDER_KNOWN;
     }
-    if (ddp->step.sum != 0) {
+    if (ddp->backward.step.sum != 0) {
         flags |= CDDPI_STEP_SUM;
     }
-    if (ddp->joined) {
+    if (ddp->backward.joined) {
         flags |= CDDPI_STEP_JOINED;
     }
     return flags;
@@ -30,100 +30,101 @@ static uint32_t own_flags(const cddp_ddp *ddp)
 
 cddp_status cddpi_step_status_start(cddp_ddp *ddp)
 {
-    struct cddpi_step_status *own = &ddp->step_statuses[ddp->rank];
+    struct cddpi_step_status *own = &ddp->end.statuses[ddp->rank];
     cddp_status status;
 
-    own->status = ddp->pending_failure.status;
+    own->status = ddp->failure.pending.status;
     own->flags = own_flags(ddp);
-    own->backward = ddp->backward;
-    own->weight = ddp->step.weight;
+    own->backward = ddp->backward.number;
+    own->weight = ddp->backward.step.weight;
     if (cddpi_device_is_async(ddp->device)) {
         own->arrival_ns = -(int64_t)ddp->stats.exposed_ns;
-        own->wait_ns = (int64_t)ddp->times_known;
+        own->wait_ns = (int64_t)ddp->end.times_known;
     } else {
-        own->arrival_ns = ddp->arrival_ns - ddp->clock_origin_ns;
-        own->wait_ns = ddp->wait_ns - ddp->clock_origin_ns;
+        own->arrival_ns = ddp->backward.arrival_ns - ddp->end.clock_origin_ns;
+        own->wait_ns = ddp->backward.wait_ns - ddp->end.clock_origin_ns;
     }
-    if (ddp->in_place && !cddpi_device_is_async(ddp->device)) { /* one rank knows all there is */
+    if (ddp->in_place &&
+        !cddpi_device_is_async(ddp->device)) { /* a single rank has nothing to exchange */
         status = cddpi_group_usable(ddp->group);
     } else {
-        status = cddp_all_gather(ddp->group, own, ddp->step_statuses, sizeof *own, CDDP_U8,
-                                 &ddp->step_status_work);
+        status = cddp_all_gather(ddp->group, own, ddp->end.statuses, sizeof *own, CDDP_U8,
+                                 &ddp->end.status_work);
     }
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
 }
 
-/* Compare the ranks' numbers of the backward: a rank that left out or added a no_sync backward
- * would pair one step with another. */
+/* Compare the numbers of the ranks' backward passes: a rank that skipped or added a no_sync
+ * backward would reduce its step with a different step of the others. */
 static cddp_status check_backward(const cddp_ddp *ddp)
 {
-    int first = -1; /* that has a backward of its own */
+    int first = -1; /* the first rank that has a backward of its own */
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        if ((ddp->step_statuses[rank].flags & CDDPI_STEP_JOINED) != 0) {
+        if ((ddp->end.statuses[rank].flags & CDDPI_STEP_JOINED) != 0) {
             continue;
         }
         first = first < 0 ? rank : first;
-        if (ddp->step_statuses[rank].backward != ddp->step_statuses[first].backward) {
+        if (ddp->end.statuses[rank].backward != ddp->end.statuses[first].backward) {
             return cddpi_fail(CDDP_ERR_MISMATCH,
                               "ranks disagree about no_sync: rank %d synchronised its backward "
                               "%llu, rank %d its backward %llu",
-                              first, (unsigned long long)ddp->step_statuses[first].backward, rank,
-                              (unsigned long long)ddp->step_statuses[rank].backward);
+                              first, (unsigned long long)ddp->end.statuses[first].backward, rank,
+                              (unsigned long long)ddp->end.statuses[rank].backward);
         }
     }
     return CDDP_OK;
 }
 
-/* Compare how the ranks weight the step, also where no bucket's reduction compares it. */
+/* Compare how the ranks weight the step, since not every bucket's reduction compares that. */
 static cddp_status check_weights(const cddp_ddp *ddp)
 {
-    uint32_t sum = ddp->step_statuses[0].flags & CDDPI_STEP_SUM;
-    bool any = sum != 0 || ddp->step_statuses[0].weight != 0;
+    uint32_t sum = ddp->end.statuses[0].flags & CDDPI_STEP_SUM;
+    bool any = sum != 0 || ddp->end.statuses[0].weight != 0;
 
     for (int rank = 1; rank < ddp->world_size; rank++) {
-        if ((ddp->step_statuses[rank].flags & CDDPI_STEP_SUM) != sum) {
+        if ((ddp->end.statuses[rank].flags & CDDPI_STEP_SUM) != sum) {
             return cddpi_fail(CDDP_ERR_MISMATCH,
                               "ranks disagree about backward %llu: rank %d adds gradients up, rank "
                               "%d takes their mean",
-                              (unsigned long long)ddp->backward, sum != 0 ? 0 : rank,
+                              (unsigned long long)ddp->backward.number, sum != 0 ? 0 : rank,
                               sum != 0 ? rank : 0);
         }
         if (sum != 0) {
             continue;
         }
-        any = any || ddp->step_statuses[rank].weight != 0;
-        if ((ddp->step_statuses[rank].weight < 0) != (ddp->step_statuses[0].weight < 0)) {
+        any = any || ddp->end.statuses[rank].weight != 0;
+        if ((ddp->end.statuses[rank].weight < 0) != (ddp->end.statuses[0].weight < 0)) {
             return cddpi_fail(CDDP_ERR_MISMATCH,
                               "ranks disagree about the weight of backward %llu: it is %g on rank "
                               "0, %g on rank %d",
-                              (unsigned long long)ddp->backward, ddp->step_statuses[0].weight,
-                              ddp->step_statuses[rank].weight, rank);
+                              (unsigned long long)ddp->backward.number, ddp->end.statuses[0].weight,
+                              ddp->end.statuses[rank].weight, rank);
         }
     }
-    if (!any && !ddp->all_joined) {
+    if (!any && !ddp->end.all_joined) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "the weight of backward %llu is 0 on every rank: nothing was "
                           "contributed, so there is no mean",
-                          (unsigned long long)ddp->backward);
+                          (unsigned long long)ddp->backward.number);
     }
     return CDDP_OK;
 }
 
-/* If some rank failed, exchange the failures: only then do they cost an exchange. */
+/* If some rank has failed, exchange the failures. Steps without a failure save that exchange. */
 static cddp_status check_status(cddp_ddp *ddp)
 {
     bool failed = false;
     cddp_status status;
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        failed = failed || ddp->step_statuses[rank].status != CDDP_OK;
+        failed = failed || ddp->end.statuses[rank].status != CDDP_OK;
     }
     if (!failed) {
         return CDDP_OK;
     }
-    status = cddpi_agree_on_failure(ddp->group, &ddp->pending_failure, MOST_REASONS);
-    ddp->reported = true;
+    status = cddpi_agree_on_failure(ddp->group, &ddp->failure.pending, MOST_REASONS);
+    ddp->failure.reported = true;
     return status;
 }
 
@@ -132,38 +133,38 @@ static int find_slowest(const cddp_ddp *ddp)
     int slowest = 0;
 
     for (int rank = 1; rank < ddp->world_size; rank++) {
-        if (ddp->step_statuses[rank].arrival_ns > ddp->step_statuses[slowest].arrival_ns) {
+        if (ddp->end.statuses[rank].arrival_ns > ddp->end.statuses[slowest].arrival_ns) {
             slowest = rank;
         }
     }
     return ddp->world_size > 1 ? slowest : -1;
 }
 
-/* Tell apart, in what this rank waited, what it waited for others. */
+/* Find out how much of its wait this rank spent waiting for slower ranks. */
 static void split_wait(cddp_ddp *ddp)
 {
-    const struct cddpi_step_status *own = &ddp->step_statuses[ddp->rank];
+    const struct cddpi_step_status *own = &ddp->end.statuses[ddp->rank];
     const struct cddpi_step_status *slowest =
-        &ddp->step_statuses[ddp->world_size > 1 ? ddp->stats.slowest_rank : 0];
+        &ddp->end.statuses[ddp->world_size > 1 ? ddp->stats.slowest_rank : 0];
 
-    ddp->peers_ns = 0;
+    ddp->end.peers_ns = 0;
     if (!cddpi_device_is_async(ddp->device)) {
         for (int rank = 0; rank < ddp->world_size; rank++) {
-            int64_t later = ddp->step_statuses[rank].wait_ns - own->wait_ns;
+            int64_t later = ddp->end.statuses[rank].wait_ns - own->wait_ns;
 
-            ddp->peers_ns = later > ddp->peers_ns ? later : ddp->peers_ns;
+            ddp->end.peers_ns = later > ddp->end.peers_ns ? later : ddp->end.peers_ns;
         }
         return;
     }
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        if (ddp->step_statuses[rank].wait_ns != own->wait_ns) {
-            return; /* they know the times of different steps */
+        if (ddp->end.statuses[rank].wait_ns != own->wait_ns) {
+            return; /* ranks know the times of different steps */
         }
     }
-    if ((uint64_t)own->wait_ns == ddp->split_steps) {
+    if ((uint64_t)own->wait_ns == ddp->end.split_steps) {
         return; /* that step was split before */
     }
-    ddp->split_steps = (uint64_t)own->wait_ns;
+    ddp->end.split_steps = (uint64_t)own->wait_ns;
     ddp->stats.transfer_ns = (uint64_t)-slowest->arrival_ns;
     ddp->stats.peer_wait_ns = (uint64_t)(slowest->arrival_ns - own->arrival_ns);
     ddp->stats.total_transfer_ns += ddp->stats.transfer_ns;
@@ -174,19 +175,19 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
 {
     cddp_status status = CDDP_OK;
 
-    if (ddp->step_status_work != NULL) {
-        status = cddp_work_wait(ddp->step_status_work, 0);
+    if (ddp->end.status_work != NULL) {
+        status = cddp_work_wait(ddp->end.status_work, 0);
     }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
-                                 (unsigned long long)ddp->backward);
+                                 (unsigned long long)ddp->backward.number);
     }
-    cddp_work_destroy(ddp->step_status_work);
-    ddp->step_status_work = NULL;
+    cddp_work_destroy(ddp->end.status_work);
+    ddp->end.status_work = NULL;
     ddp->stats.slowest_rank = find_slowest(ddp);
     split_wait(ddp);
     if (!ddp->one_machine) {
-        ddp->clock_origin_ns = cddpi_now_ns();
+        ddp->end.clock_origin_ns = cddpi_now_ns();
     }
     status = check_backward(ddp);
     cddpi_ddp_read_joined(ddp);
@@ -196,6 +197,6 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
     if (status == CDDP_OK) {
         return check_status(ddp);
     }
-    ddp->reported = true;
+    ddp->failure.reported = true;
     return status;
 }

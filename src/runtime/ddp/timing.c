@@ -1,11 +1,11 @@
-/* timing.c - owns the times of steps on a device: events of the streams, read once they have
- * passed, which is at least a step later; nothing here waits. */
+/* timing.c - owns the times of steps on a device. It records events in the streams and reads them
+ * once they have passed, which is at least one step later; it never waits. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_observe.h"
 #include "group/device/group_device.h"
 
-/* So many steps may be measured and not read yet; a step beyond them is not measured. */
+/* How many measured steps may be unread; while that many are, no further step is measured. */
 enum { STEPS = 4 };
 
 struct timing_times {
@@ -13,7 +13,7 @@ struct timing_times {
     struct cddpi_event *at_wait;         /* compute begins to wait */
     struct cddpi_event *after_wait;      /* compute goes on */
     struct cddpi_event **starts, **ends; /* of buckets */
-    struct cddpi_event *last;            /* of the ends: all others pass before it */
+    struct cddpi_event *last; /* the last of `ends` that was recorded: all others pass before it */
     struct cddpi_bucket_plan_bucket *planned;
     size_t capacity; /* buckets */
     size_t count;    /* buckets of the step that was measured */
@@ -21,12 +21,12 @@ struct timing_times {
 
 struct cddpi_timing {
     struct timing_times steps[STEPS];
-    unsigned first;   /* the oldest that was not read */
-    unsigned waiting; /* how many were not */
-    bool measuring;   /* the present step is measured, in the place behind them */
+    unsigned first;   /* the oldest unread step */
+    unsigned waiting; /* how many are unread */
+    bool measuring;   /* the present step is measured, in the entry after the unread ones */
 };
 
-static struct timing_times *present(const cddp_ddp *ddp)
+static struct timing_times *times_of_step(const cddp_ddp *ddp)
 {
     struct cddpi_timing *timing = ddp->timing;
 
@@ -36,7 +36,7 @@ static struct timing_times *present(const cddp_ddp *ddp)
     return &timing->steps[(timing->first + timing->waiting) % STEPS];
 }
 
-static void release(const cddp_ddp *ddp, struct timing_times *times)
+static void release_times(const cddp_ddp *ddp, struct timing_times *times)
 {
     const struct cddpi_device_ops *ops = ddp->device->ops;
 
@@ -53,12 +53,11 @@ static void release(const cddp_ddp *ddp, struct timing_times *times)
     *times = (struct timing_times){0};
 }
 
-static cddp_status make(const cddp_ddp *ddp, struct timing_times *times, size_t buckets)
+static cddp_status make_times(const cddp_ddp *ddp, struct timing_times *times, size_t buckets)
 {
     struct cddpi_device *device = ddp->device;
-    cddp_status status;
 
-    release(ddp, times);
+    release_times(ddp, times);
     times->starts = cddpi_zalloc_array(buckets, sizeof(struct cddpi_event *));
     times->ends = cddpi_zalloc_array(buckets, sizeof(struct cddpi_event *));
     times->planned = cddpi_zalloc_array(buckets, sizeof *times->planned);
@@ -66,23 +65,18 @@ static cddp_status make(const cddp_ddp *ddp, struct timing_times *times, size_t 
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to measure %zu buckets", buckets);
     }
     times->capacity = buckets;
-    status = device->ops->event_create(device, true, &times->begin);
-    if (status == CDDP_OK) {
-        status = device->ops->event_create(device, true, &times->at_wait);
+    CDDPI_TRY(device->ops->event_create(device, true, &times->begin));
+    CDDPI_TRY(device->ops->event_create(device, true, &times->at_wait));
+    CDDPI_TRY(device->ops->event_create(device, true, &times->after_wait));
+    for (size_t b = 0; b < buckets; b++) {
+        CDDPI_TRY(device->ops->event_create(device, true, &times->starts[b]));
+        CDDPI_TRY(device->ops->event_create(device, true, &times->ends[b]));
     }
-    if (status == CDDP_OK) {
-        status = device->ops->event_create(device, true, &times->after_wait);
-    }
-    for (size_t b = 0; b < buckets && status == CDDP_OK; b++) {
-        status = device->ops->event_create(device, true, &times->starts[b]);
-        if (status == CDDP_OK) {
-            status = device->ops->event_create(device, true, &times->ends[b]);
-        }
-    }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status record(const cddp_ddp *ddp, struct cddpi_event *event, enum cddpi_stream stream)
+static cddp_status record_event(const cddp_ddp *ddp, struct cddpi_event *event,
+                                enum cddpi_stream stream)
 {
     return ddp->device->ops->record(ddp->device, event, stream);
 }
@@ -91,7 +85,6 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
 {
     struct timing_times *times;
     size_t buckets = ddp->layout.plan->bucket_count;
-    cddp_status status = CDDP_OK;
 
     if (!cddpi_device_is_async(ddp->device)) {
         return CDDP_OK;
@@ -102,54 +95,54 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to measure steps");
         }
     }
-    /* what is captured has no times of its own */
-    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->step.no_sync &&
+    /* a captured step has no times of its own */
+    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->backward.step.no_sync &&
                              !cddpi_group_is_capturing(ddp->group);
-    times = present(ddp);
+    times = times_of_step(ddp);
     if (times == NULL) {
         return CDDP_OK;
     }
     if (times->capacity < buckets) {
-        status = make(ddp, times, buckets);
+        CDDPI_TRY(make_times(ddp, times, buckets));
     }
     times->count = buckets;
-    return status == CDDP_OK ? record(ddp, times->begin, CDDPI_STREAM_COMPUTE) : status;
+    return record_event(ddp, times->begin, CDDPI_STREAM_COMPUTE);
 }
 
 cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket)
 {
-    struct timing_times *times = present(bucket->ddp);
+    struct timing_times *times = times_of_step(bucket->ddp);
 
     if (times == NULL) {
         return CDDP_OK;
     }
     times->planned[bucket->index] = bucket->ddp->layout.plan->buckets[bucket->index];
-    return record(bucket->ddp, times->starts[bucket->index], CDDPI_STREAM_COMPUTE);
+    return record_event(bucket->ddp, times->starts[bucket->index], CDDPI_STREAM_COMPUTE);
 }
 
 cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
 {
-    struct timing_times *times = present(bucket->ddp);
+    struct timing_times *times = times_of_step(bucket->ddp);
 
     if (times == NULL) {
         return CDDP_OK;
     }
     times->last = times->ends[bucket->index];
-    /* what stays in place is done in the compute stream, where it began */
-    return record(bucket->ddp, times->last,
-                  bucket->ddp->in_place ? CDDPI_STREAM_COMPUTE : CDDPI_STREAM_COMM);
+    /* a bucket that is reduced in place is done in the compute stream */
+    return record_event(bucket->ddp, times->last,
+                        bucket->ddp->in_place ? CDDPI_STREAM_COMPUTE : CDDPI_STREAM_COMM);
 }
 
 cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point)
 {
-    struct timing_times *times = present(ddp);
+    struct timing_times *times = times_of_step(ddp);
     cddp_status status;
 
     if (times == NULL) {
         return CDDP_OK;
     }
-    status = record(ddp, point == CDDPI_AT_WAIT ? times->at_wait : times->after_wait,
-                    CDDPI_STREAM_COMPUTE);
+    status = record_event(ddp, point == CDDPI_AT_WAIT ? times->at_wait : times->after_wait,
+                          CDDPI_STREAM_COMPUTE);
     if (point == CDDPI_AFTER_WAIT) {
         ddp->timing->measuring = false;
         ddp->timing->waiting++;
@@ -157,9 +150,9 @@ cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point)
     return status;
 }
 
-/* Nanoseconds from @p from to @p to, or 0 if that came first: streams are not ordered. */
-static cddp_status between(const cddp_ddp *ddp, struct cddpi_event *from, struct cddpi_event *to,
-                           uint64_t *out_ns)
+/* Nanoseconds from @p from to @p to, or 0 if @p to came first: the streams are not ordered. */
+static cddp_status read_elapsed(const cddp_ddp *ddp, struct cddpi_event *from,
+                                struct cddpi_event *to, uint64_t *out_ns)
 {
     float ms = 0;
     cddp_status status = ddp->device->ops->elapsed(ddp->device, from, to, &ms);
@@ -172,7 +165,8 @@ static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
 {
     uint64_t first = UINT64_MAX;
     uint64_t last = 0;
-    cddp_status status = between(ddp, times->at_wait, times->after_wait, &ddp->stats.exposed_ns);
+    cddp_status status = read_elapsed(ddp, times->at_wait, times->after_wait,
+                                      &ddp->stats.exposed_ns);
 
     ddp->stats.bytes = 0;
     for (size_t b = 0; b < times->count && status == CDDP_OK; b++) {
@@ -180,9 +174,9 @@ static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
 
         stats->bytes = times->planned[b].payload;
         stats->params = times->planned[b].count;
-        status = between(ddp, times->begin, times->starts[b], &stats->start_ns);
+        status = read_elapsed(ddp, times->begin, times->starts[b], &stats->start_ns);
         if (status == CDDP_OK) {
-            status = between(ddp, times->begin, times->ends[b], &stats->end_ns);
+            status = read_elapsed(ddp, times->begin, times->ends[b], &stats->end_ns);
         }
         ddp->stats.bytes += stats->bytes;
         first = stats->start_ns < first ? stats->start_ns : first;
@@ -191,7 +185,7 @@ static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
     ddp->stats.buckets = times->count;
     ddp->stats.comm_ns = last > first ? last - first : 0;
     ddp->stats.total_exposed_ns += ddp->stats.exposed_ns;
-    ddp->times_known++;
+    ddp->end.times_known++;
     return status;
 }
 
@@ -221,7 +215,7 @@ cddp_status cddpi_timing_read(cddp_ddp *ddp)
 void cddpi_timing_release(cddp_ddp *ddp)
 {
     for (int i = 0; ddp->timing != NULL && i < STEPS; i++) {
-        release(ddp, &ddp->timing->steps[i]);
+        release_times(ddp, &ddp->timing->steps[i]);
     }
     cddpi_free(ddp->timing);
     ddp->timing = NULL;

@@ -1,8 +1,9 @@
-/* unused.c - owns what happens to parameters that got no gradient: an error by name, or with
- * allow_unused a contribution of zero, and their gradient back if no rank used them. */
+/* unused.c - owns parameters that got no gradient. Without allow_unused that is an error, which
+ * names them. With it they contribute zeros, and if no rank used them their old gradients are
+ * restored. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "ddp/ddp.h"
+#include "ddp/ddp_step.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +12,8 @@ enum { MOST_NAMES = 8 };
 
 void cddpi_unused_release(cddp_ddp *ddp)
 {
-    ddp->device->ops->release(ddp->device, ddp->backup);
-    ddp->backup = NULL;
+    ddp->device->ops->release(ddp->device, ddp->end.backup);
+    ddp->end.backup = NULL;
 }
 
 /* Make room for the gradients that zero-filling overwrites. */
@@ -20,7 +21,6 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
 {
     size_t bytes = 0;
     void *memory;
-    cddp_status status;
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_ddp_slot *slot = &ddp->slots[s];
@@ -30,35 +30,31 @@ static cddp_status reserve_backup(cddp_ddp *ddp)
             bytes += slot->bytes;
         }
     }
-    if (bytes <= ddp->backup_bytes) {
+    if (bytes <= ddp->end.backup_bytes) {
         return CDDP_OK;
     }
-    status = ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        ddp->device->ops->alloc(ddp->device, bytes, "gradients of unused parameters", &memory));
     cddpi_unused_release(ddp);
-    ddp->backup = memory;
-    ddp->backup_bytes = bytes;
+    ddp->end.backup = memory;
+    ddp->end.backup_bytes = bytes;
     return CDDP_OK;
 }
 
 static cddp_status zero_fill(cddp_ddp *ddp, struct cddpi_ddp_slot *slot)
 {
-    cddp_status status = CDDP_OK;
-
-    if (!slot->copied) {
-        status = cddpi_ddp_copy(ddp, ddp->backup + slot->backup, slot->slice, slot->bytes);
-    }
     slot->zero_filled = true;
-    return status == CDDP_OK ? cddpi_ddp_clear(ddp, slot->slice, slot->bytes) : status;
+    if (!slot->copied) {
+        CDDPI_TRY(cddpi_ddp_copy(ddp, ddp->end.backup + slot->backup, slot->slice, slot->bytes));
+    }
+    return cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
 }
 
-static cddp_status restore(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used_somewhere)
+static cddp_status restore_grad(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool used_somewhere)
 {
     slot->zero_filled = false;
     if (!used_somewhere && !slot->copied) {
-        return cddpi_ddp_copy(ddp, slot->slice, ddp->backup + slot->backup, slot->bytes);
+        return cddpi_ddp_copy(ddp, slot->slice, ddp->end.backup + slot->backup, slot->bytes);
     }
     if (used_somewhere && slot->copied) {
         return cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes);
@@ -99,7 +95,7 @@ static void report_unused(cddp_ddp *ddp, size_t unused)
         ddp, cddpi_fail(CDDP_ERR_STATE,
                         "%zu of %zu parameters got no gradient in backward %llu: %s (if that "
                         "is meant, create with allow_unused)",
-                        unused, ddp->slot_count, (unsigned long long)ddp->backward, names));
+                        unused, ddp->slot_count, (unsigned long long)ddp->backward.number, names));
 }
 
 void cddpi_unused_complete(cddp_ddp *ddp)
@@ -112,7 +108,8 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         zero_filling = false;
     }
     /* a rank of weight 0 had no samples, so it may have had no backward */
-    if (unused > 0 && !ddp->allow_unused && ddp->step.weight != 0 && !ddp->joined) {
+    if (unused > 0 && !ddp->allow_unused && ddp->backward.step.weight != 0 &&
+        !ddp->backward.joined) {
         report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -122,11 +119,11 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->copied) { /* no_sync backward passes have accumulated it */
+        if (slot->used && slot->copied) { /* accumulated under no_sync */
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
-        } else if (ddp->joined) { /* it adds nothing to what the others have */
+        } else if (ddp->backward.joined) { /* it adds nothing to the gradients of the other ranks */
             status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {
@@ -144,23 +141,23 @@ cddp_status cddpi_unused_restore(cddp_ddp *ddp)
     cddp_status status;
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        any = any || (ddp->step_statuses[rank].flags & CDDPI_STEP_ZERO_FILLED) != 0;
+        any = any || (ddp->end.statuses[rank].flags & CDDPI_STEP_ZERO_FILLED) != 0;
     }
     if (!any) {
         return CDDP_OK;
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
-        ddp->used_map[s] = ddp->slots[s].used;
+        ddp->end.used_map[s] = ddp->slots[s].used;
     }
-    status = cddp_all_reduce(ddp->group, ddp->used_map, ddp->used_map, ddp->slot_count, CDDP_U8,
-                             CDDP_OP_MAX, NULL);
+    status = cddp_all_reduce(ddp->group, ddp->end.used_map, ddp->end.used_map, ddp->slot_count,
+                             CDDP_U8, CDDP_OP_MAX, NULL);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: which parameters were used");
     }
-    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+    for (size_t s = 0; s < ddp->slot_count; s++) {
         if (ddp->slots[s].zero_filled) {
-            status = restore(ddp, &ddp->slots[s], ddp->used_map[s] != 0);
+            CDDPI_TRY(restore_grad(ddp, &ddp->slots[s], ddp->end.used_map[s] != 0));
         }
     }
-    return status;
+    return CDDP_OK;
 }

@@ -43,7 +43,6 @@ static cddp_status divide_gpus(const char *const *names, int count, struct gpus 
     const struct cddpi_devices_place *place = gpus->place;
     long named = 0;
     int visible = 0;
-    cddp_status status;
 
     for (int i = 0; i < count; i++) {
         long index = names[i] != NULL && strncmp(names[i], "cuda:", 5) == 0
@@ -55,12 +54,12 @@ static cddp_status divide_gpus(const char *const *names, int count, struct gpus 
     if (place == NULL || named == 0) {
         return CDDP_OK;
     }
-    status = cddpi_device_visible(place->world_size, &visible);
-    if (status == CDDP_OK && named <= visible / place->local_world_size) {
+    CDDPI_TRY(cddpi_device_visible(place->world_size, &visible));
+    if (named <= visible / place->local_world_size) {
         gpus->share = visible / place->local_world_size;
         gpus->first = gpus->share * place->local_rank;
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cddpi_core *out)
@@ -205,12 +204,9 @@ cddp_status cddpi_devices_check(const cddp_devices *devices, const char *call)
 
 cddp_status cddpi_devices_enter(const cddp_devices *devices, const char *call)
 {
-    cddp_status status = cddpi_devices_check(devices, call);
-
-    if (status == CDDP_OK) {
-        atomic_fetch_add(&((cddp_devices *)devices)->busy, 1);
-    }
-    return status;
+    CDDPI_TRY(cddpi_devices_check(devices, call));
+    atomic_fetch_add(&((cddp_devices *)devices)->busy, 1);
+    return CDDP_OK;
 }
 
 void cddpi_devices_leave(const cddp_devices *devices)

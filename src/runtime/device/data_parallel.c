@@ -134,28 +134,30 @@ static cddp_status run(const cddp_devices *devices, struct data_parallel_job *jo
 {
     const cddp_data_parallel_options *options = job->options;
     float *block = NULL;
-    cddp_status status = cddp_parallel_scatter(devices, options->in, options->rows,
-                                               options->in_row_bytes, job->chunks, &job->count);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddp_parallel_replicate(devices, job->count, options->params, options->counts,
-                                         options->param_count, &job->params);
+    CDDPI_TRY_GOTO(done, status,
+                   cddp_parallel_scatter(devices, options->in, options->rows, options->in_row_bytes,
+                                         job->chunks, &job->count));
+    CDDPI_TRY_GOTO(done, status,
+                   cddp_parallel_replicate(devices, job->count, options->params, options->counts,
+                                           options->param_count, &job->params));
+    if (options->grads != NULL) {
+        CDDPI_TRY_GOTO(done, status, make_grads(job, &block));
     }
-    if (status == CDDP_OK && options->grads != NULL) {
-        status = make_grads(job, &block);
+    CDDPI_TRY_GOTO(done, status, cddp_parallel_apply(devices, job->count, run_replica, job));
+    if (options->loss != NULL) {
+        CDDPI_TRY_GOTO(done, status,
+                       cddp_parallel_apply(devices, options->output_device + 1, run_loss, job));
     }
-    if (status == CDDP_OK) {
-        status = cddp_parallel_apply(devices, job->count, run_replica, job);
+    if (options->backward != NULL) {
+        CDDPI_TRY_GOTO(done, status, cddp_parallel_apply(devices, job->count, run_backward, job));
     }
-    if (status == CDDP_OK && options->loss != NULL) {
-        status = cddp_parallel_apply(devices, options->output_device + 1, run_loss, job);
+    if (options->grads != NULL) {
+        CDDPI_TRY_GOTO(done, status, cddp_parallel_apply(devices, 1, add_grads, job));
     }
-    if (status == CDDP_OK && options->backward != NULL) {
-        status = cddp_parallel_apply(devices, job->count, run_backward, job);
-    }
-    if (status == CDDP_OK && options->grads != NULL) {
-        status = cddp_parallel_apply(devices, 1, add_grads, job);
-    }
+
+done:
     cddpi_free(block);
     cddpi_free(job->params);
     return status;
@@ -192,20 +194,14 @@ static cddp_status data_parallel(const cddp_devices *devices,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: %s is NULL",
                           fn == NULL ? "fn" : "options");
     }
-    status = cddpi_struct_read("data_parallel options", "CDDP_DATA_PARALLEL_OPTIONS_INIT", options,
-                               sizeof known, sizeof known, &known);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_struct_read("data_parallel options", "CDDP_DATA_PARALLEL_OPTIONS_INIT", options,
+                                sizeof known, sizeof known, &known));
     if (known.out != NULL && known.out_row_bytes != 0 &&
         known.rows > SIZE_MAX / known.out_row_bytes) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: %zu rows of %zu bytes", known.rows,
                           known.out_row_bytes);
     }
-    status = check_loss(devices, &known);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_loss(devices, &known));
     job.chunks = cddpi_zalloc_array((size_t)devices->count, sizeof *job.chunks);
     if (job.chunks == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "data_parallel: no memory for %d chunks",

@@ -86,29 +86,25 @@ cddp_status cddpi_device_open(const char *name, int rank, int world_size, int lo
     if (strncmp(name, "cuda", 4) != 0 || (name[4] != '\0' && name[4] != ':')) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "device \"%s\": it must be cpu, cuda or cuda:N", name);
     }
-    status = cddpi_module_open(&module);
-    if (status == CDDP_OK) {
-        status = module->count(host, world_size > 1, &count);
-    }
-    if (status == CDDP_OK) {
-        status = choose(name, local_rank, local_world_size, shared, count, &index);
-    }
-    if (status == CDDP_OK) {
-        status = module->open(host, index, rank, out);
-    }
-    if (status == CDDP_OK) {
-        (*out)->transports = module->transports;
-        tell(*out, count);
-    }
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_name(status, rank);
+    CDDPI_TRY_GOTO(failed, status, cddpi_module_open(&module));
+    CDDPI_TRY_GOTO(failed, status, module->count(host, world_size > 1, &count));
+    CDDPI_TRY_GOTO(failed, status,
+                   choose(name, local_rank, local_world_size, shared, count, &index));
+    CDDPI_TRY_GOTO(failed, status, module->open(host, index, rank, out));
+    (*out)->transports = module->transports;
+    tell(*out, count);
+    return CDDP_OK;
+
+failed:
+    return cddpi_fail_name(status, rank);
 }
 
 cddp_status cddpi_device_visible(int world_size, int *out)
 {
     const struct cddpi_module *module;
-    cddp_status status = cddpi_module_open(&module);
 
-    return status == CDDP_OK ? module->count(cddpi_module_host(), world_size > 1, out) : status;
+    CDDPI_TRY(cddpi_module_open(&module));
+    return module->count(cddpi_module_host(), world_size > 1, out);
 }
 
 void cddpi_device_close(struct cddpi_device *device)

@@ -1,6 +1,8 @@
 /* device_module_loader.c - owns the CUDA module's handle. */
 #include "device/device_module_loader.h"
 
+#include "base/error.h"
+
 static struct cddpi_module_file file = {
     .title = "CUDA",
     .file = "libcddp-cuda.so",
@@ -14,10 +16,8 @@ static struct cddpi_module_file file = {
 cddp_status cddpi_module_open(const struct cddpi_module **out)
 {
     const void *table;
-    cddp_status status = cddpi_module_file_open(&file, &table);
 
-    if (status == CDDP_OK) {
-        *out = table;
-    }
-    return status;
+    CDDPI_TRY(cddpi_module_file_open(&file, &table));
+    *out = table;
+    return CDDP_OK;
 }

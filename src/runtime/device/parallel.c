@@ -11,11 +11,7 @@
 
 static cddp_status check_count(const char *call, const cddp_devices *devices, int count)
 {
-    cddp_status status = cddpi_devices_check(devices, call);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_devices_check(devices, call));
     if (count < 1 || count > devices->count) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the first %d of %d devices", call, count,
                           devices->count);
@@ -28,11 +24,8 @@ cddp_status cddp_parallel_scatter(const cddp_devices *devices, void *in, size_t 
 {
     size_t each;
     int count = 0;
-    cddp_status status = cddpi_devices_check(devices, "parallel_scatter");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_devices_check(devices, "parallel_scatter"));
     if (in == NULL || out == NULL || out_count == NULL || rows == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "scatter: %zu rows at %p over %d devices", rows, in,
                           cddp_devices_count(devices));

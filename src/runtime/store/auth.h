@@ -9,11 +9,12 @@
 
 enum { CDDPI_AUTH_KEY_BYTES = 32, CDDPI_NONCE_BYTES = 32, CDDPI_AUTH_BYTES = 32 };
 
-/* Of a token that others may guess at: what openssl rand -base64 16 prints, without its "==". */
+/* The least length of a token that strangers can guess at: what openssl rand -base64 16 prints,
+ * without its "==". */
 enum { CDDPI_TOKEN_LEAST = 22, CDDPI_TOKEN_LEAST_DIFFERENT = 6 };
 
-/** Whether @p token is a secret behind a port that other machines reach: whoever has seen a
- * greeting can try tokens by the billion. @p what: the port, for the text.
+/** Check that @p token is secret enough for a port that other machines reach: an attacker who has
+ *  recorded a greeting can try billions of tokens. @p what names the port in the text.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT: it is empty, too short, or has too few different characters.
  */
 CDDP_CHECKED cddp_status cddpi_token_check(const char *token, const char *what);

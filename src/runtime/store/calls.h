@@ -11,7 +11,7 @@ struct cddp_store {
     char *url;
     size_t prefix_bytes;
     uint32_t timeout_ms;
-    /* the prefix, and behind it room for a key: where complete keys are made */
+    /* the prefix, then room for a key: complete keys are put together here */
     uint8_t key[CDDPI_STORE_FULL_KEY_BYTES];
 };
 

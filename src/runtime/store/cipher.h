@@ -2,8 +2,8 @@
  * AES-256-GCM where both processors have instructions for it, else ChaCha20-Poly1305; both by
  * libsodium, or by libcrypto where there is much of it (libcrypto.h). The nonce of a record is its
  * number. A key belongs to one direction of one connection and to 65536 records; then it is
- * replaced by its hash, so no nonce is used twice and nobody who finds a key reads what was sent
- * long before it. No I/O. */
+ * replaced by its hash. So no nonce is used twice, and an attacker who gets a key cannot decrypt
+ * what was sent long before it. No I/O. */
 #ifndef CDDPI_STORE_CIPHER_H
 #define CDDPI_STORE_CIPHER_H
 
@@ -39,14 +39,15 @@ CDDP_CHECKED cddp_status cddpi_ciphers(uint32_t *out);
 
 void cddpi_seal_init(struct cddpi_seal *seal, enum cddpi_cipher_kind kind,
                      const uint8_t key[CDDPI_CIPHER_KEY_BYTES]);
-/** Many long records will be put, or got: be as fast as this machine can. */
+/** Prepare for many long records, sealed if @p is_put, else opened: use the fastest implementation.
+ */
 void cddpi_seal_bulk(struct cddpi_seal *seal, bool is_put);
 /** Forget the key. */
 void cddpi_seal_fini(struct cddpi_seal *seal);
 /** Write @p bytes bytes and a tag to @p out, which does not overlap. */
 void cddpi_seal_put(struct cddpi_seal *seal, const uint8_t *from, size_t bytes, uint8_t *out);
-/** Read a record of @p bytes bytes, its tag included; so many fewer come to @p out. False: it is
- * not what the other side has sealed, or not the next, and nothing may be read any more. */
+/** Open a record of @p bytes bytes, which include its tag, and write the data to @p out. False: the
+ *  other side has not sealed it, or it is not the next record; then open no more. */
 CDDP_CHECKED bool cddpi_seal_get(struct cddpi_seal *seal, const uint8_t *from, size_t bytes,
                                  uint8_t *out);
 

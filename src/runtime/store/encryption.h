@@ -10,8 +10,8 @@
  *  control connections between hosts, are in any case.)
  *  @return CDDP_ERR_ARGUMENT: it is neither 0 nor 1. */
 CDDP_CHECKED cddp_status cddpi_encryption_wanted(bool *out);
-/** The same where @p token is the secret: CDDP_ERR_ARGUMENT also if it is wanted and there is none.
- */
+/** The same with @p token as the secret: CDDP_ERR_ARGUMENT also if encryption is wanted and the
+ * token is empty. */
 CDDP_CHECKED cddp_status cddpi_encryption(const char *token, bool *out);
 
 #endif

@@ -1,11 +1,11 @@
 /* file_lock.h - locks between the processes that share a file store's file: open file description
- * locks on two bytes far behind its data. They end with their process however it ends, work over
+ * locks on two bytes far beyond its data. They end with their process however it ends, work over
  * NFS, and (unlike POSIX locks) belong to the opened file: two handles in one process exclude each
  * other, and a forked process shares its parent's.
  *
- * DATA is held, shared or exclusive, for the time of one operation. LIVE is held shared by every
- * open handle for as long as it is open: a handle that holds DATA exclusively and gets LIVE
- * exclusively, too, knows that no other handle is open, on any machine. */
+ * An operation holds DATA, shared or exclusive, while it runs. Every handle holds LIVE shared while
+ * it is open. So a handle that holds DATA exclusively and also gets LIVE exclusively knows that no
+ * other handle is open, on any machine. */
 #ifndef CDDPI_STORE_FILE_LOCK_H
 #define CDDPI_STORE_FILE_LOCK_H
 

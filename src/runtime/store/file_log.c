@@ -73,11 +73,8 @@ cddp_status cddpi_file_kind(int fd, enum cddpi_file_kind *out)
     uint8_t header[HEADER_BYTES];
     uint8_t magic[8];
     size_t bytes = 0;
-    cddp_status status = read_at(fd, header, sizeof header, 0, &bytes);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_at(fd, header, sizeof header, 0, &bytes));
     cddpi_put_u64(magic, FILE_MAGIC);
     if (memcmp(header, magic, bytes < sizeof magic ? bytes : sizeof magic) != 0) {
         *out = CDDPI_FILE_FOREIGN;
@@ -100,7 +97,6 @@ cddp_status cddpi_file_begin(struct cddpi_file_log *log)
 {
     uint8_t header[HEADER_BYTES];
     uint8_t *run = header + 16;
-    cddp_status status;
 
     cddpi_put_u64(header, FILE_MAGIC);
     cddpi_put_u32(header + 8, FILE_VERSION);
@@ -110,12 +106,10 @@ cddp_status cddpi_file_begin(struct cddpi_file_log *log)
     if (ftruncate(log->fd, 0) != 0 || fchmod(log->fd, S_IRUSR | S_IWUSR) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "begin anew");
     }
-    status = write_at(log->fd, header, sizeof header, 0);
-    if (status == CDDP_OK) {
-        make_auth(log, "record", run, log->entry_key);
-        log->end = HEADER_BYTES;
-    }
-    return status;
+    CDDPI_TRY(write_at(log->fd, header, sizeof header, 0));
+    make_auth(log, "record", run, log->entry_key);
+    log->end = HEADER_BYTES;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_file_join(struct cddpi_file_log *log)
@@ -124,11 +118,8 @@ cddp_status cddpi_file_join(struct cddpi_file_log *log)
     const uint8_t *run = header + 16;
     uint8_t auth[CDDPI_AUTH_BYTES];
     size_t bytes = 0;
-    cddp_status status = read_at(log->fd, header, sizeof header, 0, &bytes);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_at(log->fd, header, sizeof header, 0, &bytes));
     if (bytes < sizeof header || cddpi_get_u32(header + 8) != FILE_VERSION ||
         cddpi_get_u32(header + 12) != HEADER_BYTES) {
         return cddpi_fail(CDDP_ERR_FORMAT,
@@ -207,11 +198,9 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
     struct file_log_entry entry = {.head = chunk, .body = chunk + ENTRY_HEAD_BYTES};
     uint64_t rest = size - log->end;
     size_t bytes = 0;
-    cddp_status status = read_at(log->fd, chunk, sizeof chunk, log->end, &bytes);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_at(log->fd, chunk, sizeof chunk, log->end, &bytes));
     bytes = bytes < rest ? bytes : (size_t)rest;
     entry.body_bytes = bytes >= ENTRY_HEAD_BYTES ? cddpi_get_u32(chunk) : 0;
     if (bytes < ENTRY_HEAD_BYTES || entry.body_bytes > rest - ENTRY_HEAD_BYTES) {

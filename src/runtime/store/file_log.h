@@ -4,9 +4,9 @@
  *   entry   body_bytes u32, kind u8, 0 u8, key_bytes u16, hash (16 bytes), body: key and value
  *
  * Numbers are little-endian. An entry's hash is keyed with the token and the run and covers the
- * entry's place, so nothing of another run, and nothing that is half written, passes for an entry.
- * What a writer that was killed left behind the last whole entry is ignored, and cut off by the
- * next writer. */
+ * entry's place, so neither an entry of another run nor one that is half written passes for a valid
+ * one. Readers ignore what a killed writer left after the last complete entry, and the next writer
+ * cuts it off. */
 #ifndef CDDPI_STORE_FILE_LOG_H
 #define CDDPI_STORE_FILE_LOG_H
 
@@ -34,7 +34,7 @@ cddp_status cddpi_file_join(struct cddpi_file_log *log);
 /** Bring @p table up to date. The caller holds the lock, shared or exclusive. */
 cddp_status cddpi_file_follow(struct cddpi_file_log *log, struct cddpi_table *table);
 
-/** Write @p effect behind the last entry. The caller holds the exclusive lock and has followed.
+/** Append @p effect. The caller holds the exclusive lock and has called cddpi_file_follow().
  *  @param out_end  Where the entry ends: log->end once the table has it. */
 cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_effect *effect,
                               uint64_t *out_end);

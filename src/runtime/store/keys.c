@@ -91,10 +91,7 @@ cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t 
     if (count == 0) {
         return CDDP_OK;
     }
-    status = pack_keys(store, keys, count, &block);
-    if (status != CDDP_OK) {
-        goto end;
-    }
+    CDDPI_TRY_GOTO(end, status, pack_keys(store, keys, count, &block));
     timeout_ms = timeout_ms > 0 ? timeout_ms : store->timeout_ms;
     request.value.data = block.data;
     request.value.bytes = block.bytes;
@@ -111,7 +108,7 @@ end:
     return status;
 }
 
-/* Room for @p count items and their texts behind them, in one block; NULL for none.
+/* Allocate @p count items and after them their texts, in one block; NULL for no items.
  * @param is_whole  Whether the answer was read to its end. */
 static cddp_status make_room(const cddp_store *store, bool is_whole, size_t count,
                              size_t item_bytes, size_t text_bytes, void **out)
@@ -134,7 +131,7 @@ static struct cddpi_slice without_prefix(const cddp_store *store, struct cddpi_s
     return (struct cddpi_slice){key.data + store->prefix_bytes, key.bytes - store->prefix_bytes};
 }
 
-/* Copy @p from, and a NUL, to @p to; returns what is behind. */
+/* Copy @p from and a NUL to @p to; returns the byte after the NUL. */
 static char *put_text(char *to, struct cddpi_slice from)
 {
     if (from.bytes > 0) {
@@ -151,7 +148,6 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
     size_t cursor = 0;
     size_t count = 0;
     size_t bytes = 0;
-    cddp_status status;
     void *room;
     char *text;
 
@@ -159,10 +155,7 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
         bytes += key.bytes - store->prefix_bytes + 1;
         count++;
     }
-    status = make_room(store, cursor == keys.bytes, count, sizeof **out, bytes, &room);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(make_room(store, cursor == keys.bytes, count, sizeof **out, bytes, &room));
     *out = room;
     *out_count = count;
     if (count == 0) {
@@ -182,22 +175,20 @@ static cddp_status ask_list(cddp_store *store, const char *start, bool want_valu
                             struct cddpi_store_reply *out)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_LIST, .want_value = want_value};
-    cddp_status status;
 
     start = start != NULL ? start : "";
-    status = cddpi_store_complete_key(store, "list", start, 0, &request.key);
-    return status == CDDP_OK ? cddpi_store_perform(store, "list", start, &request, 0, out) : status;
+    CDDPI_TRY(cddpi_store_complete_key(store, "list", start, 0, &request.key));
+    return cddpi_store_perform(store, "list", start, &request, 0, out);
 }
 
 cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
 {
     struct cddpi_store_reply reply;
-    cddp_status status = ask_list(store, start, false, &reply);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = make_list(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
-        cddpi_free(reply.data);
-    }
+    CDDPI_TRY(ask_list(store, start, false, &reply));
+    status = make_list(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
+    cddpi_free(reply.data);
     return status;
 }
 
@@ -209,7 +200,6 @@ static cddp_status make_pairs(const cddp_store *store, struct cddpi_slice from,
     size_t cursor = 0;
     size_t count = 0;
     size_t bytes = 0;
-    cddp_status status;
     void *room;
     char *text;
 
@@ -217,10 +207,7 @@ static cddp_status make_pairs(const cddp_store *store, struct cddpi_slice from,
         bytes += key.bytes - store->prefix_bytes + value.bytes + 2;
         count++;
     }
-    status = make_room(store, cursor == from.bytes, count, sizeof **out, bytes, &room);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(make_room(store, cursor == from.bytes, count, sizeof **out, bytes, &room));
     *out = room;
     *out_count = count;
     if (count == 0) {
@@ -244,11 +231,10 @@ cddp_status cddpi_store_list_values(cddp_store *store, const char *start,
                                     struct cddpi_store_pair **out, size_t *out_count)
 {
     struct cddpi_store_reply reply;
-    cddp_status status = ask_list(store, start, true, &reply);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = make_pairs(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
-        cddpi_free(reply.data);
-    }
+    CDDPI_TRY(ask_list(store, start, true, &reply));
+    status = make_pairs(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
+    cddpi_free(reply.data);
     return status;
 }

@@ -50,8 +50,8 @@ struct cddpi_store_request {
 /* status is the operation's own result: OK, NOT_FOUND, FORMAT, ARGUMENT, UNAVAILABLE (the list is
  * too long), NO_MEMORY, or TIMEOUT for a key that did not appear.
  * data: the value; ADD: the sum as text; LIST: keys or pairs (store_wire.h); WAIT that timed out:
- * as cddpi_table_missing(). New memory with a NUL behind it, the receiver's to release; may be NULL
- * if bytes is 0. */
+ * as cddpi_table_missing(). New memory that ends with a NUL, which the receiver releases; may be
+ * NULL if bytes is 0. */
 struct cddpi_store_reply {
     cddp_status status;
     bool flag; /* COMPARE_SET: swapped; DELETE: existed */

@@ -178,13 +178,9 @@ static cddp_status bind_everywhere(struct cddpi_store_server *server, const char
 {
     char what[600];
     int error;
-    cddp_status status;
 
     snprintf(what, sizeof what, "store server: clients on other hosts come to %s (%s)", host, why);
-    status = cddpi_token_check(token, what);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_token_check(token, what));
     cddpi_log(CDDPI_LOG_WARN, "store server: %s: %s, so it listens on all interfaces, port %u",
               host, why, port);
     error = listen_everywhere(server, port);

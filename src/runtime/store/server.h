@@ -23,8 +23,9 @@ struct cddpi_store_server_options {
 };
 
 /** Bind, listen and start the thread. When clients outnumber the process's limit of open files, the
- *  server raises the soft limit to the hard one; clients beyond that are told so and try again. A
- *  few hundred clients may be there without a proof; then newcomers take the place of the oldest.
+ *  server raises the soft limit to the hard one; further clients get an answer that says so, and
+ * try again. A few hundred clients may be connected without a proof; then each new one replaces the
+ *  oldest.
  *  @param out  Release with cddpi_store_server_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
                                                    struct cddpi_store_server **out);
@@ -32,9 +33,9 @@ CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_serv
  *  only closes what was inherited. */
 void cddpi_store_server_destroy(struct cddpi_store_server *server);
 
-/** Set @p key, complete with any prefix, as a client would, but without a connection and without a
- *  deadline: when it returns, those who waited for the key have their answers. Any thread of the
- *  process that created the server. */
+/** Set @p key, which includes any prefix, as a client would, but without a connection or a
+ * deadline. When it returns, the clients that waited for the key have their answers. Any thread of
+ * the process that created the server. */
 CDDP_CHECKED cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char *key,
                                                 const void *value, size_t bytes);
 
@@ -43,17 +44,17 @@ CDDP_CHECKED cddp_status cddpi_store_server_set(struct cddpi_store_server *serve
  *  proved the token (ranks come again). Any thread of the process that created the server. */
 void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors);
 
-/** What it has done since it began: requests that ended with success. Waits that were given up, and
- *  looks at keys that are not there, are not counted: they are by time, not by what is done. */
+/** How many requests the server has answered with success. Timed-out waits and reads of missing
+ * keys are not counted, since their number depends on time rather than on work. */
 struct cddpi_store_served {
     uint64_t requests;
     uint64_t most; /* of one connection */
 };
 
-/** Read that. Any thread of the process that created the server. */
+/** Read these counts. Any thread of the process that created the server. */
 void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_store_served *out);
 
-/* Whom it has refused, and why. */
+/* Why a client was refused. */
 enum cddpi_refused { CDDPI_REFUSED_TOKEN = 1, CDDPI_REFUSED_CIPHER, CDDPI_REFUSED_VERSION };
 
 enum { CDDPI_STORE_REFUSALS = 8 };
@@ -64,9 +65,9 @@ struct cddpi_store_refusal {
     int64_t last_ns; /* by cddpi_now_ns() */
 };
 
-/** The latest refusals, newest first, one for each address and reason: a client that tries again is
- *  counted in its row. (Anybody who reaches the port can make some: they prove nothing.) Returns
- * how many rows there are. Any thread of the process that created the server. */
+/** The latest refusals, newest first, one row for each address and reason; a client that tries
+ * again is counted in its row. Anyone who reaches the port can cause refusals, so they prove
+ * nothing. Returns the number of rows. Any thread of the process that created the server. */
 int cddpi_store_server_refusals(struct cddpi_store_server *server,
                                 struct cddpi_store_refusal out[CDDPI_STORE_REFUSALS]);
 /** "it does not know the job's token" */

@@ -64,7 +64,8 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
 void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
                         uint32_t events);
 
-/** Set a key without a connection, and answer those who wait for it. False without memory. */
+/** Set a key without a connection, and answer the clients that wait for it. False: out of memory.
+ */
 bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
                       struct cddpi_slice value);
 

@@ -1,6 +1,6 @@
-/* server_refusals.h - whom a TCP store's server has refused, so that who waits for others can be
- * told that one has come with another token. Strangers can make as many of these as they like: a
- * few are kept, one for each address and reason. With the server's lock. */
+/* server_refusals.h - the clients that a TCP store's server has refused, so that a rank that waits
+ * for others learns that one came with another token. Strangers can cause any number of refusals,
+ * so only a few are kept, one for each address and reason. The caller holds the server's lock. */
 #ifndef CDDPI_STORE_SERVER_REFUSALS_H
 #define CDDPI_STORE_SERVER_REFUSALS_H
 
@@ -12,7 +12,7 @@ struct cddpi_refusals {
     int logged; /* so that strangers do not fill the log */
 };
 
-/** Remember that the client behind @p fd was refused. */
+/** Remember that the client connected to @p fd was refused. */
 void cddpi_refusals_add(struct cddpi_refusals *refusals, int fd, enum cddpi_refused why);
 
 #endif

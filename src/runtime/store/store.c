@@ -35,16 +35,11 @@ static cddp_status read_options(const cddp_store_options *options, cddp_store_op
     cddp_store_options known = CDDP_STORE_OPTIONS_INIT;
     size_t least = offsetof(cddp_store_options, timeout_ms) + sizeof known.timeout_ms;
 
-    cddp_status status;
-
     if (options == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store_open: options is NULL");
     }
-    status = cddpi_struct_read("store options", "CDDP_STORE_OPTIONS_INIT", options, sizeof known,
-                               least, &known);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_struct_read("store options", "CDDP_STORE_OPTIONS_INIT", options, sizeof known,
+                                least, &known));
     if (known.url == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store: no url");
     }
@@ -71,10 +66,7 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store: out is NULL");
     }
-    status = read_options(options, &known);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_options(options, &known));
     status = cddpi_encryption_wanted(
         &encrypts_data); /* an error of the user's, at the first door */
     if (status != CDDP_OK) {
@@ -228,18 +220,12 @@ cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *valu
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .value = {value, bytes}};
     struct cddpi_store_reply reply;
-    cddp_status status = cddpi_store_complete_key(store, "set", key, 1, &request.key);
 
-    if (status == CDDP_OK) {
-        status = check_value(store, "set", key, value, bytes);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_store_perform(store, "set", key, &request, 0, &reply);
-    }
-    if (status == CDDP_OK) {
-        cddpi_free(reply.data);
-    }
-    return status;
+    CDDPI_TRY(cddpi_store_complete_key(store, "set", key, 1, &request.key));
+    CDDPI_TRY(check_value(store, "set", key, value, bytes));
+    CDDPI_TRY(cddpi_store_perform(store, "set", key, &request, 0, &reply));
+    cddpi_free(reply.data);
+    return CDDP_OK;
 }
 
 void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms)
@@ -252,23 +238,19 @@ cddp_status cddpi_store_last_word(cddp_store *store, const char *key, const void
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_LAST_WORD, .value = {value, bytes}};
     struct cddpi_store_reply reply;
-    cddp_status status = cddpi_store_complete_key(store, "last word", key, 1, &request.key);
 
-    if (status == CDDP_OK && bytes > CDDPI_STORE_LAST_WORD_BYTES) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "store %s: a last word of %zu bytes; at most %d",
-                            store->url, bytes, CDDPI_STORE_LAST_WORD_BYTES);
+    CDDPI_TRY(cddpi_store_complete_key(store, "last word", key, 1, &request.key));
+    if (bytes > CDDPI_STORE_LAST_WORD_BYTES) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store %s: a last word of %zu bytes; at most %d",
+                          store->url, bytes, CDDPI_STORE_LAST_WORD_BYTES);
     }
-    if (status == CDDP_OK && strncmp(store->url, "tcp://", 6) != 0) {
-        status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                            "store %s: a last word is for a store with a connection", store->url);
+    if (strncmp(store->url, "tcp://", 6) != 0) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "store %s: a last word is for a store with a connection", store->url);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_store_perform(store, "last word", key, &request, 0, &reply);
-    }
-    if (status == CDDP_OK) {
-        cddpi_free(reply.data);
-    }
-    return status;
+    CDDPI_TRY(cddpi_store_perform(store, "last word", key, &request, 0, &reply));
+    cddpi_free(reply.data);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
@@ -276,11 +258,9 @@ cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_GET};
     struct cddpi_store_reply reply;
-    cddp_status status = cddpi_store_complete_key(store, "get", key, 1, &request.key);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_store_complete_key(store, "get", key, 1, &request.key));
     status = cddpi_store_perform(store, "get", key, &request, timeout_ms, &reply);
     if (status == CDDP_OK) {
         return hand_over(store, &reply, out, out_bytes);
@@ -297,11 +277,9 @@ cddp_status cddpi_store_try_get(cddp_store *store, const char *key, void **out, 
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_TRY_GET};
     struct cddpi_store_reply reply;
-    cddp_status status = cddpi_store_complete_key(store, "try_get", key, 1, &request.key);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_store_complete_key(store, "try_get", key, 1, &request.key));
     status = cddpi_store_perform(store, "try_get", key, &request, 0, &reply);
     if (status == CDDP_OK) {
         return hand_over(store, &reply, out, out_bytes);
@@ -317,15 +295,10 @@ cddp_status cddpi_store_add(cddp_store *store, const char *key, int64_t amount, 
     struct cddpi_store_request request = {.op = CDDPI_STORE_ADD, .amount = amount};
     struct cddpi_store_reply reply;
     int64_t sum;
-    cddp_status status = cddpi_store_complete_key(store, "add", key, 1, &request.key);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_store_perform(store, "add", key, &request, 0, &reply);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_store_complete_key(store, "add", key, 1, &request.key));
+    CDDPI_TRY(cddpi_store_perform(store, "add", key, &request, 0, &reply));
     if (!cddpi_parse_integer((const char *)reply.data, INT64_MIN, INT64_MAX, &sum)) {
         status = cddpi_fail(CDDP_ERR_IO, "store %s: add \"%s\": the answer is not a number",
                             store->url, key);
@@ -346,43 +319,29 @@ cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const vo
                                           .expected = {expected, expected_bytes},
                                           .value = {desired, desired_bytes}};
     struct cddpi_store_reply reply;
-    cddp_status status = cddpi_store_complete_key(store, "compare_set", key, 1, &request.key);
 
-    if (status == CDDP_OK) {
-        status = check_value(store, "compare_set", key, expected, expected_bytes);
-    }
-    if (status == CDDP_OK) {
-        status = check_value(store, "compare_set", key, desired, desired_bytes);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_store_perform(store, "compare_set", key, &request, 0, &reply);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_store_complete_key(store, "compare_set", key, 1, &request.key));
+    CDDPI_TRY(check_value(store, "compare_set", key, expected, expected_bytes));
+    CDDPI_TRY(check_value(store, "compare_set", key, desired, desired_bytes));
+    CDDPI_TRY(cddpi_store_perform(store, "compare_set", key, &request, 0, &reply));
     if (out != NULL) {
-        status = hand_over(store, &reply, out, out_bytes);
+        CDDPI_TRY(hand_over(store, &reply, out, out_bytes));
     } else {
         cddpi_free(reply.data);
     }
-    if (status == CDDP_OK && out_swapped != NULL) {
+    if (out_swapped != NULL) {
         *out_swapped = reply.flag;
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_store_delete(cddp_store *store, const char *key, bool *out_existed)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_DELETE};
     struct cddpi_store_reply reply;
-    cddp_status status = cddpi_store_complete_key(store, "delete", key, 1, &request.key);
 
-    if (status == CDDP_OK) {
-        status = cddpi_store_perform(store, "delete", key, &request, 0, &reply);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_store_complete_key(store, "delete", key, 1, &request.key));
+    CDDPI_TRY(cddpi_store_perform(store, "delete", key, &request, 0, &reply));
     cddpi_free(reply.data);
     if (out_existed != NULL) {
         *out_existed = reply.flag;

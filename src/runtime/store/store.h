@@ -30,7 +30,7 @@ void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
 CDDP_CHECKED cddp_status cddpi_store_last_word(cddp_store *store, const char *key,
                                                const void *value, size_t bytes);
 
-/* A key, without the handle's prefix, and its value; both with a NUL behind. */
+/* A key, without the handle's prefix, and its value; both end with a NUL. */
 struct cddpi_store_pair {
     const char *key;
     const char *value;

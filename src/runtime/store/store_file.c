@@ -1,11 +1,11 @@
-/* store_file.c - the store in a file that all ranks share: who begins it, joins it and removes it,
- * and the operations on it.
+/* store_file.c - owns the store in a file that all ranks share: which handle begins it, joins it
+ * and removes it, and the operations on it.
  *
- * The file is of one run: of all handles whose lives overlap. The first to open it finds that
- * nobody holds its LIVE lock and begins it anew whatever is in it, so the file of a crashed run is
- * never read; the last to close it removes it. Both happen under the exclusive DATA lock. Whoever
- * gets that lock checks that the path still leads to the file that it has opened, and if not opens
- * it again. */
+ * A file belongs to one run: to all handles that are open at overlapping times. The first handle
+ * finds that no other holds the LIVE lock, and begins the file again whatever it contains, so that
+ * the file of a crashed run is never read. The last handle removes it. Both do so under the
+ * exclusive DATA lock. A handle that gets that lock checks that the path still names the file that
+ * it has opened, and else opens it again. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -49,34 +49,30 @@ static cddp_status enter(struct file *file)
     enum cddpi_file_kind kind;
     bool alone;
     bool joined;
-    cddp_status status = cddpi_file_kind(file->log.fd, &kind);
 
-    if (status == CDDP_OK && kind == CDDPI_FILE_FOREIGN) {
+    CDDPI_TRY(cddpi_file_kind(file->log.fd, &kind));
+    if (kind == CDDPI_FILE_FOREIGN) {
         return cddpi_fail(CDDP_ERR_FORMAT, "the file is not a cddp store; it is left as it is");
     }
-    if (status == CDDP_OK) {
-        status = cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, true, &alone);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, true, &alone));
     if (alone) {
-        status = cddpi_file_begin(&file->log);
+        cddp_status status = cddpi_file_begin(&file->log);
+
         if (status != CDDP_OK) {
             (void)unlink(file->path); /* no other handle uses it, and it is not whole */
             return status;
         }
     }
-    status = cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, false, &joined);
-    if (status == CDDP_OK && !joined) {
-        /* among handles, only the one that holds DATA (this one) may hold LIVE exclusively */
-        status = cddpi_fail(CDDP_ERR_IO, "another program locks the file");
+    CDDPI_TRY(cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, false, &joined));
+    if (!joined) {
+        /* no other handle can hold LIVE exclusively, since this one holds DATA */
+        return cddpi_fail(CDDP_ERR_IO, "another program locks the file");
     }
-    return status == CDDP_OK && !alone ? cddpi_file_join(&file->log) : status;
+    return alone ? CDDP_OK : cddpi_file_join(&file->log);
 }
 
-/* With DATA locked exclusively: use the file no more; the last one removes it. Then the locks are
- * released, LIVE first: whoever gets DATA next must find LIVE free. */
+/* With DATA locked exclusively: stop using the file, and remove it if this is the last handle. Then
+ * release the locks, LIVE first: the next handle that gets DATA must find LIVE free. */
 static void leave(struct file *file)
 {
     bool alone;
@@ -130,11 +126,9 @@ static cddp_status perform_now(struct file *file, const struct cddpi_store_reque
                  request->op == CDDPI_STORE_LIST;
     struct cddpi_effect effect = {0};
     uint64_t end;
-    cddp_status status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, !reads, deadline_ns);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, !reads, deadline_ns));
     status = cddpi_file_follow(&file->log, file->table);
     if (status == CDDP_OK) {
         cddpi_table_decide(file->table, request, &effect, outcome);
@@ -210,12 +204,9 @@ static cddp_status perform(struct cddpi_store_backend *backend,
     struct cddpi_table_outcome outcome = {.status = CDDP_OK};
     struct cddpi_store_reply reply = {.status = CDDP_OK};
     bool waits = request->op == CDDPI_STORE_GET || request->op == CDDPI_STORE_WAIT;
-    cddp_status status = waits ? perform_waiting(file, request, deadline_ns, &outcome)
-                               : perform_now(file, request, deadline_ns, &outcome);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(waits ? perform_waiting(file, request, deadline_ns, &outcome)
+                    : perform_now(file, request, deadline_ns, &outcome));
     if (outcome.value != NULL) {
         reply.data = cddpi_realloc(NULL, outcome.value->bytes + 1);
         if (reply.data == NULL) {

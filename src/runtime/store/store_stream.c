@@ -198,8 +198,8 @@ static ssize_t first_record(const struct cddpi_cipher *cipher)
     return have < LENGTH_BYTES + bytes ? 0 : (ssize_t)bytes;
 }
 
-/* Make room behind what came: for the rest of a long record and one more, or for a few short ones.
- */
+/* Make room after the received bytes: for the rest of a long record and one more, or for a few
+ * short records. */
 static bool make_room(struct cddpi_cipher *cipher)
 {
     struct room *in = &cipher->in;

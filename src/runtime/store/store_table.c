@@ -2,6 +2,7 @@
 #include "store/store_table.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/number.h"
 #include "store/store_wire.h"
 
@@ -228,7 +229,6 @@ static cddp_status decide_add(struct cddpi_table_value *old,
 {
     char text[NUMBER_BYTES] = "0";
     int64_t number;
-    cddp_status status;
 
     if (old != NULL) {
         if (old->bytes >= sizeof text) {
@@ -246,11 +246,9 @@ static cddp_status decide_add(struct cddpi_table_value *old,
     if (__builtin_add_overflow(number, request->amount, &number)) {
         return CDDP_ERR_ARGUMENT;
     }
-    status = plan_set(request, text, (size_t)sprintf(text, "%lld", (long long)number), effect);
-    if (status == CDDP_OK) {
-        outcome->value = cddpi_value_ref(effect->value);
-    }
-    return status;
+    CDDPI_TRY(plan_set(request, text, (size_t)sprintf(text, "%lld", (long long)number), effect));
+    outcome->value = cddpi_value_ref(effect->value);
+    return CDDP_OK;
 }
 
 static cddp_status decide_compare_set(struct cddpi_table_value *old,

@@ -1,6 +1,6 @@
-/* store_table.h - keys and values in memory, what each operation means, and who waits for which
- * key. The TCP server has one; each handle of a file store has one that follows the file. One
- * thread. */
+/* store_table.h - keys and values in memory, what each operation does to them, and which clients
+ * wait for which key. The TCP server has one table; each handle of a file store has one that
+ * follows the file. Only one thread may use a table. */
 #ifndef CDDPI_STORE_TABLE_H
 #define CDDPI_STORE_TABLE_H
 
@@ -19,7 +19,7 @@ struct cddpi_table_value *cddpi_value_ref(struct cddpi_table_value *value);
 /** NULL is accepted. */
 void cddpi_value_release(struct cddpi_table_value *value);
 
-/* One who waits for one key to appear; part of its owner. entry is NULL while it does not wait. */
+/* A client that waits for one key; part of its owner. `entry` is NULL while it does not wait. */
 struct cddpi_waiter {
     struct cddpi_entry *entry;
     struct cddpi_waiter *next;
@@ -53,14 +53,14 @@ void cddpi_table_destroy(struct cddpi_table *table);
 void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_request *request,
                         struct cddpi_effect *effect, struct cddpi_table_outcome *outcome);
 
-/** Change what @p effect says. False without memory, and then nothing has changed.
- *  @param out_woken  Those who waited for a key that has appeared, linked by next; may be NULL if
- *                    nobody ever waits. */
+/** Carry out @p effect. False: out of memory, and nothing has changed.
+ *  @param out_woken  The waiters of a key that has appeared, linked by `next`; may be NULL if
+ *                    nothing ever waits. */
 bool cddpi_table_commit(struct cddpi_table *table, const struct cddpi_effect *effect,
                         struct cddpi_waiter **out_woken);
 
-/** The first key at or behind *cursor that does not exist; the cursor stays at it. False if all
- *  exist. */
+/** Find the first key at or after *cursor that does not exist, and leave the cursor there. False:
+ * all exist. */
 bool cddpi_table_first_missing(struct cddpi_table *table, struct cddpi_slice keys, size_t *cursor,
                                struct cddpi_slice *out);
 

@@ -89,7 +89,7 @@ struct cddpi_wire_buffer {
     size_t capacity;
 };
 
-/** Room for @p more bytes behind the present ones; false without memory. */
+/** Make room for @p more bytes after the present ones. False: out of memory. */
 bool cddpi_buffer_reserve(struct cddpi_wire_buffer *buffer, size_t more);
 /** The caller has reserved the room. */
 void cddpi_buffer_append(struct cddpi_wire_buffer *buffer, const void *data, size_t bytes);

@@ -44,9 +44,9 @@ struct secret {
     uint32_t ciphers;
 };
 
-/* How an attempt ended. Whoever listens there can say anything before it has proved the token: that
- * may be another job's server, which soon ends, or somebody on the way. So no refusal is final, but
- * it is told at once. */
+/* How an attempt ended. Before it has proved the token, the other side may be another job's server,
+ * which soon ends, or an attacker, and can answer anything. So no refusal is final, but it is
+ * logged at once. */
 enum tcp_connect_attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
 
 static cddp_status parse_address(const char *text, struct address *out)
@@ -397,20 +397,12 @@ cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadl
 {
     struct tcp_connect_search search = {.log_ns = cddpi_deadline_ns(LOG_MS)};
     bool encrypts_data;
-    cddp_status status = parse_address(text, &search.address);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_interface_check_loopback(search.address.host);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_encryption(token, &encrypts_data);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_ciphers(&search.secret.ciphers);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(parse_address(text, &search.address));
+    CDDPI_TRY(cddpi_interface_check_loopback(search.address.host));
+    CDDPI_TRY(cddpi_encryption(token, &encrypts_data));
+    CDDPI_TRY(cddpi_ciphers(&search.secret.ciphers));
     cddpi_store_key(token, search.secret.key);
     status = find(&search, text, deadline_ns, out);
     sodium_memzero(&search.secret, sizeof search.secret);

@@ -5,6 +5,8 @@
  * so that what others in the process set there does not matter. */
 #include "device/cuda/cuda_internal.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -27,12 +29,9 @@ cddp_status cuda_pool_open(struct cuda_device *device)
     properties.allocType = cudaMemAllocationTypePinned;
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = base->index;
-    status = CUDA_CHECK(base, cudaMemPoolCreate(&device->pool, &properties));
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(
-            base, cudaMemPoolSetAttribute(device->pool, cudaMemPoolAttrReleaseThreshold, &all));
-    }
-    return status;
+    CDDPI_TRY(CUDA_CHECK(base, cudaMemPoolCreate(&device->pool, &properties)));
+    return CUDA_CHECK(base,
+                      cudaMemPoolSetAttribute(device->pool, cudaMemPoolAttrReleaseThreshold, &all));
 }
 
 cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory *out)
@@ -100,11 +99,8 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
     struct cuda_device *self = cuda_device_of(device);
     size_t asked = bytes > 0 ? bytes : 1;
     cudaError_t error;
-    cddp_status status = cuda_enter(device);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cuda_enter(device));
     if (self->capture != 0) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
                          "%s: %zu bytes cannot be allocated while work is captured", what, bytes);
@@ -144,12 +140,9 @@ void cuda_release(struct cddpi_device *device, void *memory)
 
 cddp_status cuda_pin(struct cddpi_device *device, size_t bytes, void **out)
 {
-    cddp_status status = cuda_enter(device);
     cudaError_t error;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cuda_enter(device));
     error = cudaHostAlloc(out, bytes > 0 ? bytes : 1, cudaHostAllocPortable);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();

@@ -1,6 +1,8 @@
 /* cuda_capture.c - captured graphs: CUDA graphs made by capturing the streams. */
 #include "device/cuda/cuda_internal.h"
 
+#include "base/error.h"
+
 bool cuda_is_capturing(const struct cuda_device *device, cudaStream_t in)
 {
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
@@ -13,18 +15,15 @@ cddp_status cuda_capture_begin(struct cddpi_device *device)
 {
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t stream = cuda_device_stream(device, CDDPI_STREAM_COMPUTE);
-    cddp_status status;
 
     if (self->capture != 0) {
         return cuda_fail(device, CDDP_ERR_STATE, "a capture is being made already");
     }
     /* thread-local: other threads (the loader's, which pin memory) may go on calling CUDA */
-    status = CUDA_CHECK(device, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    if (status == CDDP_OK) {
-        self->capture = ++self->captures;
-        self->incomplete = false;
-    }
-    return status;
+    CDDPI_TRY(CUDA_CHECK(device, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+    self->capture = ++self->captures;
+    self->incomplete = false;
+    return CDDP_OK;
 }
 
 /* End the capture, and leave no stream in it. */
@@ -67,10 +66,7 @@ cddp_status cuda_capture_end(struct cddpi_device *device, struct cddpi_captured_
     if (self->capture == 0) {
         return cuda_fail(device, CDDP_ERR_STATE, "no capture is being made");
     }
-    status = end_capture(device, &graph);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(end_capture(device, &graph));
     captured = self->host->alloc(sizeof *captured);
     if (captured == NULL) {
         status = cuda_fail(device, CDDP_ERR_NO_MEMORY, "capture: no memory for %zu bytes",

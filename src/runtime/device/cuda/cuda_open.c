@@ -1,5 +1,7 @@
 /* cuda_open.c - how many devices there are, or why none; and opening one. */
 #include "device/cuda/cuda_internal.h"
+
+#include "base/error.h"
 #include "kernels/cuda/kernel_list.h"
 
 #include <stdio.h>
@@ -146,11 +148,8 @@ static cddp_status describe_self(struct cuda_device *device)
 {
     struct cddpi_device *base = &device->base;
     struct cudaDeviceProp properties;
-    cddp_status status = CUDA_CHECK(base, cudaGetDeviceProperties(&properties, base->index));
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(CUDA_CHECK(base, cudaGetDeviceProperties(&properties, base->index)));
     snprintf(base->title, sizeof base->title, "%.95s", properties.name);
     cuda_unique_name(&properties, base->unique, sizeof base->unique);
     device->multiprocessors = properties.multiProcessorCount;

@@ -3,6 +3,7 @@
 #include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -20,17 +21,17 @@ cddp_status cuda_streams_open(struct cuda_device *device)
     struct cddpi_device *base = &device->base;
     int lowest;
     int highest; /* smaller numbers come first */
-    cddp_status status = CUDA_CHECK(base, cudaDeviceGetStreamPriorityRange(&lowest, &highest));
 
-    for (int i = 0; i < CDDPI_STREAM_COUNT && status == CDDP_OK; i++) {
+    CDDPI_TRY(CUDA_CHECK(base, cudaDeviceGetStreamPriorityRange(&lowest, &highest)));
+    for (int i = 0; i < CDDPI_STREAM_COUNT; i++) {
         /* collectives go first: others wait for them. Not ordered by the default stream, in which
          * other libraries of the process may work. */
         int priority = i == CDDPI_STREAM_COMM ? highest : lowest;
 
-        status = CUDA_CHECK(base, cudaStreamCreateWithPriority(&device->streams[i],
-                                                               cudaStreamNonBlocking, priority));
+        CDDPI_TRY(CUDA_CHECK(base, cudaStreamCreateWithPriority(&device->streams[i],
+                                                                cudaStreamNonBlocking, priority)));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Whether @p stream can be the compute stream. Before CUDA 12.8 only an event that is recorded
@@ -136,15 +137,11 @@ cddp_status cuda_copy(struct cddpi_device *device, enum cddpi_stream stream, voi
                       const void *from, size_t bytes)
 {
     cudaStream_t in = cuda_device_stream(device, stream);
-    cddp_status status;
 
     if (bytes == 0) {
         return CDDP_OK;
     }
-    status = check_captured_copy(device, in, to, from, bytes);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_captured_copy(device, in, to, from, bytes));
     return CUDA_CHECK(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, in));
 }
 

@@ -2,6 +2,7 @@
 #include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 
 void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *base)
 {
@@ -49,14 +50,14 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
 static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cddp_status status = CUDA_CHECK(device, cudaStreamIsCapturing(stream, &capture));
 
-    if (status == CDDP_OK && capture != cudaStreamCaptureStatusNone) {
-        status = cuda_fail(device, CDDP_ERR_STATE,
-                           "the compute stream is being captured by the caller: a graph of the "
-                           "caller's cannot hold operations of cddp");
+    CDDPI_TRY(CUDA_CHECK(device, cudaStreamIsCapturing(stream, &capture)));
+    if (capture != cudaStreamCaptureStatusNone) {
+        return cuda_fail(device, CDDP_ERR_STATE,
+                         "the compute stream is being captured by the caller: a graph of the "
+                         "caller's cannot hold operations of cddp");
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *base,
@@ -113,13 +114,11 @@ cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event
                                  cudaStream_t stream)
 {
     struct cuda_event *event = cuda_event_of(base);
-    cddp_status status = CUDA_CHECK(device, cudaEventRecord(event->event, stream));
 
-    if (status == CDDP_OK) {
-        event->capture = 0;
-        event->recorded = true;
-    }
-    return status;
+    CDDPI_TRY(CUDA_CHECK(device, cudaEventRecord(event->event, stream)));
+    event->capture = 0;
+    event->recorded = true;
+    return CDDP_OK;
 }
 
 cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream,

@@ -5,6 +5,8 @@
  * and shape. In the second step a profiler that waits for cudaProfilerStart() is switched on. */
 #include "device/cuda/profile.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,7 +273,6 @@ cddp_status cuda_profile_open(struct cuda_device *device)
     const char *path = getenv("CDDP_PROFILE");
     struct cddpi_device *base = &device->base;
     struct cuda_profile *profile;
-    cddp_status status;
 
     if (path == NULL || path[0] == '\0') {
         return CDDP_OK;
@@ -290,15 +291,11 @@ cddp_status cuda_profile_open(struct cuda_device *device)
     memcpy(profile->path, path, strlen(path) + 1);
     profile->plain = device->kernels;
     device->profile = profile;
-    status = CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[0], cudaEventDefault));
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[1], cudaEventDefault));
-    }
-    if (status == CDDP_OK) {
-        cuda_profile_matmul(&device->kernels);
-        cuda_profile_rows(&device->kernels);
-    }
-    return status;
+    CDDPI_TRY(CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[0], cudaEventDefault)));
+    CDDPI_TRY(CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[1], cudaEventDefault)));
+    cuda_profile_matmul(&device->kernels);
+    cuda_profile_rows(&device->kernels);
+    return CDDP_OK;
 }
 
 void cuda_profile_close(struct cuda_device *device)

@@ -2,6 +2,8 @@
  * each array once (doc/gpu.md). None of them is bound by arithmetic. */
 #include "device/cuda/profile.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 
 static double bytes_of(cddp_type type)
@@ -349,9 +351,9 @@ static cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_u
                                         : 0) +
                    (how->copy_type == CDDP_F32 ? 0 : 2);
     struct cuda_work work = tensors_work(device, "update", all, bytes);
-    cddp_status status = PROFILED(device, &work, update(device, how, all));
 
-    return status == CDDP_OK ? cuda_profile_step(device) : status;
+    CDDPI_TRY(PROFILED(device, &work, update(device, how, all)));
+    return cuda_profile_step(device);
 }
 
 static cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *all,
