@@ -29,18 +29,20 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes)
     *nodes = (struct cddpi_nodes){.self = nodes->self};
 }
 
-bool cddpi_nodes_are_gone(struct cddpi_nodes *nodes, struct cddpi_output *output)
+bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes)
 {
-    int64_t slept_ms = nodes->self >= 0 ? cddpi_node_link_slept_ms(nodes->link) : 0;
+    return nodes->is_expelled || (nodes->self >= 0 && cddpi_node_link_slept_ms(nodes->link) > 0);
+}
 
-    if (slept_ms == 0 || nodes->is_expelled) {
-        return nodes->is_expelled;
+void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *output)
+{
+    if (nodes->is_expelled) {
+        return;
     }
     nodes->is_expelled = true;
     cddpi_output_say(output,
                      "this host did not answer for %.1f s, so the others went on without it",
-                     (double)slept_ms / 1000);
-    return true;
+                     (double)cddpi_node_link_slept_ms(nodes->link) / 1000);
 }
 
 /* What this node hears when the others have given it up: that, or that they have left. */
@@ -70,7 +72,8 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
     if (is_first) {
         nodes->failure = *event;
     }
-    if (may_be_gone(nodes, event) && cddpi_nodes_are_gone(nodes, output)) {
+    if (may_be_gone(nodes, event) && cddpi_nodes_given_up(nodes)) {
+        cddpi_nodes_say_given_up(nodes, output);
         return;
     }
     if (nodes->is_silent || event->node == nodes->self ||

@@ -8,6 +8,7 @@
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
+#include "launcher/supervise/restarts.h"
 #include "launcher/supervise/supervise.h"
 #include "launcher/supervise/wait.h"
 
@@ -28,13 +29,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-
-enum {
-    SHORT_LIFE_MS = 20000, /* a job that fails sooner, without a checkpoint, got nowhere */
-    MOST_FRUITLESS = 5,
-    FIRST_PAUSE_MS = 250, /* before the second restart that follows such a failure; it doubles */
-    LONGEST_PAUSE_MS = 30000
-};
 
 static int exit_status_of(cddp_status status)
 {
@@ -151,14 +145,6 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_monitor
     }
 }
 
-/* How long to wait before a restart, after @p fruitless generations in a row that led nowhere. */
-static int64_t pause_ms(int fruitless)
-{
-    int64_t pause = fruitless < 2 ? 0 : (int64_t)FIRST_PAUSE_MS << (fruitless - 2);
-
-    return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
-}
-
 /* Wait before a restart. False if the job has to end instead, with *exit_status. */
 static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
                             struct cddpi_output *output, int *exit_status)
@@ -202,12 +188,13 @@ static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *out
     return false;
 }
 
-/* One generation, on all machines. False: the job is over, with outcome->exit_status. */
-static bool run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
+/* One generation, on all machines. */
+static void run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
                            struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
 {
+    *outcome = (struct cddpi_generation_outcome){.exit_status = 0};
     if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
-        return false;
+        return;
     }
     if (is_valid(job, outcome)) {
         *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
@@ -215,38 +202,36 @@ static bool run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
     if (job->nodes != NULL) {
         cddpi_nodes_finish(job, wait, output, outcome);
     }
-    return outcome->may_restart;
 }
 
 static int run_generations(struct cddpi_job *job, struct cddpi_wait *wait,
                            struct cddpi_output *output)
 {
     bool decides = job->nodes == NULL || job->nodes->self == 0;
-    int fruitless = 0;
+    struct cddpi_restarts restarts = {.made = 0};
 
     for (;; say_restart(job, output)) {
         int64_t began = cddpi_now_ns();
-        struct cddpi_generation_outcome outcome = {.exit_status = 0};
-        bool may_restart = run_generation(job, wait, output, &outcome);
-        bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
+        struct cddpi_generation_outcome outcome;
+        int64_t pause_ms = 0;
+        enum cddpi_restart next;
 
-        if (!may_restart || (decides && job->generation == job->options.max_restarts)) {
-            return outcome.exit_status;
-        }
-        if (!decides) {
+        run_generation(job, wait, output, &outcome);
+        if (!decides && outcome.may_restart) { /* node 0 has decided */
             job->generation++;
             continue;
         }
-        fruitless = was_short && !outcome.has_saved ? fruitless + 1 : 0;
-        if (fruitless == MOST_FRUITLESS) {
+        next = cddpi_restarts_next(&restarts, job->options.max_restarts, &outcome,
+                                   (cddpi_now_ns() - began) / 1000000, &pause_ms);
+        if (next == CDDPI_RESTART_GIVE_UP) {
             cddpi_output_say(output,
                              "giving up, with %d restarts left: %d times in a row the job failed "
                              "within %d s and without a checkpoint",
-                             job->options.max_restarts - job->generation, fruitless,
-                             SHORT_LIFE_MS / 1000);
-            return outcome.exit_status;
+                             job->options.max_restarts - job->generation, CDDPI_MOST_FRUITLESS,
+                             CDDPI_SHORT_LIFE_MS / 1000);
         }
-        if (!wait_to_restart(job, pause_ms(fruitless), wait, output, &outcome.exit_status)) {
+        if (next != CDDPI_RESTART_NOW ||
+            !wait_to_restart(job, pause_ms, wait, output, &outcome.exit_status)) {
             return outcome.exit_status;
         }
         job->generation++;

@@ -53,13 +53,6 @@ static size_t report_length(const struct cddpi_supervision *run)
     }
 }
 
-struct cddpi_worker *cddpi_supervision_worker(const struct cddpi_supervision *run, int rank)
-{
-    int index = rank - run->job->first_rank;
-
-    return index >= 0 && index < run->job->local_world_size ? &run->workers[index] : NULL;
-}
-
 /* Any program may write anything to the pipe. */
 static void take_report(struct cddpi_supervision *run)
 {
@@ -67,13 +60,13 @@ static void take_report(struct cddpi_supervision *run)
     int second = number_at(run, 3);
 
     if (run->report[0] == CDDPI_REPORT_SAVED) {
-        run->outcome.has_saved = true;
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVED);
     }
     if (cddpi_supervision_worker(run, rank) == NULL) {
         return;
     }
     if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
-        cddpi_supervision_worker(run, rank)->culprit = second;
+        CDDPI_FEED(run, .kind = CDDPI_JOB_BLAMED, .rank = rank, .culprit = second);
     }
     if (run->report[0] == CDDPI_REPORT_FAILURE) {
         cddpi_deduplicator_report(&run->deduplicator, rank - run->job->first_rank,
@@ -102,7 +95,7 @@ static void read_reports(struct cddpi_supervision *run)
     ssize_t got;
 
     while (run->reports >= 0 && (got = read(run->reports, reports, sizeof reports)) > 0) {
-        cddpi_supervision_alive(run);
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVING);
         for (ssize_t i = 0; i < got; i++) {
             take_byte(run, reports[i]);
         }
@@ -123,13 +116,15 @@ static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
         return;
     }
     worker->status = status;
+    worker->has_ended = true;
     if (worker->pidfd >= 0) {
         close(worker->pidfd); /* and so out of the epoll set */
         worker->pidfd = -1;
     }
     drain(worker);
     read_reports(run);
-    cddpi_supervision_ended(run, worker);
+    CDDPI_FEED(run, .kind = CDDPI_JOB_ENDED, .rank = worker->rank,
+               .exit_status = cddpi_exit_status(status));
 }
 
 static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
@@ -185,15 +180,12 @@ static void read_signals(struct cddpi_supervision *run)
     }
 }
 
-/* Who started us is gone, which @p fd has shown. */
+/* The process that started us is gone, as @p fd has shown. */
 static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
 {
     cddpi_output_say(run->output, "%s: ending all ranks", what);
     epoll_ctl(run->epoll, EPOLL_CTL_DEL, fd, NULL);
-    run->outcome.exit_status = 128 + SIGKILL;
-    run->outcome.may_restart = false;
-    cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, what);
-    cddpi_supervision_kill(run);
+    CDDPI_FEED(run, .kind = CDDPI_JOB_ORPHANED, .text = what);
 }
 
 static void handle(struct cddpi_supervision *run, uint64_t number)
@@ -284,19 +276,18 @@ static void follow_readers(struct cddpi_supervision *run)
 static void turn(struct cddpi_supervision *run)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
-    int timeout = run->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(run->deadline_ns);
+    int64_t deadline_ns = run->state.deadline_ns;
+    int timeout = deadline_ns == CDDPI_JOB_NEVER ? -1 : cddpi_left_ms(deadline_ns);
     int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
 
     for (int i = 0; i < count; i++) {
         handle(run, events[i].data.u64);
     }
-    if (count >=
-        0) { /* not if interrupted: events that wait know the order of ends, a sweep does not */
+    if (count >= 0) { /* not if interrupted: events that wait know the order of ends, and a sweep
+                         does not */
         sweep(run);
     }
-    if (run->deadline_ns != CDDPI_NEVER && cddpi_left_ms(run->deadline_ns) == 0 && run->alive > 0) {
-        cddpi_supervision_overdue(run);
-    }
+    CDDPI_FEED(run, .kind = CDDPI_JOB_TIME);
     follow_readers(run);
 }
 
@@ -305,13 +296,12 @@ static void finish(struct cddpi_supervision *run)
 {
     int number = 0;
 
-    if (!cddpi_reaper_kill_all(run->has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->monitor->ending,
-                               &number)) {
+    if (!cddpi_reaper_kill_all(run->state.has_unkillable ? 0 : KILL_TIMEOUT_MS,
+                               &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
-    if (number != 0 && run->outcome.may_restart) {
-        run->outcome.may_restart = false;
-        run->outcome.exit_status = 128 + number;
+    if (number != 0) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1);
     }
     /* what is closed now, a next generation needs: no client of the store may take it */
     cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
@@ -359,6 +349,25 @@ static bool watch_nodes(struct cddpi_supervision *run)
              cddpi_supervision_watch(run, job->head_fd, EPOLLIN, CDDPI_FROM_HEAD, 0)));
 }
 
+/* What the state machine starts from. */
+static bool init_state(struct cddpi_supervision *run)
+{
+    struct cddpi_job_state *state = &run->state;
+    const struct cddpi_job *job = run->job;
+
+    state->count = job->local_world_size;
+    state->first_rank = job->first_rank;
+    state->grace_ms = job->options.grace_ms;
+    state->has_nodes = job->nodes != NULL;
+    state->is_silent = job->nodes != NULL && job->nodes->is_silent;
+    state->ranks = cddpi_zalloc_array((size_t)state->count, sizeof *state->ranks);
+    if (state->ranks == NULL) {
+        return false;
+    }
+    cddpi_job_state_begin(state);
+    return true;
+}
+
 static bool prepare(struct cddpi_supervision *run)
 {
     if (cddpi_deduplicator_init(run->job->local_world_size, &run->deduplicator) != CDDP_OK) {
@@ -368,13 +377,17 @@ static bool prepare(struct cddpi_supervision *run)
     run->deduplicator.poll_reports = poll_reports;
     run->deduplicator.context = run;
     run->workers = cddpi_zalloc_array((size_t)run->job->local_world_size, sizeof *run->workers);
-    run->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (run->workers == NULL || run->epoll < 0 ||
+    if (run->workers == NULL || !init_state(run)) {
+        errno = ENOMEM;
+    } else {
+        run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    }
+    if (run->epoll < 0 ||
         !cddpi_supervision_watch(run, run->signal_fd, EPOLLIN, CDDPI_FROM_SIGNALS, 0) ||
         !cddpi_supervision_watch(run, run->monitor->lifeline, EPOLLIN, CDDPI_FROM_MONITOR, 0) ||
         !watch_nodes(run)) {
         cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->local_world_size,
-                         strerror(run->workers == NULL ? ENOMEM : errno));
+                         strerror(errno));
         return false;
     }
     open_reports(run);
@@ -389,20 +402,17 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
                                     .monitor = monitor,
                                     .output = output,
                                     .signal_fd = signal_fd,
-                                    .deadline_ns = CDDPI_NEVER,
+                                    .epoll = -1,
                                     .reports = -1,
-                                    .asked_node = -1,
-                                    .outcome = {.exit_status = 1}};
+                                    .state.outcome.exit_status = 1};
 
     cddpi_memory_kills(&run.kills);
     if (prepare(&run)) {
-        if (!cddpi_supervision_start(&run)) {
-            cddpi_supervision_publish(&run, CDDPI_EVENT_FAILURE, -1, "its ranks cannot be started");
-            cddpi_supervision_kill(&run);
-        } else {
+        cddpi_supervision_start(&run);
+        if (run.state.phase == CDDPI_JOB_RUNS) {
             cddpi_supervision_catch_up(&run);
         }
-        while (run.alive > 0) {
+        while (run.state.phase != CDDPI_JOB_OVER) {
             turn(&run);
         }
         finish(&run);
@@ -410,8 +420,9 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
     close_reports(&run);
     cddpi_deduplicator_fini(&run.deduplicator);
     cddpi_free(run.workers);
+    cddpi_free(run.state.ranks);
     if (run.epoll >= 0) {
         close(run.epoll);
     }
-    return run.outcome;
+    return run.state.outcome;
 }
