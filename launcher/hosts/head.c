@@ -74,7 +74,7 @@ static void reap(struct cddpi_head *head)
 /* Write what is left of the parcel. */
 static void feed(struct cddpi_agent *agent)
 {
-    struct cddpi_wire_buffer *buffer = &agent->parcel.buffer;
+    struct cddpi_wire_buffer *buffer = &agent->parcel;
     ssize_t written = write(agent->input, buffer->data + agent->sent, buffer->bytes - agent->sent);
 
     if (written > 0) {
@@ -107,7 +107,7 @@ static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
 
         of[0] = (struct pollfd){is_full ? -1 : agent->out.fd, POLLIN, 0};
         of[1] = (struct pollfd){is_full ? -1 : agent->err.fd, POLLIN, 0};
-        of[2] = (struct pollfd){agent->parcel.buffer.bytes > 0 ? agent->input : -1, POLLOUT, 0};
+        of[2] = (struct pollfd){agent->parcel.bytes > 0 ? agent->input : -1, POLLOUT, 0};
     }
 }
 
@@ -272,7 +272,7 @@ static void release(struct cddpi_head *head)
         cddpi_head_close_input(agent);
         cddpi_relay_finish(&agent->out);
         cddpi_relay_finish(&agent->err);
-        cddpi_buffer_fini(&agent->parcel.buffer);
+        cddpi_buffer_fini(&agent->parcel);
         cddpi_head_free_words(agent->argv);
     }
     cddpi_nodes_fini(&head->nodes);

@@ -15,7 +15,7 @@ struct cddpi_agent {
     bool has_ended;
     int input; /* its standard input: at its end it ends; -1: closed */
     char **argv;
-    struct cddpi_message parcel; /* to be written to its input */
+    struct cddpi_wire_buffer parcel; /* to be written to its input */
     size_t sent;
     struct cddpi_relay out;
     struct cddpi_relay err;
@@ -47,7 +47,7 @@ struct cddpi_head {
     int steps;              /* of ending what is left: see cddpi_head_end_agents() */
     int asked_signal;       /* the first sent to us that asked the job to end; 0: none */
     int64_t asked_ns;
-    char refused[CDDPI_REFUSED_BYTES]; /* clients, by the store */
+    struct cddpi_refused_list refused; /* clients, by the store */
     int exit_status;                   /* of the first agent that ended badly */
 };
 

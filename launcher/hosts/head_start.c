@@ -256,8 +256,9 @@ static cddp_status make_parcel(struct cddpi_head *head, int i)
     }
     parcel.variables = variables.words;
     parcel.variable_count = (int)variables.count;
-    if (status == CDDP_OK) {
-        status = cddpi_parcel_pack(&parcel, &head->agents[i].parcel);
+    if (status == CDDP_OK &&
+        cddpi_message_encode(&cddpi_parcel_form, &parcel, &head->agents[i].parcel) != CDDP_OK) {
+        status = cddpi_fail_prefix(CDDP_ERR_ARGUMENT, "the variables for other machines");
     }
     cddpi_head_free_words(variables.words);
     return status;

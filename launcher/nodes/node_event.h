@@ -33,10 +33,10 @@ struct cddpi_node_event {
     char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT: a sentence without its end */
 };
 
-void cddpi_node_event_put(struct cddpi_message *message, const struct cddpi_node_event *event);
+extern const struct cddpi_message_form cddpi_node_event_form;
 
-/** False if @p data is no event of a job with @p count nodes. */
-bool cddpi_node_event_take(const uint8_t *data, size_t bytes, int count,
-                           struct cddpi_node_event *out);
+/** Read an event of a job with @p count nodes; as cddpi_message_decode(). It owns nothing. */
+CDDP_CHECKED cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, int count,
+                                                 struct cddpi_node_event *out);
 
 #endif

@@ -97,6 +97,17 @@ static cddp_status look_after_peers(struct cddpi_node_link *link)
     return status;
 }
 
+/* Hand @p event on. After the job's end all leave. */
+static void take_event(struct cddpi_node_link *link, const struct cddpi_node_event *event)
+{
+    link->has_begun = link->has_begun || event->kind == CDDPI_EVENT_START;
+    for (int node = 0; node < link->count; node++) {
+        link->peers[node].is_gone = link->peers[node].is_gone || event->kind == CDDPI_EVENT_END ||
+                                    (event->kind == CDDPI_EVENT_BYE && event->node == node);
+    }
+    cddpi_node_link_deliver(link, event);
+}
+
 /* Hand on event @p number if it comes within @p wait_ms; *out_came says whether. */
 static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
                         bool *out_came)
@@ -112,16 +123,11 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
     cddpi_node_notice_sleep(link, due_ns); /* before what others say of it */
     *out_came = status == CDDP_OK;
-    if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
-        link->has_begun = link->has_begun || event.kind == CDDPI_EVENT_START;
-        for (int node = 0; node < link->count; node++) { /* after the job's end all leave */
-            link->peers[node].is_gone = link->peers[node].is_gone ||
-                                        event.kind == CDDPI_EVENT_END ||
-                                        (event.kind == CDDPI_EVENT_BYE && event.node == node);
-        }
-        cddpi_node_link_deliver(link, &event);
+    if (status == CDDP_OK &&
+        cddpi_node_event_decode(value, bytes, link->count, &event) == CDDP_OK) {
+        take_event(link, &event);
     } else if (status == CDDP_OK) {
-        cddpi_log(CDDPI_LOG_WARN, "%s in the store is not an event of this version", key);
+        cddpi_log(CDDPI_LOG_WARN, "%s in the store is not an event: %s", key, cddp_last_error());
     }
     cddp_free(value);
     return status == CDDP_ERR_TIMEOUT ? CDDP_OK : status;

@@ -20,7 +20,7 @@ enum { CDDPI_NODE_KEY_BYTES = 128 };
 struct node_item {
     struct node_item *next;
     char key[CDDP_STORE_KEY_BYTES + 1]; /* "": an event */
-    struct cddpi_message value;
+    struct cddpi_wire_buffer value;
 };
 
 struct node_peer {

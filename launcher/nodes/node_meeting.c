@@ -30,7 +30,7 @@ struct gathering {
     struct cddpi_node_plan plan;
     int came;
     int64_t news_ns;
-    char refused[CDDPI_REFUSED_BYTES]; /* clients, by the store */
+    struct cddpi_refused_list refused; /* clients, by the store */
 };
 
 static void make_key(const struct cddpi_place *place, const char *name, int node,
@@ -134,29 +134,30 @@ static cddp_status learn_rank(struct cddpi_place *place)
 
 static cddp_status put_record(struct cddpi_place *place, const struct cddpi_node_record *own)
 {
-    struct cddpi_message message = {{NULL, 0, 0}, false};
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
     struct cddpi_node_record other;
     void *value = NULL;
     size_t bytes = 0;
     bool is_free = false;
     char key[KEY_BYTES];
-    cddp_status status;
+    cddp_status status = cddpi_message_encode(&cddpi_node_record_form, own, &message);
 
     make_key(place, "node", place->self, key);
-    cddpi_node_record_put(&message, own);
-    status = message.is_cut
-                 ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what nodes say")
-                 : cddp_store_compare_set(place->store, key, NULL, 0, message.buffer.data,
-                                          message.buffer.bytes, &is_free, &value, &bytes);
+    if (status == CDDP_OK) {
+        status = cddp_store_compare_set(place->store, key, NULL, 0, message.data, message.bytes,
+                                        &is_free, &value, &bytes);
+    }
     if (status == CDDP_OK && !is_free) {
+        bool is_known = cddpi_message_decode(&cddpi_node_record_form, value, bytes, &other) ==
+                        CDDP_OK;
+
         status = cddpi_fail(CDDP_ERR_ARGUMENT,
                             "node %d has come already, from %s: does another job use this --rdzv, "
                             "or another node this --node-rank?",
-                            place->self,
-                            cddpi_node_record_take(value, bytes, &other) ? other.host : "?");
+                            place->self, is_known ? other.host : "?");
     }
     cddp_free(value);
-    cddpi_buffer_fini(&message.buffer);
+    cddpi_buffer_fini(&message);
     return status;
 }
 
@@ -169,9 +170,11 @@ static bool read_record(struct gathering *all, const char *key, int i)
     char *refusal = all->plan.refusal;
     bool is_read = cddp_store_try_get(all->place->store, key, &value, &bytes) == CDDP_OK;
 
-    if (is_read && !cddpi_node_record_take(value, bytes, &record)) {
+    if (is_read &&
+        cddpi_message_decode(&cddpi_node_record_form, value, bytes, &record) != CDDP_OK) {
         snprintf(refusal, sizeof all->plan.refusal,
-                 "node %d is of another cddp version than node 0 (%s)", i, cddp_version());
+                 "node %d is of another cddp version than node 0 (%s): %s", i, cddp_version(),
+                 cddp_last_error());
     } else if (is_read && !cddpi_node_record_differs(&all->own, &record, i, refusal,
                                                      sizeof all->plan.refusal)) {
         memcpy(all->plan.nodes[i].host, record.host, sizeof record.host);
@@ -234,15 +237,16 @@ static void refuse_missing(struct gathering *all)
 {
     char missing[512];
     char there[512];
-    bool was_refused = all->refused[0] != '\0';
+    char refused[CDDPI_REFUSED_BYTES];
 
+    cddpi_refused_say(&all->refused, " The job's store has refused ", refused);
     list_nodes(all, false, missing, sizeof missing);
     list_nodes(all, true, there, sizeof there);
     snprintf(all->plan.refusal, sizeof all->plan.refusal,
              "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
-             "there, with this --rdzv and this token?%s%s",
+             "there, with this --rdzv and this token?%s",
              all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing,
-             there, was_refused ? " The job's store has refused " : "", all->refused);
+             there, refused);
 }
 
 static void tell_missing(struct gathering *all)
@@ -265,13 +269,13 @@ static cddp_status gather(struct gathering *all)
     for (;;) {
         cddp_status status = look(all);
 
-        cddpi_refused_publish(&all->place->job->rendezvous, all->refused);
+        cddpi_refused_publish(&all->place->job->rendezvous, &all->refused);
         if (status != CDDP_OK || all->plan.refusal[0] != '\0' || all->came == all->plan.count) {
             return status;
         }
         if (cddpi_left_ms(all->place->deadline_ns) == 0) {
             (void)cddpi_refused_read(all->place->store, all->place->job->rendezvous.job,
-                                     all->refused);
+                                     &all->refused);
             refuse_missing(all);
             return CDDP_OK;
         }
@@ -345,7 +349,7 @@ static void choose_master(struct gathering *all)
 static cddp_status lead(struct cddpi_place *place, const struct cddpi_node_record *own,
                         struct cddpi_node_plan *out)
 {
-    struct cddpi_message message = {{NULL, 0, 0}, false};
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
     struct gathering *all = cddpi_zalloc(sizeof *all);
     char key[KEY_BYTES];
     cddp_status status = CDDP_ERR_NO_MEMORY;
@@ -366,39 +370,54 @@ static cddp_status lead(struct cddpi_place *place, const struct cddpi_node_recor
         status = check_world_size(all);
     }
     if (status == CDDP_OK) {
+        all->plan.count = all->plan.refusal[0] == '\0' ? own->count : 0;
+        status = cddpi_message_encode(&cddpi_node_plan_form, &all->plan, &message);
+        all->plan.count = own->count;
+    }
+    if (status == CDDP_OK) {
         make_key(place, "plan", -1, key);
-        cddpi_node_plan_put(&message, &all->plan);
-        status = message.is_cut
-                     ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a plan")
-                     : cddp_store_set(place->store, key, message.buffer.data, message.buffer.bytes);
+        status = cddp_store_set(place->store, key, message.data, message.bytes);
     }
     if (status == CDDP_OK && all->plan.refusal[0] != '\0') {
         wait_until_read(all);
     }
-    cddpi_buffer_fini(&message.buffer);
+    cddpi_buffer_fini(&message);
     *out = all->plan;
     cddpi_free(all);
     return status;
 }
 
-/* Other nodes: say, once a second, whom the store has refused: who serves it says so itself. */
+/* Other nodes: say whom the store has refused. The process that serves the store says so itself. */
 static void tell_refused(struct cddpi_place *place, int64_t *next_ns,
-                         char refused[CDDPI_REFUSED_BYTES])
+                         struct cddpi_refused_list *refused)
 {
+    char text[CDDPI_REFUSED_BYTES];
+
     if (place->job->options.is_agent || cddpi_left_ms(*next_ns) > 0) {
         return;
     }
     *next_ns = cddpi_deadline_ns(REFUSED_MS);
     if (cddpi_refused_read(place->store, place->job->rendezvous.job, refused)) {
-        cddpi_output_say(place->output, "the job's store has refused %s", refused);
+        cddpi_refused_say(refused, "the job's store has refused ", text);
+        cddpi_output_say(place->output, "%s", text);
     }
+}
+
+static cddp_status fail_without_answer(const struct cddpi_place *place,
+                                       const struct cddpi_refused_list *refused)
+{
+    char text[CDDPI_REFUSED_BYTES];
+
+    cddpi_refused_say(refused, "; the job's store has refused ", text);
+    return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s",
+                      cddpi_place_timeout_ms(&place->job->options) / 1000.0, text);
 }
 
 /* Other nodes: wait for the answer. */
 static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
     char key[KEY_BYTES];
-    char refused[CDDPI_REFUSED_BYTES] = "";
+    struct cddpi_refused_list refused = {.count = 0};
     int64_t refused_ns = 0;
     /* node 0's time ends a little later where it began later, and then it says more than we know */
     int64_t deadline_ns = place->deadline_ns + (int64_t)READ_MS * 1000000;
@@ -409,11 +428,9 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
     make_key(place, "plan", -1, key);
     while ((status = cddp_store_try_get(place->store, key, &value, &bytes)) == CDDP_ERR_NOT_FOUND) {
         if (cddpi_left_ms(deadline_ns) == 0) {
-            return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
-                              cddpi_place_timeout_ms(&place->job->options) / 1000.0,
-                              refused[0] != '\0' ? "; the job's store has refused " : "", refused);
+            return fail_without_answer(place, &refused);
         }
-        tell_refused(place, &refused_ns, refused);
+        tell_refused(place, &refused_ns, &refused);
         if (!cddpi_wait_for(place->wait, -1, LOOK_MS)) {
             return cddpi_wait_fail(place->wait);
         }
@@ -421,8 +438,9 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "node 0 went away before all nodes had come");
     }
-    if (!cddpi_node_plan_take(value, bytes, place->job->options.nnodes, out)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "node 0's answer is not understood");
+    status = cddpi_node_plan_decode(value, bytes, place->job->options.nnodes, out);
+    if (status != CDDP_OK) {
+        status = cddpi_fail_prefix(status, "node 0's answer is not understood");
     }
     cddp_free(value);
     make_key(place, "read", place->self, key);

@@ -20,6 +20,21 @@ enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 
 
 static const char board_key[] = "rendezvous";
 
+/* What node 0 writes into the file. */
+struct board {
+    char list[CDDPI_URL_BYTES]; /* addresses, as --rdzv has them */
+    char token[CDDPI_TOKEN_BYTES + 1];
+};
+
+static const struct cddpi_field board_fields[] = {
+    CDDPI_FIELD_OF_TEXT(struct board, list),
+    CDDPI_FIELD_OF_TEXT(struct board, token),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_message_form board_form = {CDDPI_MESSAGE_BOARD, sizeof(struct board),
+                                                     sizeof(struct board) + 64, board_fields};
+
 uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
 {
     int64_t timeout_ms = TIMEOUT_MS;
@@ -221,48 +236,49 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     return status;
 }
 
+/* Write @p board, unless another node 0 has. */
+static cddp_status write_board(struct cddpi_place *place, const struct board *board,
+                               const char *shown)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    bool is_first = false;
+    cddp_status status = cddpi_message_encode(&board_form, board, &message);
+
+    if (status == CDDP_OK) {
+        status = cddp_store_compare_set(place->board, board_key, NULL, 0, message.data,
+                                        message.bytes, &is_first, NULL, NULL);
+    }
+    cddpi_buffer_fini(&message);
+    if (status == CDDP_OK && !is_first) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv %s: the nodes of another job meet there at this moment", shown);
+    }
+    return status;
+}
+
 /* Node 0: serve a store on all addresses, and write into the file where it is. */
 static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 {
     struct cddpi_job *job = place->job;
-    struct cddpi_message message = {{NULL, 0, 0}, false};
-    char list[CDDPI_URL_BYTES];
+    struct cddpi_job_rendezvous *rendezvous = &job->rendezvous;
+    struct board board;
     struct cddpi_address address;
-    const char *rest = list + strlen("tcp://");
-    bool is_first = false;
-    cddp_status status = cddpi_rendezvous_serve(NULL, 0, job->local_world_size, &job->rendezvous);
+    const char *rest = board.list + strlen("tcp://");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    cddpi_address_own(job->options.network_interface,
-                      cddpi_store_server_port(job->rendezvous.server), list);
-    cddpi_message_put_text(&message, list);
-    cddpi_message_put_text(&message, job->rendezvous.token);
-    status = cddpi_address_next(&rest, &address);
-    if (status == CDDP_OK) {
-        status = connect_to(place, &address, ANSWER_MS);
-    }
-    if (status == CDDP_OK) {
-        status = name_job(place);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_store_compare_set(place->board, board_key, NULL, 0, message.buffer.data,
-                                        message.buffer.bytes, &is_first, NULL, NULL);
-    }
-    cddpi_buffer_fini(&message.buffer);
-    if (status == CDDP_OK && !is_first) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                            "--rdzv %s: the nodes of another job meet there at this moment", shown);
-    }
-    return status;
+    CDDPI_TRY(cddpi_rendezvous_serve(NULL, 0, job->local_world_size, rendezvous));
+    cddpi_address_own(job->options.network_interface, cddpi_store_server_port(rendezvous->server),
+                      board.list);
+    memcpy(board.token, rendezvous->token, sizeof board.token);
+    CDDPI_TRY(cddpi_address_next(&rest, &address));
+    CDDPI_TRY(connect_to(place, &address, ANSWER_MS));
+    CDDPI_TRY(name_job(place));
+    return write_board(place, &board, shown);
 }
 
 /* Other nodes: wait for what node 0 writes, and connect. */
 static cddp_status follow_file(struct cddpi_place *place, const char *shown)
 {
-    struct cddpi_message_reader reader;
-    char list[CDDPI_URL_BYTES];
+    struct board board;
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
@@ -282,14 +298,16 @@ static cddp_status follow_file(struct cddpi_place *place, const char *shown)
     if (status != CDDP_OK) {
         return status;
     }
-    reader = (struct cddpi_message_reader){value, bytes, false};
-    cddpi_message_text(&reader, list, sizeof list);
-    cddpi_message_text(&reader, place->job->rendezvous.token, sizeof place->job->rendezvous.token);
+    status = cddpi_message_decode(&board_form, value, bytes, &board);
     cddp_free(value);
-    if (reader.is_bad || strncmp(list, "tcp://", 6) != 0) {
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "--rdzv %s: what node 0 wrote is not understood", shown);
+    }
+    memcpy(place->job->rendezvous.token, board.token, sizeof board.token);
+    if (strncmp(board.list, "tcp://", 6) != 0) {
         return cddpi_fail(CDDP_ERR_FORMAT, "--rdzv %s: what node 0 wrote is not understood", shown);
     }
-    return connect_any(place, list + 6);
+    return connect_any(place, board.list + 6);
 }
 
 static cddp_status open_file(struct cddpi_place *place, const char *url)

@@ -93,13 +93,13 @@ static cddp_status tell(struct cddpi_node_link *link, const struct node_item *it
     cddp_status status = CDDP_OK;
 
     if (item->key[0] != '\0') {
-        return set(link, item->key, item->value.buffer.data, item->value.buffer.bytes);
+        return set(link, item->key, item->value.data, item->value.bytes);
     }
     while (status == CDDP_OK && !is_taken) {
         char key[CDDPI_NODE_KEY_BYTES];
 
         cddpi_node_event_key(link, *number, key);
-        status = tell_as(link, key, &item->value.buffer, &is_taken);
+        status = tell_as(link, key, &item->value, &is_taken);
         *number += status == CDDP_OK ? 1 : 0;
     }
     return status;
@@ -107,7 +107,7 @@ static cddp_status tell(struct cddpi_node_link *link, const struct node_item *it
 
 void cddpi_node_item_release(struct node_item *item)
 {
-    cddpi_buffer_fini(&item->value.buffer);
+    cddpi_buffer_fini(&item->value);
     cddpi_free(item);
 }
 
@@ -177,11 +177,6 @@ void *cddpi_node_tell(void *argument)
 
 static void queue(struct cddpi_node_link *link, struct node_item *item)
 {
-    if (item->value.is_cut) {
-        cddpi_log(CDDPI_LOG_ERROR, "no memory for what is to be told to other nodes");
-        cddpi_node_item_release(item);
-        return;
-    }
     pthread_mutex_lock(&link->lock);
     if (link->last != NULL) {
         link->last->next = item;
@@ -193,12 +188,24 @@ static void queue(struct cddpi_node_link *link, struct node_item *item)
     pthread_mutex_unlock(&link->lock);
 }
 
+/* Without memory nobody can be told anything. */
+static void drop(struct node_item *item, const char *why)
+{
+    cddpi_log(CDDPI_LOG_ERROR, "what is to be told to other nodes: %s", why);
+    if (item != NULL) {
+        cddpi_node_item_release(item);
+    }
+}
+
 void cddpi_node_link_publish(struct cddpi_node_link *link, const struct cddpi_node_event *event)
 {
     struct node_item *item = cddpi_zalloc(sizeof *item);
 
-    if (item != NULL) {
-        cddpi_node_event_put(&item->value, event);
+    if (item == NULL) {
+        drop(item, "no memory");
+    } else if (cddpi_message_encode(&cddpi_node_event_form, event, &item->value) != CDDP_OK) {
+        drop(item, cddp_last_error());
+    } else {
         queue(link, item);
     }
 }
@@ -207,14 +214,11 @@ void cddpi_node_link_set(struct cddpi_node_link *link, const char *key, const ch
 {
     struct node_item *item = cddpi_zalloc(sizeof *item);
 
-    if (item == NULL) {
+    if (item == NULL || !cddpi_buffer_reserve(&item->value, strlen(text))) {
+        drop(item, "no memory");
         return;
     }
     snprintf(item->key, sizeof item->key, "%s", key);
-    if (!cddpi_buffer_reserve(&item->value.buffer, strlen(text))) {
-        item->value.is_cut = true;
-    } else {
-        cddpi_buffer_append(&item->value.buffer, text, strlen(text));
-    }
+    cddpi_buffer_append(&item->value, text, strlen(text));
     queue(link, item);
 }
