@@ -330,14 +330,14 @@ void cddpi_head_await(struct cddpi_head *head)
         head->has_waited_longer = true; /* it waits until now, tells all, and lets them read it */
         head->begin_ns = after(MARGIN_MS);
     } else if (is_late) {
-        cddpi_refused_say(&head->refused, " The job's store has refused ", refused);
+        cddpi_refused_say(&head->refused, refused);
         cddpi_output_say(head->output,
                          missing[0] != '\0'
                              ? "of %d hosts these did not come within %g s: %s. Does %.200s reach "
-                               "them, and start there what it is told to?%s"
+                               "them, and start there what it is told to?%s%s"
                              : "%d hosts have come within %g s, but the job did not begin%s",
                          head->hosts.count, head->timeout_ms / 1000.0, missing, head->options->ssh,
-                         refused);
+                         refused[0] != '\0' ? " The job's store has refused " : "", refused);
         head->exit_status = head->exit_status != 0 ? head->exit_status : 1;
         (void)cddpi_head_end_agents(head);
     } else if (!first_is_there) {

@@ -239,14 +239,14 @@ static void refuse_missing(struct gathering *all)
     char there[512];
     char refused[CDDPI_REFUSED_BYTES];
 
-    cddpi_refused_say(&all->refused, " The job's store has refused ", refused);
+    cddpi_refused_say(&all->refused, refused);
     list_nodes(all, false, missing, sizeof missing);
     list_nodes(all, true, there, sizeof there);
     snprintf(all->plan.refusal, sizeof all->plan.refusal,
              "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
-             "there, with this --rdzv and this token?%s",
+             "there, with this --rdzv and this token?%s%s",
              all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing,
-             there, refused);
+             there, refused[0] != '\0' ? " The job's store has refused " : "", refused);
 }
 
 static void tell_missing(struct gathering *all)
@@ -398,8 +398,8 @@ static void tell_refused(struct cddpi_place *place, int64_t *next_ns,
     }
     *next_ns = cddpi_deadline_ns(REFUSED_MS);
     if (cddpi_refused_read(place->store, place->job->rendezvous.job, refused)) {
-        cddpi_refused_say(refused, "the job's store has refused ", text);
-        cddpi_output_say(place->output, "%s", text);
+        cddpi_refused_say(refused, text);
+        cddpi_output_say(place->output, "the job's store has refused %s", text);
     }
 }
 
@@ -408,9 +408,10 @@ static cddp_status fail_without_answer(const struct cddpi_place *place,
 {
     char text[CDDPI_REFUSED_BYTES];
 
-    cddpi_refused_say(refused, "; the job's store has refused ", text);
-    return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s",
-                      cddpi_place_timeout_ms(&place->job->options) / 1000.0, text);
+    cddpi_refused_say(refused, text);
+    return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
+                      cddpi_place_timeout_ms(&place->job->options) / 1000.0,
+                      text[0] != '\0' ? "; the job's store has refused " : "", text);
 }
 
 /* Other nodes: wait for the answer. */

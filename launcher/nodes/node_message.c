@@ -139,7 +139,7 @@ cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const vo
 }
 
 /* What is left of a body. */
-struct reader {
+struct message_reader {
     const uint8_t *at;
     size_t left;
 };
@@ -149,7 +149,8 @@ static cddp_status fail_format(void)
     return cddpi_fail(CDDP_ERR_FORMAT, "it is damaged, or not from cddp-run");
 }
 
-static cddp_status read_number(struct reader *reader, int64_t low, int64_t high, int64_t *out)
+static cddp_status read_number(struct message_reader *reader, int64_t low, int64_t high,
+                               int64_t *out)
 {
     int64_t number;
 
@@ -166,7 +167,8 @@ static cddp_status read_number(struct reader *reader, int64_t low, int64_t high,
     return CDDP_OK;
 }
 
-static cddp_status decode_text(const struct cddpi_field *field, struct reader *reader, void *object)
+static cddp_status decode_text(const struct cddpi_field *field, struct message_reader *reader,
+                               void *object)
 {
     char *to = (char *)object + field->at;
     int64_t length = 0;
@@ -206,7 +208,7 @@ static cddp_status make_list(const struct cddpi_field *field, int64_t length, vo
     return CDDP_OK;
 }
 
-static cddp_status decode_fields(const struct cddpi_field *fields, struct reader *reader,
+static cddp_status decode_fields(const struct cddpi_field *fields, struct message_reader *reader,
                                  void *object)
 {
     for (const struct cddpi_field *field = fields; field->type != CDDPI_FIELD_END; field++) {
@@ -254,7 +256,7 @@ cddp_status cddpi_message_read_head(const struct cddpi_message_form *form,
 cddp_status cddpi_message_decode(const struct cddpi_message_form *form, const uint8_t *data,
                                  size_t bytes, void *out)
 {
-    struct reader reader = {data, 0};
+    struct message_reader reader = {data, 0};
 
     memset(out, 0, form->bytes);
     if (bytes < CDDPI_MESSAGE_HEAD_BYTES) {

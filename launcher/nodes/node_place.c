@@ -21,19 +21,19 @@ enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 
 static const char board_key[] = "rendezvous";
 
 /* What node 0 writes into the file. */
-struct board {
+struct node_board {
     char list[CDDPI_URL_BYTES]; /* addresses, as --rdzv has them */
     char token[CDDPI_TOKEN_BYTES + 1];
 };
 
 static const struct cddpi_field board_fields[] = {
-    CDDPI_FIELD_OF_TEXT(struct board, list),
-    CDDPI_FIELD_OF_TEXT(struct board, token),
+    CDDPI_FIELD_OF_TEXT(struct node_board, list),
+    CDDPI_FIELD_OF_TEXT(struct node_board, token),
     {.type = CDDPI_FIELD_END},
 };
 
-static const struct cddpi_message_form board_form = {CDDPI_MESSAGE_BOARD, sizeof(struct board),
-                                                     sizeof(struct board) + 64, board_fields};
+static const struct cddpi_message_form board_form = {CDDPI_MESSAGE_BOARD, sizeof(struct node_board),
+                                                     sizeof(struct node_board) + 64, board_fields};
 
 uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
 {
@@ -237,7 +237,7 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
 }
 
 /* Write @p board, unless another node 0 has. */
-static cddp_status write_board(struct cddpi_place *place, const struct board *board,
+static cddp_status write_board(struct cddpi_place *place, const struct node_board *board,
                                const char *shown)
 {
     struct cddpi_wire_buffer message = {NULL, 0, 0};
@@ -261,7 +261,7 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 {
     struct cddpi_job *job = place->job;
     struct cddpi_job_rendezvous *rendezvous = &job->rendezvous;
-    struct board board;
+    struct node_board board;
     struct cddpi_address address;
     const char *rest = board.list + strlen("tcp://");
 
@@ -278,7 +278,7 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 /* Other nodes: wait for what node 0 writes, and connect. */
 static cddp_status follow_file(struct cddpi_place *place, const char *shown)
 {
-    struct board board;
+    struct node_board board;
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;

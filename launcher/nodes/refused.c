@@ -101,15 +101,14 @@ bool cddpi_refused_read(cddp_store *store, const char *job, struct cddpi_refused
     return true;
 }
 
-void cddpi_refused_say(const struct cddpi_refused_list *list, const char *before,
-                       char out[CDDPI_REFUSED_BYTES])
+void cddpi_refused_say(const struct cddpi_refused_list *list, char out[CDDPI_REFUSED_BYTES])
 {
     size_t used = 0;
 
     out[0] = '\0';
     for (int i = 0; i < list->count; i++) {
         char row[ROW_BYTES];
-        size_t bytes = (size_t)snprintf(row, sizeof row, "%s%s (%s)", i == 0 ? before : ", ",
+        size_t bytes = (size_t)snprintf(row, sizeof row, "%s%s (%s)", i == 0 ? "" : ", ",
                                         list->rows[i].address,
                                         cddpi_refused_text((enum cddpi_refused)list->rows[i].why));
 

@@ -30,9 +30,8 @@ void cddpi_refused_publish(const struct cddpi_job_rendezvous *rendezvous,
 /** Read that. True if it is not @p known, which it becomes. */
 bool cddpi_refused_read(cddp_store *store, const char *job, struct cddpi_refused_list *known);
 
-/** @p before, and "10.0.0.7 (it does not know the job's token), ..." as far as there is room; "":
- *  nobody was refused. */
-void cddpi_refused_say(const struct cddpi_refused_list *list, const char *before,
-                       char out[CDDPI_REFUSED_BYTES]);
+/** "10.0.0.7 (it does not know the job's token), ...", as far as there is room; "": nobody was
+ *  refused. */
+void cddpi_refused_say(const struct cddpi_refused_list *list, char out[CDDPI_REFUSED_BYTES]);
 
 #endif

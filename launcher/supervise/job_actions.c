@@ -98,18 +98,18 @@ static void add_cause(const struct cddpi_supervision *run, int rank, char *text,
 }
 
 /* One action that is carried out. */
-struct deed {
+struct job_deed {
     struct cddpi_supervision *run;
     const struct cddpi_job_action *action;
     const char *end; /* how the action's rank ended; "": it has no rank */
 };
 
-static void say_given_up(const struct deed *deed)
+static void say_given_up(const struct job_deed *deed)
 {
     cddpi_nodes_say_given_up(deed->run->job->nodes, deed->run->output);
 }
 
-static void say_end(const struct deed *deed)
+static void say_end(const struct job_deed *deed)
 {
     int rank = deed->action->rank;
 
@@ -117,12 +117,12 @@ static void say_end(const struct deed *deed)
     cddpi_tail_print(&cddpi_supervision_worker(deed->run, rank)->tail, rank, deed->run->output);
 }
 
-static void say_text(const struct deed *deed)
+static void say_text(const struct job_deed *deed)
 {
     cddpi_output_say(deed->run->output, "%s", deed->action->text);
 }
 
-static void say_heard(const struct deed *deed)
+static void say_heard(const struct job_deed *deed)
 {
     const struct cddpi_nodes *nodes = deed->run->job->nodes;
 
@@ -130,7 +130,7 @@ static void say_heard(const struct deed *deed)
                      nodes->follow.text);
 }
 
-static void say_stopping(const struct deed *deed)
+static void say_stopping(const struct job_deed *deed)
 {
     int alive = deed->run->state.alive;
 
@@ -141,7 +141,7 @@ static void say_stopping(const struct deed *deed)
                      (double)deed->action->limit_ms / 1000);
 }
 
-static void say_ending(const struct deed *deed)
+static void say_ending(const struct job_deed *deed)
 {
     int alive = deed->run->state.alive;
 
@@ -151,7 +151,7 @@ static void say_ending(const struct deed *deed)
                      (double)deed->action->limit_ms / 1000);
 }
 
-static void say_killing(const struct deed *deed)
+static void say_killing(const struct job_deed *deed)
 {
     int alive = deed->run->state.alive;
 
@@ -159,7 +159,7 @@ static void say_killing(const struct deed *deed)
                      signal_name(deed->action->number), alive, plural(alive));
 }
 
-static void say_overdue(const struct deed *deed)
+static void say_overdue(const struct job_deed *deed)
 {
     const struct cddpi_supervision *run = deed->run;
 
@@ -173,7 +173,7 @@ static void say_overdue(const struct deed *deed)
     }
 }
 
-static void abandon(const struct deed *deed)
+static void abandon(const struct job_deed *deed)
 {
     const struct cddpi_supervision *run = deed->run;
 
@@ -191,14 +191,14 @@ static void abandon(const struct deed *deed)
     }
 }
 
-static void signal_groups(const struct deed *deed)
+static void signal_groups(const struct job_deed *deed)
 {
     for (int i = 0; i < deed->run->job->local_world_size; i++) {
         cddpi_worker_signal(&deed->run->workers[i], deed->action->number);
     }
 }
 
-static void signal_ranks(const struct deed *deed)
+static void signal_ranks(const struct job_deed *deed)
 {
     for (int i = 0; i < deed->run->job->local_world_size; i++) {
         const struct cddpi_worker *worker = &deed->run->workers[i];
@@ -209,18 +209,18 @@ static void signal_ranks(const struct deed *deed)
     }
 }
 
-static void tell_failure(const struct deed *deed)
+static void tell_failure(const struct job_deed *deed)
 {
     cddpi_rendezvous_tell(&deed->run->job->rendezvous, deed->run->job->generation, deed->end);
 }
 
-static void tell_end(const struct deed *deed)
+static void tell_end(const struct job_deed *deed)
 {
     cddpi_rendezvous_tell_end(&deed->run->job->rendezvous, deed->run->job->generation,
                               deed->action->rank);
 }
 
-static void publish_as(const struct deed *deed, enum cddpi_node_event_kind kind)
+static void publish_as(const struct job_deed *deed, enum cddpi_node_event_kind kind)
 {
     const struct cddpi_job *job = deed->run->job;
     const struct cddpi_job_action *action = deed->action;
@@ -240,28 +240,28 @@ static void publish_as(const struct deed *deed, enum cddpi_node_event_kind kind)
     cddpi_node_link_publish(job->nodes->link, &event);
 }
 
-static void publish_failure(const struct deed *deed)
+static void publish_failure(const struct job_deed *deed)
 {
     publish_as(deed, CDDPI_EVENT_FAILURE);
 }
 
-static void publish_follow(const struct deed *deed)
+static void publish_follow(const struct job_deed *deed)
 {
     publish_as(deed, CDDPI_EVENT_FOLLOW);
 }
 
-static void publish_saving(const struct deed *deed)
+static void publish_saving(const struct job_deed *deed)
 {
     publish_as(deed, CDDPI_EVENT_SAVING);
 }
 
-static void free_ports(const struct deed *deed)
+static void free_ports(const struct job_deed *deed)
 {
     cddpi_rendezvous_release(&deed->run->job->rendezvous);
     cddpi_rendezvous_leave_room(&deed->run->job->rendezvous, 0);
 }
 
-static void (*const deeds[])(const struct deed *deed) = {
+static void (*const deeds[])(const struct job_deed *deed) = {
     [CDDPI_JOB_SAY_GIVEN_UP] = say_given_up,
     [CDDPI_JOB_SAY_END] = say_end,
     [CDDPI_JOB_SAY_TEXT] = say_text,
@@ -303,6 +303,6 @@ void cddpi_supervision_feed(struct cddpi_supervision *run, const struct cddpi_jo
             described = action->rank;
             describe_end(run, cddpi_supervision_worker(run, described), end, sizeof end);
         }
-        deeds[action->kind](&(const struct deed){run, action, end});
+        deeds[action->kind](&(const struct job_deed){run, action, end});
     }
 }

@@ -12,7 +12,7 @@ enum {
 };
 
 /* An event, as far as the state does not matter for what it means: see classify(). */
-enum input {
+enum job_input {
     NOTHING,
     ALL_STARTED,
     NOT_STARTED,
@@ -34,15 +34,15 @@ enum input {
 };
 
 /* One step of the machine. */
-struct step {
+struct job_step {
     struct cddpi_job_state *state;
     const struct cddpi_job_event *event;
     struct cddpi_job_actions *actions;
 };
 
-static void apply(struct step *step, enum input input);
+static void apply(struct job_step *step, enum job_input input);
 
-static struct cddpi_job_action *add(struct step *step, enum cddpi_job_action_kind kind)
+static struct cddpi_job_action *add(struct job_step *step, enum cddpi_job_action_kind kind)
 {
     struct cddpi_job_actions *actions = step->actions;
 
@@ -51,17 +51,17 @@ static struct cddpi_job_action *add(struct step *step, enum cddpi_job_action_kin
     return &actions->list[actions->count++];
 }
 
-static void add_for_rank(struct step *step, enum cddpi_job_action_kind kind, int rank)
+static void add_for_rank(struct job_step *step, enum cddpi_job_action_kind kind, int rank)
 {
     add(step, kind)->rank = rank;
 }
 
-static void add_signal(struct step *step, enum cddpi_job_action_kind kind, int number)
+static void add_signal(struct job_step *step, enum cddpi_job_action_kind kind, int number)
 {
     add(step, kind)->number = number;
 }
 
-static void set_deadline(struct step *step, int64_t milliseconds)
+static void set_deadline(struct job_step *step, int64_t milliseconds)
 {
     step->state->deadline_ns = step->event->now_ns + milliseconds * 1000000;
 }
@@ -78,7 +78,7 @@ static struct cddpi_job_rank *rank_of(const struct cddpi_job_state *state, int r
 }
 
 /* Tell the other nodes of a failure, once. */
-static void publish(struct step *step, enum cddpi_job_action_kind kind, int rank)
+static void publish(struct job_step *step, enum cddpi_job_action_kind kind, int rank)
 {
     struct cddpi_job_state *state = step->state;
     struct cddpi_job_action *action;
@@ -94,24 +94,24 @@ static void publish(struct step *step, enum cddpi_job_action_kind kind, int rank
     action->text = step->event->text;
 }
 
-static void begin(struct step *step)
+static void begin(struct job_step *step)
 {
     step->state->outcome.exit_status = 0;
 }
 
-static void kill_all(struct step *step)
+static void kill_all(struct job_step *step)
 {
     set_deadline(step, CDDPI_JOB_KILL_S * INT64_C(1000));
     add_signal(step, CDDPI_JOB_SIGNAL_GROUPS, SIGKILL);
 }
 
-static void publish_and_kill(struct step *step)
+static void publish_and_kill(struct job_step *step)
 {
     publish(step, CDDPI_JOB_PUBLISH_FAILURE, -1);
     apply(step, KILL);
 }
 
-static void refuse_program(struct step *step)
+static void refuse_program(struct job_step *step)
 {
     add(step, CDDPI_JOB_SAY_TEXT)->text = step->event->text;
     step->state->outcome.exit_status = step->event->exit_status;
@@ -119,7 +119,7 @@ static void refuse_program(struct step *step)
     publish_and_kill(step);
 }
 
-static void lose_parent(struct step *step)
+static void lose_parent(struct job_step *step)
 {
     step->state->outcome.exit_status = 128 + SIGKILL;
     step->state->outcome.may_restart = false;
@@ -127,7 +127,7 @@ static void lose_parent(struct step *step)
 }
 
 /* After a failure: the ranks that are left here have the grace period. */
-static void ask_others(struct step *step)
+static void ask_others(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
 
@@ -147,7 +147,7 @@ static void ask_others(struct step *step)
 }
 
 /* @p rank is the first failure: say so, tell the others, and end them. */
-static void blame(struct step *step, int rank)
+static void blame(struct job_step *step, int rank)
 {
     struct cddpi_job_state *state = step->state;
     bool is_given_up = step->event->is_given_up && state->asked_signal == 0;
@@ -165,17 +165,17 @@ static void blame(struct step *step, int rank)
     ask_others(step);
 }
 
-static void blame_this(struct step *step)
+static void blame_this(struct job_step *step)
 {
     blame(step, step->event->rank);
 }
 
-static void blame_follower(struct step *step)
+static void blame_follower(struct job_step *step)
 {
     blame(step, step->state->follower);
 }
 
-static void await_cause(struct step *step)
+static void await_cause(struct job_step *step)
 {
     step->state->follower = step->event->rank;
     set_deadline(step, step->state->grace_ms);
@@ -183,7 +183,7 @@ static void await_cause(struct step *step)
 
 /* All ranks here have ended. Of the one that followed a rank elsewhere the other nodes are told, in
  * case the end of that one is never heard of. */
-static void end_awaiting(struct step *step)
+static void end_awaiting(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
     const struct cddpi_job_rank *follower = rank_of(state, state->follower);
@@ -196,12 +196,12 @@ static void end_awaiting(struct step *step)
     publish(step, CDDPI_JOB_PUBLISH_FOLLOW, state->follower);
 }
 
-static void note_obedience(struct step *step)
+static void note_obedience(struct job_step *step)
 {
     step->state->outcome.exit_status = step->event->exit_status;
 }
 
-static void stop(struct step *step)
+static void stop(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
 
@@ -219,7 +219,7 @@ static void stop(struct step *step)
     add_signal(step, CDDPI_JOB_SIGNAL_GROUPS, SIGCONT);
 }
 
-static void stop_now(struct step *step)
+static void stop_now(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
 
@@ -232,13 +232,13 @@ static void stop_now(struct step *step)
     apply(step, KILL);
 }
 
-static void blame_follower_and_stop_now(struct step *step)
+static void blame_follower_and_stop_now(struct job_step *step)
 {
     blame_follower(step);
     stop_now(step);
 }
 
-static void refuse_restart(struct step *step)
+static void refuse_restart(struct job_step *step)
 {
     if (step->state->outcome.may_restart) {
         step->state->outcome.may_restart = false;
@@ -246,14 +246,14 @@ static void refuse_restart(struct step *step)
     }
 }
 
-static void end_as_told(struct step *step)
+static void end_as_told(struct job_step *step)
 {
     step->state->outcome.exit_status = step->event->exit_status;
     step->state->outcome.may_restart = step->event->may_restart;
     ask_others(step);
 }
 
-static void keep_heard(struct step *step)
+static void keep_heard(struct job_step *step)
 {
     step->state->heard.exit_status = step->event->exit_status;
     step->state->heard.may_restart = step->event->may_restart;
@@ -261,7 +261,7 @@ static void keep_heard(struct step *step)
 }
 
 /* The rank that another node waits for did not end: what was heard counts. */
-static void end_as_heard(struct step *step)
+static void end_as_heard(struct job_step *step)
 {
     add(step, CDDPI_JOB_SAY_HEARD);
     step->state->outcome.exit_status = step->state->heard.exit_status;
@@ -275,7 +275,7 @@ static int64_t limit_ms(const struct cddpi_job_state *state)
     return state->phase == CDDPI_JOB_FAILED ? state->grace_ms : 3 * state->grace_ms;
 }
 
-static void prolong(struct step *step)
+static void prolong(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
 
@@ -286,7 +286,7 @@ static void prolong(struct step *step)
     }
 }
 
-static void kill_overdue(struct step *step)
+static void kill_overdue(struct job_step *step)
 {
     add(step, CDDPI_JOB_SAY_OVERDUE)->limit_ms = limit_ms(step->state);
     if (step->state->outcome.exit_status == 0) {
@@ -297,7 +297,7 @@ static void kill_overdue(struct step *step)
 
 /* A rank that waits in the kernel, for a file system that is gone, say, cannot be killed: we do not
  * wait with it. */
-static void abandon(struct step *step)
+static void abandon(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
 
@@ -316,7 +316,7 @@ static void abandon(struct step *step)
 /* What an input does in a phase: go to `next`, then `act`, which may apply another input. */
 struct transition {
     enum cddpi_job_phase next;
-    void (*act)(struct step *step);
+    void (*act)(struct job_step *step);
 };
 
 /* In @p phase @p input leads to @p next; and where it leads nowhere else, KEEPS. Without a row
@@ -401,7 +401,7 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     KEEPS(KILL, KILLED, kill_all),
 };
 
-static void apply(struct step *step, enum input input)
+static void apply(struct job_step *step, enum job_input input)
 {
     const struct transition *transition = &transitions[input][step->state->phase];
 
@@ -422,7 +422,7 @@ static bool has_cause_to_come(const struct cddpi_job_state *state,
            (!cddpi_job_state_has(state, rank->culprit) || rank_of(state, rank->culprit)->is_alive);
 }
 
-static enum input classify_end(struct step *step)
+static enum job_input classify_end(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
     struct cddpi_job_rank *rank = rank_of(state, step->event->rank);
@@ -450,7 +450,7 @@ static enum input classify_end(struct step *step)
     return state->grace_ms > 0 && has_cause_to_come(state, rank) ? RANK_FOLLOWED : RANK_FAILED;
 }
 
-static enum input classify_signal(struct step *step)
+static enum job_input classify_signal(struct job_step *step)
 {
     const struct cddpi_job_state *state = step->state;
     const struct cddpi_job_event *event = step->event;
@@ -477,7 +477,7 @@ static enum input classify_signal(struct step *step)
     return event->number == SIGHUP ? HANGUP : END_REQUEST;
 }
 
-static enum input take_executed(struct step *step)
+static enum job_input take_executed(struct job_step *step)
 {
     struct cddpi_job_rank *rank = rank_of(step->state, step->event->rank);
 
@@ -489,7 +489,7 @@ static enum input take_executed(struct step *step)
     return step->event->kind == CDDPI_JOB_NOT_EXECUTED ? NOT_EXECUTED : NOTHING;
 }
 
-static enum input classify(struct step *step)
+static enum job_input classify(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
     const struct cddpi_job_event *event = step->event;
@@ -545,7 +545,7 @@ void cddpi_job_state_begin(struct cddpi_job_state *state)
 void cddpi_job_state_step(struct cddpi_job_state *state, const struct cddpi_job_event *event,
                           struct cddpi_job_actions *out)
 {
-    struct step step = {state, event, out};
+    struct job_step step = {state, event, out};
 
     out->count = 0;
     apply(&step, classify(&step));

@@ -104,7 +104,7 @@ static void read_refused(const uint8_t *data, size_t size)
 
     if (cddpi_message_decode(&cddpi_refused_form, data, size, &list) == CDDP_OK) {
         write_again(&cddpi_refused_form, &list, data, size);
-        cddpi_refused_say(&list, "refused: ", text);
+        cddpi_refused_say(&list, text);
         fuzz_check(memchr(text, '\0', sizeof text) != NULL, "a text without end");
     }
 }

@@ -232,16 +232,17 @@ static void clients_that_were_refused_are_named_as_far_as_there_is_room(void **s
     char text[CDDPI_REFUSED_BYTES];
 
     (void)state;
-    cddpi_refused_say(&samples[4].refused, "It refused ", text);
-    assert_string_equal(text, "It refused 10.0.0.7 (it does not know the job's token), fd00::7 (it "
-                              "speaks another version of the protocol)");
+    cddpi_refused_say(&samples[4].refused, text);
+    assert_string_equal(text,
+                        "10.0.0.7 (it does not know the job's token), fd00::7 (it speaks another "
+                        "version of the protocol)");
     for (int i = 0; i < full.count; i++) {
         snprintf(full.rows[i].address, sizeof full.rows[i].address, "10.0.0.%d", i);
         full.rows[i].why = CDDPI_REFUSED_TOKEN;
     }
-    cddpi_refused_say(&full, "", text);
+    cddpi_refused_say(&full, text);
     assert_string_equal(text + strlen(text) - 8, "s token)");
-    cddpi_refused_say(&(struct cddpi_refused_list){.count = 0}, "It refused ", text);
+    cddpi_refused_say(&(struct cddpi_refused_list){.count = 0}, text);
     assert_string_equal(text, "");
 }
 
