@@ -1,5 +1,5 @@
-/* parcel.h - what cddp-run --hosts gives to the cddp-run that it starts on another machine, through
- * its standard input: what does not belong on a command line, which others can read. */
+/* parcel.h - what cddp-run --hosts sends to the cddp-run that it starts on another machine, through
+ * that one's standard input, since other users can read a command line. */
 #ifndef CDDPI_LAUNCHER_PARCEL_H
 #define CDDPI_LAUNCHER_PARCEL_H
 

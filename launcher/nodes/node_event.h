@@ -1,5 +1,5 @@
-/* node_event.h - what happens to a job on several machines, as data: events stand in the store one
- * behind the other, so that all nodes see the same ones in the same order. */
+/* node_event.h - what happens to a job on several machines, as data. Events are numbered in the
+ * store, so that all nodes see the same ones in the same order. */
 #ifndef CDDPI_LAUNCHER_NODE_EVENT_H
 #define CDDPI_LAUNCHER_NODE_EVENT_H
 

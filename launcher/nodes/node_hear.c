@@ -25,8 +25,8 @@ static bool is_over(struct cddpi_node_link *link)
     return is_over;
 }
 
-/* What follows when there is no sign of @p node. */
-static void lose(struct cddpi_node_link *link, int node)
+/* @p node has given no sign of life for too long: say so. */
+static void lose_node(struct cddpi_node_link *link, int node)
 {
     struct cddpi_node_event event = {
         .kind = CDDPI_EVENT_LOST, .node = node, .rank = -1, .exit_status = 1};
@@ -79,12 +79,12 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
                            cddpi_now_ns()) ||
         (strcmp(peer->beat, CDDPI_NODE_GONE) == 0 &&
          peer->silence.silent_ns >= GONE_MS * INT64_C(1000000))) {
-        lose(link, node);
+        lose_node(link, node);
     }
     return CDDP_OK;
 }
 
-/* Node 0 looks after the others, and they after node 0; who started them, after all. */
+/* Node 0 watches the others, and they watch node 0; the cddp-run of --hosts watches all. */
 static cddp_status look_after_peers(struct cddpi_node_link *link)
 {
     int begin = link->self == 0 ? 1 : 0;
@@ -109,8 +109,8 @@ static void take_event(struct cddpi_node_link *link, const struct cddpi_node_eve
 }
 
 /* Hand on event @p number if it comes within @p wait_ms; *out_came says whether. */
-static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
-                        bool *out_came)
+static cddp_status hear_event(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
+                              bool *out_came)
 {
     struct cddpi_node_event event;
     char key[CDDPI_NODE_KEY_BYTES];
@@ -133,7 +133,8 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     return status == CDDP_ERR_TIMEOUT ? CDDP_OK : status;
 }
 
-/* What follows when the hearer's request was answered, or not. @p status: how it ended. */
+/* @p status: how the hearer's last request ended. A store that has been silent for too long is a
+ * failure. */
 static cddp_status judge_store(struct cddpi_node_link *link, cddp_status status)
 {
     bool is_lost = cddpi_silence_look(&link->store_silence, status != CDDP_ERR_TIMEOUT,
@@ -153,9 +154,9 @@ static cddp_status judge_store(struct cddpi_node_link *link, cddp_status status)
     return CDDP_OK;
 }
 
-/* Look after peers. A store that does not answer is asked over a new connection until it has been
- * silent for too long. */
-static cddp_status look(struct cddpi_node_link *link)
+/* Look at all peers. A store that does not answer is asked again over a new connection, until it
+ * has been silent for too long. */
+static cddp_status look_around(struct cddpi_node_link *link)
 {
     cddp_status status = look_after_peers(link);
 
@@ -181,10 +182,10 @@ void *cddpi_node_hear(void *argument)
         int wait_ms = left_ms < 1 ? 1 : left_ms > MOST_WAIT_MS ? MOST_WAIT_MS : left_ms;
         bool has_come = false;
 
-        status = hear(link, number, (uint32_t)wait_ms, &has_come);
+        status = hear_event(link, number, (uint32_t)wait_ms, &has_come);
         number += has_come ? 1 : 0;
         if (status == CDDP_OK && cddpi_now_ns() >= look_ns) {
-            status = look(link);
+            status = look_around(link);
             look_ns = cddpi_deadline_ns(link->look_ms);
         }
     }

@@ -13,7 +13,7 @@
 
 enum { CDDPI_NODE_KEY_BYTES = 128 };
 
-/* In the place of a sign of life, once the connection of a cddp-run was closed. */
+/* Instead of a sign of life, once the connection of a cddp-run was closed. */
 #define CDDPI_NODE_GONE "gone"
 
 /* What is to be told: an event, or a key of the ranks. */

@@ -25,7 +25,7 @@ static cddp_status append_number(struct cddpi_wire_buffer *out, int64_t number)
     return append(out, bytes, sizeof bytes);
 }
 
-/* The text that @p field is in @p object. */
+/* The text of @p field in @p object. */
 static const char *text_of(const struct cddpi_field *field, const void *object)
 {
     const char *member = (const char *)object + field->at;
@@ -38,7 +38,7 @@ static bool is_list(const struct cddpi_field *field)
     return field->type == CDDPI_FIELD_LIST || field->type == CDDPI_FIELD_ROWS;
 }
 
-/* The number that it is, or the length of the list. */
+/* Its number in @p object; of a list, the length. */
 static int64_t number_of(const struct cddpi_field *field, const void *object)
 {
     const char *member = (const char *)object + (is_list(field) ? field->length_at : field->at);
@@ -70,7 +70,7 @@ static void set_number(const struct cddpi_field *field, int64_t number, void *ob
     }
 }
 
-/* Element @p i of the list that it is. */
+/* Element @p i of a list. */
 static void *element_of(const struct cddpi_field *field, const void *object, int64_t i)
 {
     const char *member = (const char *)object + field->at;

@@ -6,7 +6,7 @@
  *
  * The head keeps its form in every version, so that an older cddp-run can say what is wrong. In the
  * body a number has 8 bytes, the lowest first; a text is its length, as a number, and its bytes;
- * a list is the number of its elements, and these. */
+ * a list is the number of its elements, and the elements. */
 #ifndef CDDPI_LAUNCHER_NODE_MESSAGE_H
 #define CDDPI_LAUNCHER_NODE_MESSAGE_H
 
@@ -90,7 +90,7 @@ struct cddpi_message_form {
 };
 
 /** Append @p object to @p out.
- *  @return CDDP_ERR_NO_MEMORY; CDDP_ERR_ARGUMENT: something of it is out of its bounds. @p out then
+ *  @return CDDP_ERR_NO_MEMORY; CDDP_ERR_ARGUMENT: a member is out of its bounds. @p out then
  *          has a part of it. */
 CDDP_CHECKED cddp_status cddpi_message_encode(const struct cddpi_message_form *form,
                                               const void *object, struct cddpi_wire_buffer *out);
@@ -98,12 +98,12 @@ CDDP_CHECKED cddp_status cddpi_message_encode(const struct cddpi_message_form *f
 /** Read a message.
  *  @param out  A struct of the form, overwritten. Release with cddpi_message_fini(), also after a
  *              failure.
- *  @return CDDP_ERR_MISMATCH: it is of another version; CDDP_ERR_FORMAT: it is none of this form;
- *          CDDP_ERR_NO_MEMORY. */
+ *  @return CDDP_ERR_MISMATCH: it is of another version; CDDP_ERR_FORMAT: it is damaged, or of
+ * another kind; CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_message_decode(const struct cddpi_message_form *form,
                                               const uint8_t *data, size_t bytes, void *out);
 
-/** Read its head alone, for what comes through a pipe; as cddpi_message_decode(). */
+/** Read the head alone, to know how many bytes to read from a pipe; as cddpi_message_decode(). */
 CDDP_CHECKED cddp_status cddpi_message_read_head(const struct cddpi_message_form *form,
                                                  const uint8_t head[CDDPI_MESSAGE_HEAD_BYTES],
                                                  size_t *out_body_bytes);

@@ -69,7 +69,7 @@ static cddp_status connect_to(struct cddpi_place *place, const struct cddpi_addr
         rendezvous->store[0] = '\0';
         return status;
     }
-    /* its owner waits for many things longer than for connecting, and not here */
+    /* connecting had a deadline of its own; requests get the usual one */
     cddp_store_close(place->store);
     place->store = NULL;
     return cddpi_place_open_store(rendezvous->store, rendezvous->token, ANSWER_MS, &place->store);
@@ -89,7 +89,7 @@ static cddp_status connect_once(struct cddpi_place *place, const char *list, boo
         if (status == CDDP_OK) {
             status = connect_to(place, &address, ATTEMPT_MS);
         }
-        /* of several, one that leads elsewhere does not matter */
+        /* one wrong address among several does not matter */
         *out_is_final = *out_is_final ||
                         (is_only && status != CDDP_ERR_TIMEOUT && status != CDDP_OK);
         if (status == CDDP_OK || *out_is_final) {
@@ -120,7 +120,7 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
     }
 }
 
-/* Say in the store which job this is: only who serves it does. */
+/* Put the job's id into the store that this node serves. */
 static cddp_status name_job(struct cddpi_place *place)
 {
     const char *job = place->job->rendezvous.job;
@@ -140,7 +140,8 @@ static bool is_numeric(const char *host)
     return is_numeric;
 }
 
-/* The launcher said where they meet, and who serves there: not by this machine's address, maybe. */
+/* Whether --rdzv comes from the launcher: then it may name this machine by an address that the
+ * machine does not know. */
 static bool is_named_by_launcher(const struct cddpi_place *place)
 {
     const struct cddpi_launch_options *options = &place->job->options;
@@ -177,11 +178,11 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     if (is_elsewhere) {
         snprintf(own.host, sizeof own.host, "127.0.0.1");
     }
-    status = connect_to(place, &own, cddpi_place_timeout_ms(&job->options));
-    return status == CDDP_OK ? name_job(place) : status;
+    CDDPI_TRY(connect_to(place, &own, cddpi_place_timeout_ms(&job->options)));
+    return name_job(place);
 }
 
-/* Node 0's own name may not be known yet, as that of a pod that has just begun. */
+/* Node 0's own name may not be known yet: DNS is late for a pod that has just started. */
 static cddp_status await_name(struct cddpi_place *place, const char *host)
 {
     while (cddpi_address_locality(host, true) == CDDPI_LOCAL_UNKNOWN) {
@@ -205,15 +206,14 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     struct cddpi_address address;
     bool is_local;
     bool is_taken = false;
-    cddp_status status = cddpi_address_next(&rest, &address);
+    cddp_status status;
 
-    if (status != CDDP_OK || options->is_agent) {
-        return status == CDDP_OK ? connect_any(place, list) : status;
+    CDDPI_TRY(cddpi_address_next(&rest, &address));
+    if (options->is_agent) {
+        return connect_any(place, list);
     }
-    status = place->self == 0 && !is_named_by_launcher(place) ? await_name(place, address.host)
-                                                              : CDDP_OK;
-    if (status != CDDP_OK) {
-        return status;
+    if (place->self == 0 && !is_named_by_launcher(place)) {
+        CDDPI_TRY(await_name(place, address.host));
     }
     is_local = place->self <= 0 && cddpi_address_is_local(address.host, true);
     if (place->self == 0 && is_named_by_launcher(place)) {

@@ -1,4 +1,4 @@
-/* node_record.h - what a node says of itself when nodes meet, and what node 0 answers. */
+/* node_record.h - how a node describes itself when nodes meet, and what node 0 answers. */
 #ifndef CDDPI_LAUNCHER_NODE_RECORD_H
 #define CDDPI_LAUNCHER_NODE_RECORD_H
 

@@ -11,14 +11,14 @@ enum {
     SAVING_MS = 1000       /* between two such events: each stays in the store */
 };
 
-/* An event, as far as the state does not matter for what it means: see classify(). */
+/* What an event means to the table: see classify(). */
 enum job_input {
     NOTHING,
     ALL_STARTED,
     NOT_STARTED,
     NOT_EXECUTED,
-    RANK_FAILED,   /* by itself, as far as is known */
-    RANK_FOLLOWED, /* because of a rank whose end is not known yet */
+    RANK_FAILED,   /* and blames no rank that still runs */
+    RANK_FOLLOWED, /* it failed because of a rank whose end is still to come */
     CAUSE_FAILED,  /* the rank that is waited for in AWAITS */
     RANK_OBEYED,   /* ended as the signal asks for */
     NONE_LEFT,     /* the last rank has ended */
@@ -29,7 +29,7 @@ enum job_input {
     ORPHANED,
     STILL_SAVES,
     DEADLINE,
-    KILL, /* of the machine itself */
+    KILL, /* from another row of the table */
     INPUTS
 };
 
@@ -77,7 +77,7 @@ static struct cddpi_job_rank *rank_of(const struct cddpi_job_state *state, int r
     return &state->ranks[rank - state->first_rank];
 }
 
-/* Tell the other nodes of a failure, once. */
+/* Tell the other nodes of a failure, once per generation. */
 static void publish(struct job_step *step, enum cddpi_job_action_kind kind, int rank)
 {
     struct cddpi_job_state *state = step->state;
@@ -181,8 +181,8 @@ static void await_cause(struct job_step *step)
     set_deadline(step, step->state->grace_ms);
 }
 
-/* All ranks here have ended. Of the one that followed a rank elsewhere the other nodes are told, in
- * case the end of that one is never heard of. */
+/* All ranks here have ended. If the follower blames a rank elsewhere, the other nodes are told of
+ * the follower: the end of that rank may never be heard of. */
 static void end_awaiting(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;

@@ -74,8 +74,8 @@ enum cddpi_job_action_kind {
     CDDPI_JOB_SAY_STOPPING,    /* all ranks are asked to end, by signal `number` */
     CDDPI_JOB_SAY_ENDING,      /* the others are asked to end, after a failure */
     CDDPI_JOB_SAY_KILLING,     /* signal `number` kills them */
-    CDDPI_JOB_SAY_OVERDUE,     /* who has not ended within `limit_ms` */
-    CDDPI_JOB_ABANDON,         /* say who cannot be killed, and wait no more for them */
+    CDDPI_JOB_SAY_OVERDUE,     /* which ranks have not ended within `limit_ms` */
+    CDDPI_JOB_ABANDON,         /* say which ranks cannot be killed, and wait no longer */
     CDDPI_JOB_SIGNAL_GROUPS,   /* send `number` to the ranks and to what they have started */
     CDDPI_JOB_SIGNAL_RANKS,    /* send it to the ranks alone */
     CDDPI_JOB_TELL_FAILURE,    /* tell all ranks, through the store, how `rank` ended */
@@ -84,7 +84,7 @@ enum cddpi_job_action_kind {
                                   `text` */
     CDDPI_JOB_PUBLISH_FOLLOW,  /* tell them that `rank` failed because of one that they have */
     CDDPI_JOB_PUBLISH_SAVING,  /* tell the cddp-run that shows our output that ranks still save */
-    CDDPI_JOB_FREE_PORTS,      /* all ranks execute: what was held for their start is theirs */
+    CDDPI_JOB_FREE_PORTS,      /* all ranks execute: release what was held for their start */
     CDDPI_JOB_ACTIONS          /* how many there are */
 };
 

@@ -63,19 +63,11 @@ static cddp_status choose_log_dir(struct cddpi_job *job)
 }
 
 /* Everything that can be known before a process is started. */
-static cddp_status prepare(struct cddpi_job *job)
+static cddp_status prepare_job(struct cddpi_job *job)
 {
-    cddp_status status = cddpi_command_find(&job->options, &job->command);
-
-    if (status == CDDP_OK) {
-        status = choose_log_dir(job);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_cores_read("/sys/devices/system", &job->cores);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_command_find(&job->options, &job->command));
+    CDDPI_TRY(choose_log_dir(job));
+    CDDPI_TRY(cddpi_cores_read("/sys/devices/system", &job->cores));
     cddpi_cores_limit(&job->cores);
     job->local_world_size = job->options.nproc;
     if (job->options.per_gpu) {
@@ -96,10 +88,7 @@ static cddp_status prepare(struct cddpi_job *job)
                           job->local_world_size, CDDPI_MACHINE_RANKS);
     }
     if (job->options.config != NULL && job->local_world_size > 1) {
-        status = cddpi_process_check_proc();
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_process_check_proc());
     }
     job->world_size = job->local_world_size; /* all there are, until other nodes have come */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
@@ -441,30 +430,28 @@ static int print_dry_run(const struct cddpi_job *job)
 static cddp_status read_token(struct cddpi_job *job)
 {
     const struct cddpi_launch_options *options = &job->options;
-    cddp_status status = options->rdzv != NULL || options->token_file != NULL
-                             ? cddpi_token_read(options->token_file, job->rendezvous.token)
-                             : CDDP_OK;
+    char *token = job->rendezvous.token;
 
-    if (status == CDDP_OK && options->rdzv != NULL && options->launcher != NULL &&
-        options->rdzv == options->launcher->rdzv && job->rendezvous.token[0] == '\0') {
-        status = cddpi_launch_node_token(job->rendezvous.token, sizeof job->rendezvous.token,
-                                         job->token_file, sizeof job->token_file);
+    if (options->rdzv == NULL && options->token_file == NULL) {
+        return CDDP_OK;
     }
-    if (status == CDDP_OK && options->rdzv == NULL && options->token_file != NULL) {
+    CDDPI_TRY(cddpi_token_read(options->token_file, token));
+    if (options->rdzv == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--token-file is for --rdzv: else cddp-run makes a token itself");
     }
-    if (status == CDDP_OK && options->rdzv != NULL && strncmp(options->rdzv, "tcp://", 6) == 0 &&
-        job->rendezvous.token[0] == '\0') {
+    if (options->launcher != NULL && options->rdzv == options->launcher->rdzv && token[0] == '\0') {
+        CDDPI_TRY(cddpi_launch_node_token(token, sizeof job->rendezvous.token, job->token_file,
+                                          sizeof job->token_file));
+    }
+    if (strncmp(options->rdzv, "tcp://", 6) == 0 && token[0] == '\0') {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--rdzv %s: other machines can reach this store, so the job needs a "
                           "secret. Make one (openssl rand -hex 16 >FILE; chmod 600 FILE), copy the "
                           "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
                           options->rdzv);
     }
-    return status == CDDP_OK && options->rdzv != NULL && !options->is_agent
-               ? cddpi_token_suits(job->rendezvous.token, options->rdzv)
-               : status;
+    return options->is_agent ? CDDP_OK : cddpi_token_suits(token, options->rdzv);
 }
 
 /* Let the ranks know how we were started, for the line that says how to go on. */
@@ -531,6 +518,18 @@ static int launch_hosts(const struct cddpi_launch_options *options)
     return exit_status;
 }
 
+/* All of the job that the command line, this machine and, for an agent, standard input say. */
+static cddp_status make_job(struct cddpi_job *job)
+{
+    bool is_dry = job->options.action == CDDPI_ACTION_DRY_RUN;
+
+    if (job->options.is_agent && !is_dry) {
+        CDDPI_TRY(cddpi_parcel_receive(job));
+    }
+    CDDPI_TRY(prepare_job(job));
+    return job->options.is_agent || is_dry ? CDDP_OK : read_token(job);
+}
+
 int cddpi_launch(const struct cddpi_launch_options *options)
 {
     static struct cddpi_job job; /* zeroed; too large for a small stack */
@@ -548,15 +547,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     if (options->run_dir != NULL) {
         setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
     }
-    status = options->is_agent && options->action != CDDPI_ACTION_DRY_RUN
-                 ? cddpi_parcel_receive(&job)
-                 : CDDP_OK;
-    if (status == CDDP_OK) {
-        status = prepare(&job);
-    }
-    if (status == CDDP_OK && !options->is_agent && options->action != CDDPI_ACTION_DRY_RUN) {
-        status = read_token(&job);
-    }
+    status = make_job(&job);
     if (status != CDDP_OK) {
         cddpi_say(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
                   job.host != NULL ? job.host : "", cddp_last_error());

@@ -7,7 +7,7 @@
 
 enum {
     CDDPI_SHORT_LIFE_MS = 20000, /* a job that fails sooner, without a checkpoint, got nowhere */
-    CDDPI_MOST_FRUITLESS = 5     /* so many such failures in a row end it */
+    CDDPI_MOST_FRUITLESS = 5     /* this many such failures in a row end it */
 };
 
 /* Zeroed before the first generation. */

@@ -25,7 +25,7 @@ static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, 
     return CDDPI_RELAY_LINES;
 }
 
-/* An older one may be open to all, and what programs print is not for all. */
+/* A log of an earlier run may be readable by everybody, and what programs print is private. */
 static bool close_to_others(struct cddpi_supervision *run, struct cddpi_rank_log *log)
 {
     struct stat info;
@@ -100,7 +100,7 @@ static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worke
 {
     int index = worker->rank - run->job->first_rank;
 
-    /* the exec first: who cannot be executed ends right after saying so */
+    /* the exec first: a rank that cannot be executed says so and ends at once */
     return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index) &&
            cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
            cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&

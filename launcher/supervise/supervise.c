@@ -20,8 +20,9 @@
 
 enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000 };
 
-/* Read what a rank wrote before it ended. Bounded, since what it left behind may write on. */
-static void drain(struct cddpi_worker *worker)
+/* Read what a rank wrote before it ended. Bounded, since processes that it left may go on writing.
+ */
+static void drain_output(struct cddpi_worker *worker)
 {
     for (int i = 0; i < DRAIN_READS; i++) {
         bool more = cddpi_relay_read(&worker->out);
@@ -38,7 +39,7 @@ static int number_at(const struct cddpi_supervision *run, size_t at)
     return run->report[at] | run->report[at + 1] << 8;
 }
 
-/* How long the report that is coming in will be, as far as is known. */
+/* The length of the report that is coming in, or of as much as is known of it. */
 static size_t report_length(const struct cddpi_supervision *run)
 {
     switch (run->report[0]) {
@@ -53,7 +54,7 @@ static size_t report_length(const struct cddpi_supervision *run)
     }
 }
 
-/* Any program may write anything to the pipe. */
+/* Any program may write anything to the pipe: nothing in it is trusted. */
 static void take_report(struct cddpi_supervision *run)
 {
     int rank = number_at(run, 1);
@@ -108,7 +109,7 @@ static void poll_reports(void *context)
 }
 
 /* Reap @p worker if it has ended. */
-static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
+static void reap_worker(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
     int status;
 
@@ -121,7 +122,7 @@ static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
         close(worker->pidfd); /* and so out of the epoll set */
         worker->pidfd = -1;
     }
-    drain(worker);
+    drain_output(worker);
     read_reports(run);
     CDDPI_FEED(run, .kind = CDDPI_JOB_ENDED, .rank = worker->rank,
                .exit_status = cddpi_exit_status(status));
@@ -139,7 +140,7 @@ static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid
 
 /* Reap orphans that became our children. It stops at a rank that has ended: the event of its pidfd
  * is there or comes, in the order of the ends, and then the sweep goes on. */
-static void sweep(struct cddpi_supervision *run)
+static void sweep_orphans(struct cddpi_supervision *run)
 {
     for (;;) {
         siginfo_t ended = {0};
@@ -152,7 +153,7 @@ static void sweep(struct cddpi_supervision *run)
         if (worker == NULL) {
             waitpid(ended.si_pid, NULL, WNOHANG);
         } else if (worker->pidfd < 0) {
-            reap(run, worker);
+            reap_worker(run, worker);
         } else {
             return;
         }
@@ -175,7 +176,7 @@ static void read_signals(struct cddpi_supervision *run)
         /* of several ends in a row the signal names the first one */
         worker = find_worker(run, (pid_t)signals[i].ssi_pid);
         if (worker != NULL && worker->pidfd < 0) {
-            reap(run, worker);
+            reap_worker(run, worker);
         }
     }
 }
@@ -188,7 +189,7 @@ static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
     CDDPI_FEED(run, .kind = CDDPI_JOB_ORPHANED, .text = what);
 }
 
-static void handle(struct cddpi_supervision *run, uint64_t number)
+static void handle_event(struct cddpi_supervision *run, uint64_t number)
 {
     struct cddpi_worker *worker = &run->workers[(uint32_t)number];
 
@@ -215,7 +216,7 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
         cddpi_sink_flush(&run->output->sinks[(uint32_t)number]);
         break;
     case CDDPI_FROM_WORKER:
-        reap(run, worker);
+        reap_worker(run, worker);
         break;
     case CDDPI_FROM_EXEC:
         cddpi_supervision_executed(run, worker);
@@ -229,7 +230,7 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
     }
 }
 
-/* Stop or go on reading what ranks write. */
+/* Stop reading what ranks write, or go on. */
 static void pause_reading(struct cddpi_supervision *run, bool paused)
 {
     for (int i = 0; i < run->job->local_world_size; i++) {
@@ -250,8 +251,8 @@ static void pause_reading(struct cddpi_supervision *run, bool paused)
     run->is_paused = paused;
 }
 
-/* Wait for readers of ours that are slow; with too much queued let the ranks wait as well, as they
- * would in front of the same reader without us. */
+/* If our readers are slow and too much is queued, stop reading from the ranks, so that they wait as
+ * they would if they wrote to that reader themselves. */
 static void follow_readers(struct cddpi_supervision *run)
 {
     size_t queued = 0;
@@ -273,7 +274,7 @@ static void follow_readers(struct cddpi_supervision *run)
     }
 }
 
-static void turn(struct cddpi_supervision *run)
+static void turn_once(struct cddpi_supervision *run)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
     int64_t deadline_ns = run->state.deadline_ns;
@@ -281,18 +282,18 @@ static void turn(struct cddpi_supervision *run)
     int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
 
     for (int i = 0; i < count; i++) {
-        handle(run, events[i].data.u64);
+        handle_event(run, events[i].data.u64);
     }
-    if (count >= 0) { /* not if interrupted: events that wait know the order of ends, and a sweep
-                         does not */
-        sweep(run);
+    if (count >= 0) { /* not if interrupted: events that wait are in the order of the ends, and a
+                         sweep is not */
+        sweep_orphans(run);
     }
     CDDPI_FEED(run, .kind = CDDPI_JOB_TIME);
     follow_readers(run);
 }
 
-/* All ranks have ended: end what they left behind, and pass on the last output. */
-static void finish(struct cddpi_supervision *run)
+/* All ranks have ended: kill the processes that they left, and pass on the last output. */
+static void finish_generation(struct cddpi_supervision *run)
 {
     int number = 0;
 
@@ -306,7 +307,7 @@ static void finish(struct cddpi_supervision *run)
     /* what is closed now, a next generation needs: no client of the store may take it */
     cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
     for (int i = 0; i < run->job->local_world_size; i++) {
-        drain(&run->workers[i]);
+        drain_output(&run->workers[i]);
         cddpi_worker_close(&run->workers[i]);
     }
     if (run->deduplicator.ranks > 0) {
@@ -315,7 +316,7 @@ static void finish(struct cddpi_supervision *run)
     }
 }
 
-/* The pipe in which ranks report; without it they have the usual time. */
+/* The pipe in which ranks report. Without it they cannot ask for more time. */
 static void open_reports(struct cddpi_supervision *run)
 {
     int ends[2];
@@ -368,7 +369,7 @@ static bool init_state(struct cddpi_supervision *run)
     return true;
 }
 
-static bool prepare(struct cddpi_supervision *run)
+static bool prepare_generation(struct cddpi_supervision *run)
 {
     if (cddpi_deduplicator_init(run->job->local_world_size, &run->deduplicator) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
@@ -407,15 +408,15 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
                                     .state.outcome.exit_status = 1};
 
     cddpi_memory_kills(&run.kills);
-    if (prepare(&run)) {
+    if (prepare_generation(&run)) {
         cddpi_supervision_start(&run);
         if (run.state.phase == CDDPI_JOB_RUNS) {
             cddpi_supervision_catch_up(&run);
         }
         while (run.state.phase != CDDPI_JOB_OVER) {
-            turn(&run);
+            turn_once(&run);
         }
-        finish(&run);
+        finish_generation(&run);
     }
     close_reports(&run);
     cddpi_deduplicator_fini(&run.deduplicator);

@@ -1,16 +1,16 @@
-/* supervise_nodes.c - owns what of the other machines concerns the ranks of this one. */
+/* supervise_nodes.c - feeds the state machine with what happens on the other machines. */
 #include "launcher/supervise/supervision.h"
 
 #include "launcher/nodes/nodes.h"
 
-/* A rank or a node has failed, and its cddp-run, or who looks after that, has said so. */
+/* A rank has failed elsewhere, or a node is lost. */
 static void take_failure(struct cddpi_supervision *run, const struct cddpi_node_event *event)
 {
     const struct cddpi_nodes *nodes = run->job->nodes;
     char text[CDDPI_EVENT_TEXT_BYTES + CDDPI_HOST_BYTES + 64];
 
     if (event->kind != CDDPI_EVENT_FAILURE && nodes->self == 0 && event->node > 0) {
-        /* its cddp-run could not tell the ranks that wait for its own */
+        /* its cddp-run could not tell the ranks that wait for it: we do */
         snprintf(text, sizeof text, "%s is lost: %s", cddpi_node_name(nodes, event->node),
                  event->text);
         cddpi_rendezvous_tell(&run->job->rendezvous, run->job->generation, text);
