@@ -319,21 +319,23 @@ struct transition {
     void (*act)(struct job_step *step);
 };
 
-/* In @p phase @p input leads to @p next; and where it leads nowhere else, KEEPS. Without a row
- * nothing follows. */
+/* In @p phase @p input leads to @p next, or KEEPS the phase. Without a row nothing follows. */
 #define LEADS(input, phase, next, act) [input][CDDPI_JOB_##phase] = {CDDPI_JOB_##next, act}
 #define KEEPS(input, phase, act) LEADS(input, phase, phase, act)
+#define KILLS(input, phase, act) LEADS(input, phase, KILLED, act)
+#define ENDS(input, phase, act) LEADS(input, phase, OVER, act)
+
+/* The same ROW for all phases in which ranks run that have not been killed, but for AWAITS. */
+#define EACH(ROW, input, act)                                                                      \
+    ROW(input, RUNS, act), ROW(input, HEARS, act), ROW(input, ASKED, act),                         \
+        ROW(input, OBEYED, act), ROW(input, FAILED, act)
 
 static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     LEADS(ALL_STARTED, STARTS, RUNS, begin),
     KEEPS(NOT_STARTED, STARTS, publish_and_kill),
 
-    KEEPS(NOT_EXECUTED, RUNS, refuse_program),
-    KEEPS(NOT_EXECUTED, HEARS, refuse_program),
+    EACH(KEEPS, NOT_EXECUTED, refuse_program),
     KEEPS(NOT_EXECUTED, AWAITS, refuse_program),
-    KEEPS(NOT_EXECUTED, ASKED, refuse_program),
-    KEEPS(NOT_EXECUTED, OBEYED, refuse_program),
-    KEEPS(NOT_EXECUTED, FAILED, refuse_program),
     KEEPS(NOT_EXECUTED, OVER, refuse_program),
 
     LEADS(RANK_FAILED, RUNS, FAILED, blame_this),
@@ -345,13 +347,9 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     LEADS(CAUSE_FAILED, AWAITS, FAILED, blame_this),
     LEADS(RANK_OBEYED, ASKED, OBEYED, note_obedience),
 
-    LEADS(NONE_LEFT, RUNS, OVER, NULL),
-    LEADS(NONE_LEFT, HEARS, OVER, NULL),
-    LEADS(NONE_LEFT, AWAITS, OVER, end_awaiting),
-    LEADS(NONE_LEFT, ASKED, OVER, NULL),
-    LEADS(NONE_LEFT, OBEYED, OVER, NULL),
-    LEADS(NONE_LEFT, FAILED, OVER, NULL),
-    LEADS(NONE_LEFT, KILLED, OVER, NULL),
+    EACH(ENDS, NONE_LEFT, NULL),
+    ENDS(NONE_LEFT, AWAITS, end_awaiting),
+    ENDS(NONE_LEFT, KILLED, NULL),
 
     LEADS(HANGUP, RUNS, ASKED, stop),
     LEADS(HANGUP, HEARS, ASKED, stop),
@@ -371,12 +369,8 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     LEADS(FAILED_THERE, AWAITS, FAILED, end_as_told),
     LEADS(HEARD_THERE, RUNS, HEARS, keep_heard),
 
-    KEEPS(ORPHANED, RUNS, lose_parent),
-    KEEPS(ORPHANED, HEARS, lose_parent),
+    EACH(KEEPS, ORPHANED, lose_parent),
     KEEPS(ORPHANED, AWAITS, lose_parent),
-    KEEPS(ORPHANED, ASKED, lose_parent),
-    KEEPS(ORPHANED, OBEYED, lose_parent),
-    KEEPS(ORPHANED, FAILED, lose_parent),
     KEEPS(ORPHANED, KILLED, lose_parent),
     KEEPS(ORPHANED, OVER, lose_parent),
 
@@ -391,14 +385,10 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     KEEPS(DEADLINE, FAILED, kill_overdue),
     KEEPS(DEADLINE, KILLED, abandon),
 
-    LEADS(KILL, STARTS, KILLED, kill_all),
-    LEADS(KILL, RUNS, KILLED, kill_all),
-    LEADS(KILL, HEARS, KILLED, kill_all),
-    LEADS(KILL, AWAITS, KILLED, kill_all),
-    LEADS(KILL, ASKED, KILLED, kill_all),
-    LEADS(KILL, OBEYED, KILLED, kill_all),
-    LEADS(KILL, FAILED, KILLED, kill_all),
-    KEEPS(KILL, KILLED, kill_all),
+    EACH(KILLS, KILL, kill_all),
+    KILLS(KILL, STARTS, kill_all),
+    KILLS(KILL, AWAITS, kill_all),
+    KILLS(KILL, KILLED, kill_all),
 };
 
 static void apply(struct job_step *step, enum job_input input)

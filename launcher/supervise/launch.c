@@ -1,15 +1,14 @@
-/* launch.c - owns the job: what it is made of, its generations, and its dry run. */
+/* launch.c - owns the job: what it is made of, and the processes that supervise it. */
 #include "launcher/supervise/launch.h"
 
 #include "launcher/hosts/head.h"
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/output/output.h"
-#include "launcher/supervise/environment.h"
+#include "launcher/supervise/generations.h"
 #include "launcher/supervise/job.h"
+#include "launcher/supervise/launch_dry_run.h"
 #include "launcher/supervise/monitor.h"
-#include "launcher/supervise/restarts.h"
-#include "launcher/supervise/supervise.h"
 #include "launcher/supervise/wait.h"
 
 #include "base/clock.h"
@@ -134,99 +133,6 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_monitor
     }
 }
 
-/* Wait before a restart. False if the job has to end instead, with *exit_status. */
-static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
-                            struct cddpi_output *output, int *exit_status)
-{
-    if (job->nodes != NULL) {
-        return cddpi_nodes_pause(job, milliseconds, wait, output, exit_status);
-    }
-    if (cddpi_wait_for(wait, -1, (int)milliseconds)) {
-        return true;
-    }
-    *exit_status = wait->number != 0 ? 128 + wait->number : *exit_status;
-    return false;
-}
-
-static void say_restart(const struct cddpi_job *job, struct cddpi_output *output)
-{
-    if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
-        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
-                         job->options.max_restarts, job->generation);
-    }
-}
-
-/* Several machines have met, so the number of ranks is known: whether the configuration is right
- * for so many. */
-static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *outcome)
-{
-    struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
-
-    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
-        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
-        return true;
-    }
-    outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
-    if (outcome->exit_status == 0) {
-        return true;
-    }
-    event.node = job->nodes->self;
-    event.exit_status = outcome->exit_status & 255;
-    snprintf(event.text, sizeof event.text, "cddp-train refuses %.500s there", job->options.config);
-    cddpi_node_link_publish(job->nodes->link, &event);
-    return false;
-}
-
-/* One generation, on all machines. */
-static void run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
-                           struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
-{
-    *outcome = (struct cddpi_generation_outcome){.exit_status = 0};
-    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
-        return;
-    }
-    if (is_valid(job, outcome)) {
-        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
-    }
-    if (job->nodes != NULL) {
-        cddpi_nodes_finish(job, wait, output, outcome);
-    }
-}
-
-static int run_generations(struct cddpi_job *job, struct cddpi_wait *wait,
-                           struct cddpi_output *output)
-{
-    bool decides = job->nodes == NULL || job->nodes->self == 0;
-    struct cddpi_restarts restarts = {.made = 0};
-
-    for (;; say_restart(job, output)) {
-        int64_t began = cddpi_now_ns();
-        struct cddpi_generation_outcome outcome;
-        int64_t pause_ms = 0;
-        enum cddpi_restart next;
-
-        run_generation(job, wait, output, &outcome);
-        if (!decides && outcome.may_restart) { /* node 0 has decided */
-            job->generation++;
-            continue;
-        }
-        next = cddpi_restarts_next(&restarts, job->options.max_restarts, &outcome,
-                                   (cddpi_now_ns() - began) / 1000000, &pause_ms);
-        if (next == CDDPI_RESTART_GIVE_UP) {
-            cddpi_output_say(output,
-                             "giving up, with %d restarts left: %d times in a row the job failed "
-                             "within %d s and without a checkpoint",
-                             job->options.max_restarts - job->generation, CDDPI_MOST_FRUITLESS,
-                             CDDPI_SHORT_LIFE_MS / 1000);
-        }
-        if (next != CDDPI_RESTART_NOW ||
-            !wait_to_restart(job, pause_ms, wait, output, &outcome.exit_status)) {
-            return outcome.exit_status;
-        }
-        job->generation++;
-    }
-}
-
 /* The job on this machine alone. */
 static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
 {
@@ -236,7 +142,7 @@ static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddp
     if (cddpi_rendezvous_init(job->world_size, &job->rendezvous) != CDDP_OK) {
         cddpi_output_say(output, "%s", cddp_last_error());
     } else {
-        exit_status = run_generations(job, wait, output);
+        exit_status = cddpi_generations_run(job, wait, output);
         cddpi_rendezvous_fini(&job->rendezvous);
     }
     return exit_status;
@@ -253,7 +159,7 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi
         (void)unlink(job->token_file); /* made for this meeting, and known to all by now */
     }
     if (status == CDDP_OK) {
-        exit_status = run_generations(job, wait, output);
+        exit_status = cddpi_generations_run(job, wait, output);
         cddpi_nodes_leave(job, exit_status, wait, output);
     } else {
         /* where one cddp-run shows the output of all, what node 0 tells all is shown once, and
@@ -347,83 +253,6 @@ static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
         exit_status = cddpi_head_supervise(head);
     }
     return finish_output(&output, monitor, signal_fd, exit_status);
-}
-
-static void print_rank(const struct cddpi_job *job, int rank)
-{
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->local_world_size,
-                                                      job->bind);
-    char cores[256];
-
-    cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
-    if (job->options.rdzv == NULL) {
-        printf("rank %d: ", rank);
-    }
-    cddpi_say(stdout, "local rank %d, %s %s, threads %d", rank,
-              share.bound ? "cores" : "not bound: any of", cores, share.threads);
-    if (job->options.rdzv == NULL) {
-        printf(", store tcp://127.0.0.1:(chosen at the start)");
-    }
-    if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
-        cddpi_say(stdout, ", log %s/rank-%d.log", job->log_dir, rank);
-    }
-}
-
-static void print_node(const struct cddpi_launch_options *options, int nproc)
-{
-    char node[32] = "(by order of arrival)";
-
-    if (options->node_rank >= 0) {
-        snprintf(node, sizeof node, "%d", options->node_rank);
-    }
-    cddpi_say(
-        stdout,
-        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
-        "before it\n",
-        node, options->nnodes, options->rdzv, nproc);
-}
-
-static int print_dry_run(const struct cddpi_job *job)
-{
-    if (job->options.config != NULL) {
-        int exit_status = cddpi_command_dry_run(&job->command, job->world_size);
-
-        if (exit_status != 0) {
-            return exit_status;
-        }
-    } else {
-        cddpi_say(stdout, "%s", job->command.path);
-        for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
-            cddpi_say(stdout, " %s", *argument);
-        }
-        putchar('\n');
-    }
-    if (job->options.rdzv != NULL) {
-        print_node(&job->options, job->local_world_size);
-    }
-    if (job->cores.usable > 0) {
-        char usable[640];
-
-        cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
-        cddpi_say(stdout, "this machine gives %s\n", usable);
-    }
-    for (int rank = 0; rank < job->local_world_size; rank++) {
-        char **own = NULL;
-
-        print_rank(job, rank);
-        if (job->options.config == NULL && job->options.rdzv == NULL) {
-            if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
-                fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
-                return 1;
-            }
-            for (char **variable = own; *variable != NULL; variable++) {
-                cddpi_say(stdout, "%s %s", variable == own ? ":" : "", *variable);
-            }
-            cddp_free(own);
-        }
-        putchar('\n');
-    }
-    return fflush(stdout) == 0 ? 0 : 1;
 }
 
 /* Other machines reach a store at tcp://, so that must not be open to everybody. */
@@ -553,7 +382,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
                   job.host != NULL ? job.host : "", cddp_last_error());
         exit_status = exit_status_of(status);
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
-        exit_status = print_dry_run(&job);
+        exit_status = cddpi_dry_run_print(&job);
     } else {
         if (!options->is_agent) {
             export_words(options);
