@@ -149,12 +149,6 @@ static cddp_status open_stores(struct cddpi_node_link *link,
     return leave_word(link, &first);
 }
 
-static void init_limits(struct cddpi_node_link *link)
-{
-    link->limit_ms = cddpi_silence_limit_ms(LEAST_LIMIT_MS);
-    link->look_ms = cddpi_silence_look_ms(link->limit_ms);
-}
-
 static void init_lock(struct cddpi_node_link *link)
 {
     pthread_condattr_t attributes;
@@ -179,7 +173,8 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->count = options->count;
     link->pipe[0] = link->pipe[1] = -1;
     snprintf(link->job, sizeof link->job, "%s", options->job);
-    init_limits(link);
+    link->limit_ms = cddpi_silence_limit_ms(LEAST_LIMIT_MS);
+    link->look_ms = cddpi_silence_look_ms(link->limit_ms);
     init_lock(link);
     link->peers = cddpi_zalloc_array((size_t)options->count, sizeof *link->peers);
     if (link->peers == NULL) {
