@@ -172,6 +172,7 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->self = options->self;
     link->count = options->count;
     link->pipe[0] = link->pipe[1] = -1;
+    link->due_ns = INT64_MAX;
     snprintf(link->job, sizeof link->job, "%s", options->job);
     link->limit_ms = cddpi_silence_limit_ms(LEAST_LIMIT_MS);
     link->look_ms = cddpi_silence_look_ms(link->limit_ms);
@@ -247,11 +248,20 @@ int64_t cddpi_node_answer_due_ns(const struct cddpi_node_link *link)
     return cddpi_node_boot_ns() + link->options.timeout_ms * INT64_C(1000000);
 }
 
-void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+/* For how long this process must have stood still if a wait until @p due_ns ends now; 0: not for
+ * too long. */
+static int64_t slept_until_now_ms(const struct cddpi_node_link *link, int64_t due_ns)
 {
     int64_t late_ms = (cddpi_node_boot_ns() - due_ns) / 1000000 + link->look_ms;
 
-    if (late_ms >= (int64_t)link->limit_ms) {
+    return late_ms >= (int64_t)link->limit_ms ? late_ms : 0;
+}
+
+void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+{
+    int64_t late_ms = slept_until_now_ms(link, due_ns);
+
+    if (late_ms > 0) {
         link->slept_ms = late_ms;
         link->woke_ns = cddpi_now_ns();
     }
@@ -259,9 +269,11 @@ void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
 
 int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)
 {
+    int64_t due_ns = link->due_ns; /* the caller may be the first thread that runs again */
+    int64_t slept_ms = due_ns != INT64_MAX ? slept_until_now_ms(link, due_ns) : 0;
     bool is_recent = cddpi_now_ns() - link->woke_ns < (int64_t)RECENT_MS * 1000000;
 
-    return is_recent ? link->slept_ms : 0;
+    return slept_ms > 0 ? slept_ms : is_recent ? link->slept_ms : 0;
 }
 
 int cddpi_node_link_fd(const struct cddpi_node_link *link)

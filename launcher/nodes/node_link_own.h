@@ -55,6 +55,8 @@ struct cddpi_node_link {
     bool has_begun;           /* a generation has: all nodes are there */
     _Atomic int64_t slept_ms; /* how long this process last stood still for longer than the limit */
     _Atomic int64_t woke_ns;
+    _Atomic int64_t due_ns; /* by when the thread that tells has waited for long enough, on the
+                               clock of cddpi_node_boot_ns(); INT64_MAX: it does not wait */
 };
 
 /* node_link.c */

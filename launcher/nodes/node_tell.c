@@ -141,9 +141,12 @@ void *cddpi_node_tell(void *argument)
     snprintf(key, sizeof key, "%s/beat/%d", link->job, link->self);
     while (status == CDDP_OK) {
         bool is_over;
-        struct node_item *item = next_item(link, beat_ns, &is_over);
+        struct node_item *item;
 
+        link->due_ns = due_ns;
+        item = next_item(link, beat_ns, &is_over);
         cddpi_node_notice_sleep(link, due_ns);
+        link->due_ns = INT64_MAX;
         if (item != NULL && !is_over) {
             status = tell_item(link, item, &number);
         }
