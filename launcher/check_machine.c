@@ -28,7 +28,8 @@ static const char *const simd_names[] = {
     "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
     "amx_int8", "asimd",    "asimdhp",     "bf16",        "sve",         "sve2"};
 
-/* The first line of @p path that starts with @p start, behind its colon; false if there is none. */
+/* What follows the colon in the first line of @p path that starts with @p start; false: none does.
+ */
 static bool find_line(const char *path, const char *start, char *out, size_t bytes)
 {
     char line[8192];

@@ -71,7 +71,7 @@ static void print_library(const struct library *library)
     cddpi_say(stdout, "  %-34s no: %s\n", library->text, reason);
 }
 
-/* What the CUDA module says, or why there is none, each line further in. */
+/* What the CUDA module says, or why there is none, indented. */
 static void print_gpus(void)
 {
     char *text = cddpi_device_describe();

@@ -124,7 +124,7 @@ static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_t
     return status;
 }
 
-/* The addresses behind tcp:// are looked at when they are used. */
+/* The addresses after tcp:// are checked when they are used. */
 static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
                              struct cddpi_launch_options *options)
 {
@@ -151,8 +151,8 @@ static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* What started this cddp-run may have started others, on other machines: what no option says, its
- * variables do. */
+/* The launcher that started this cddp-run may have started others on other machines: its variables
+ * say what no option does. */
 static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
                                 struct cddpi_launch_options *options)
 {
@@ -164,7 +164,6 @@ static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
                                        .starts_hosts = values[OPTION_HOSTS] != NULL ||
                                                        values[OPTION_HOSTFILE] != NULL};
     struct cddpi_launch_node *node;
-    cddp_status status;
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (values[others[i]] != NULL) {
@@ -176,10 +175,7 @@ static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
     }
     options->launcher = node;
-    status = cddpi_launch_node_read(&given, node);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_launch_node_read(&given, node));
     if (node->nodes > CDDPI_MAX_NODES) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: at most %d machines can be one job", node->says,
                           CDDPI_MAX_NODES);
@@ -204,55 +200,45 @@ static cddp_status read_hosts(const char *const values[OPTION_COUNT],
     static const int users[] = {OPTION_SSH, OPTION_EXPORT};
     static const int others[] = {OPTION_NNODES, OPTION_NODE_RANK, OPTION_RDZV};
     int list;
-    cddp_status status = cddpi_option_choice(&table, values, lists, 2, &list);
 
+    CDDPI_TRY(cddpi_option_choice(&table, values, lists, 2, &list));
     options->hosts = values[OPTION_HOSTS];
     options->hostfile = values[OPTION_HOSTFILE];
     options->ssh = values[OPTION_SSH] != NULL ? values[OPTION_SSH] : "ssh -o BatchMode=yes";
     options->exports = values[OPTION_EXPORT];
-    for (int i = 0; status == CDDP_OK && i < 2; i++) {
-        if (list < 0 && values[users[i]] != NULL) {
-            status = cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs --hosts or --hostfile",
-                                rows[users[i]].name);
+    for (int i = 0; list < 0 && i < 2; i++) {
+        if (values[users[i]] != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s needs --hosts or --hostfile",
+                              rows[users[i]].name);
         }
     }
-    for (int i = 0; status == CDDP_OK && i < 3; i++) {
-        if (list >= 0 && values[others[i]] != NULL) {
-            status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                                "--%s and --%s exclude each other: with a list of hosts one "
-                                "cddp-run starts the others",
-                                rows[list].name, rows[others[i]].name);
+    for (int i = 0; list >= 0 && i < 3; i++) {
+        if (values[others[i]] != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "--%s and --%s exclude each other: with a list of hosts one "
+                              "cddp-run starts the others",
+                              rows[list].name, rows[others[i]].name);
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status read_nodes(const char *const values[OPTION_COUNT],
                               struct cddpi_launch_options *options)
 {
-    cddp_status status = read_int(values, OPTION_NNODES, 1, CDDPI_MAX_NODES, &options->nnodes);
-
-    if (status == CDDP_OK) {
-        status = read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank);
-    }
+    CDDPI_TRY(read_int(values, OPTION_NNODES, 1, CDDPI_MAX_NODES, &options->nnodes));
+    CDDPI_TRY(read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank));
     options->rdzv = values[OPTION_RDZV];
-    if (status == CDDP_OK) {
-        status = ask_launcher(values, options);
-    }
-    if (status == CDDP_OK) {
-        status = read_rdzv(values, options);
-    }
-    if (status == CDDP_OK) {
-        status = read_hosts(values, options);
-    }
+    CDDPI_TRY(ask_launcher(values, options));
+    CDDPI_TRY(read_rdzv(values, options));
+    CDDPI_TRY(read_hosts(values, options));
     options->token_file = values[OPTION_TOKEN_FILE];
     options->network_interface = values[OPTION_NETWORK_INTERFACE];
     options->is_agent = values[OPTION_AGENT] != NULL;
-    if (status == CDDP_OK && options->is_agent &&
-        (options->rdzv == NULL || options->node_rank < 0)) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--agent needs --nnodes, --node-rank and --rdzv");
+    if (options->is_agent && (options->rdzv == NULL || options->node_rank < 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--agent needs --nnodes, --node-rank and --rdzv");
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* "" is what a shell makes of a variable that is not set. */
@@ -265,51 +251,48 @@ static cddp_status read_folder(const char *const values[OPTION_COUNT], enum opti
                : cddpi_fail(CDDP_ERR_ARGUMENT, "--%s: the folder's name is empty", rows[id].name);
 }
 
-static cddp_status interpret(const char *const values[OPTION_COUNT],
-                             struct cddpi_launch_options *options)
+static cddp_status read_nproc(const char *const values[OPTION_COUNT],
+                              struct cddpi_launch_options *options)
+{
+    const char *nproc = values[OPTION_NPROC];
+
+    options->per_gpu = nproc != NULL && strcmp(nproc, "gpu") == 0;
+    return nproc == NULL || options->per_gpu || strcmp(nproc, "auto") == 0
+               ? CDDP_OK
+               : read_int(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
+}
+
+static cddp_status read_timeout(const char *const values[OPTION_COUNT],
+                                struct cddpi_launch_options *options)
 {
     int64_t timeout_ms = 0;
-    cddp_status status = CDDP_OK;
 
-    options->per_gpu = values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "gpu") == 0;
-    if (values[OPTION_NPROC] != NULL && strcmp(values[OPTION_NPROC], "auto") != 0 &&
-        !options->per_gpu) {
-        status = read_int(values, OPTION_NPROC, 1, CDDPI_MAX_RANKS, &options->nproc);
-    }
-    if (status == CDDP_OK) {
-        status = read_int(values, OPTION_MAX_RESTARTS, 0, 1000000, &options->max_restarts);
-    }
-    if (status == CDDP_OK) {
-        status = read_seconds(values, OPTION_GRACE, 0, 86400, &options->grace_ms);
-    }
-    if (status == CDDP_OK) {
-        status = read_seconds(values, OPTION_TIMEOUT, 0.001, 2000000, &timeout_ms);
-    }
-    if (status == CDDP_OK) {
-        status = read_bind(values, &options->bind);
-    }
-    if (status == CDDP_OK) {
-        status = read_folder(values, OPTION_RUN_DIR, &options->run_dir);
-    }
-    if (status == CDDP_OK) {
-        status = read_folder(values, OPTION_LOG_DIR, &options->log_dir);
-    }
-    if (status == CDDP_OK) {
-        status = read_tag(values, &options->tag);
-    }
-    if (status == CDDP_OK) {
-        status = read_nodes(values, options);
-    }
+    CDDPI_TRY(read_seconds(values, OPTION_TIMEOUT, 0.001, 2000000, &timeout_ms));
     if (values[OPTION_TIMEOUT] != NULL) {
         snprintf(options->timeout_ms, sizeof options->timeout_ms, "%lld", (long long)timeout_ms);
     }
+    return CDDP_OK;
+}
+
+static cddp_status interpret(const char *const values[OPTION_COUNT],
+                             struct cddpi_launch_options *options)
+{
+    CDDPI_TRY(read_nproc(values, options));
+    CDDPI_TRY(read_int(values, OPTION_MAX_RESTARTS, 0, 1000000, &options->max_restarts));
+    CDDPI_TRY(read_seconds(values, OPTION_GRACE, 0, 86400, &options->grace_ms));
+    CDDPI_TRY(read_timeout(values, options));
+    CDDPI_TRY(read_bind(values, &options->bind));
+    CDDPI_TRY(read_folder(values, OPTION_RUN_DIR, &options->run_dir));
+    CDDPI_TRY(read_folder(values, OPTION_LOG_DIR, &options->log_dir));
+    CDDPI_TRY(read_tag(values, &options->tag));
+    CDDPI_TRY(read_nodes(values, options));
     options->action = values[OPTION_HELP] != NULL      ? CDDPI_ACTION_HELP
                       : values[OPTION_VERSION] != NULL ? CDDPI_ACTION_VERSION
                       : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK
                       : values[OPTION_ENV] != NULL     ? CDDPI_ACTION_ENV
                       : values[OPTION_DRY_RUN] != NULL ? CDDPI_ACTION_DRY_RUN
                                                        : CDDPI_ACTION_RUN;
-    return status;
+    return CDDP_OK;
 }
 
 /* What is to be started: the program after "--", or a train.conf and its key=value texts. */
@@ -339,54 +322,59 @@ static cddp_status take_command(struct cddpi_launch_options *options, bool after
     return CDDP_OK;
 }
 
+/* Sort the words into options, whose @p values these are, and what is to be run. */
+static cddp_status sort_words(int argc, char **argv, const char *values[OPTION_COUNT],
+                              bool *out_after_dashes, struct cddpi_launch_options *options)
+{
+    int word_count = 0;
+
+    options->words[word_count++] = argv[0];
+    for (int i = 1; i < argc; i++) {
+        if (!*out_after_dashes && strcmp(argv[i], "--") == 0) {
+            *out_after_dashes = true;
+            if (options->argument_count > 0) {
+                return cddpi_fail(CDDP_ERR_ARGUMENT,
+                                  "%s stands before --: give either a train.conf or -- and a "
+                                  "program",
+                                  options->arguments[0]);
+            }
+        } else if (!*out_after_dashes && argv[i][0] == '-' && argv[i][1] != '\0') {
+            int first = i;
+
+            CDDPI_TRY(cddpi_option_read(&table, argv, &i, values));
+            while (first <= i) {
+                options->words[word_count++] = argv[first++];
+            }
+        } else {
+            options->arguments[options->argument_count++] = argv[i];
+        }
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launch_options *out)
 {
     struct cddpi_launch_options options = {.grace_ms = 10000, .nnodes = 1, .node_rank = -1};
     const char *values[OPTION_COUNT] = {NULL};
     bool after_dashes = false;
-    int word_count = 0;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     options.positional = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.positional);
     options.words = cddpi_zalloc_array((size_t)argc + 1, sizeof *options.words);
     if (options.positional == NULL || options.words == NULL) {
-        cddpi_launch_options_fini(&options);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d arguments", argc);
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d arguments", argc);
+        goto fail;
     }
     options.arguments = options.positional;
-    options.words[word_count++] = argv[0];
-    for (int i = 1; i < argc && status == CDDP_OK; i++) {
-        if (!after_dashes && strcmp(argv[i], "--") == 0) {
-            if (options.argument_count > 0) {
-                status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                                    "%s stands before --: give either a "
-                                    "train.conf or -- and a program",
-                                    options.arguments[0]);
-            }
-            after_dashes = true;
-        } else if (!after_dashes && argv[i][0] == '-' && argv[i][1] != '\0') {
-            int first = i;
-
-            status = cddpi_option_read(&table, argv, &i, values);
-            while (first <= i) {
-                options.words[word_count++] = argv[first++];
-            }
-        } else {
-            options.arguments[options.argument_count++] = argv[i];
-        }
-    }
-    if (status == CDDP_OK) {
-        status = interpret(values, &options);
-    }
-    if (status == CDDP_OK) {
-        status = take_command(&options, after_dashes);
-    }
-    if (status != CDDP_OK) {
-        cddpi_launch_options_fini(&options);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, sort_words(argc, argv, values, &after_dashes, &options));
+    CDDPI_TRY_GOTO(fail, status, interpret(values, &options));
+    CDDPI_TRY_GOTO(fail, status, take_command(&options, after_dashes));
     *out = options;
     return CDDP_OK;
+
+fail:
+    cddpi_launch_options_fini(&options);
+    return status;
 }
 
 void cddpi_launch_options_fini(struct cddpi_launch_options *options)

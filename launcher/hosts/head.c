@@ -1,5 +1,5 @@
 /* head.c - owns the cddp-run that starts others on a list of hosts: the loop over their output and
- * what they tell. How it ends is in head_end.c. The ranks are theirs. */
+ * what they tell. How it ends is in head_end.c. It has no ranks of its own. */
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"
@@ -47,10 +47,10 @@ static void take_events(struct cddpi_head *head)
     }
 }
 
-/* Reap agents that have ended; what they wrote is passed on first. Whether such an end was to be
- * expected is known once what we tell now comes back to us: all that was told before, perhaps that
- * the job is over, is then heard. */
-static void reap(struct cddpi_head *head)
+/* Reap agents that have ended, after passing on what they wrote. Whether such an end was expected
+ * is known once the event that we publish now comes back to us: by then we have heard all earlier
+ * ones, perhaps that the job is over. */
+static void reap_agents(struct cddpi_head *head)
 {
     for (int i = 0; i < head->hosts.count; i++) {
         struct cddpi_agent *agent = &head->agents[i];
@@ -72,16 +72,17 @@ static void reap(struct cddpi_head *head)
 }
 
 /* Write what is left of the parcel. */
-static void feed(struct cddpi_agent *agent)
+static void feed_parcel(struct cddpi_agent *agent)
 {
-    struct cddpi_wire_buffer *buffer = &agent->parcel.buffer;
+    struct cddpi_wire_buffer *buffer = &agent->parcel;
     ssize_t written = write(agent->input, buffer->data + agent->sent, buffer->bytes - agent->sent);
 
     if (written > 0) {
         agent->sent += (size_t)written;
     }
     if (agent->sent == buffer->bytes ||
-        (written < 0 && errno != EAGAIN && errno != EINTR)) { /* who ends without it says why */
+        (written < 0 && errno != EAGAIN &&
+         errno != EINTR)) { /* an agent that ends without it says why */
         cddpi_buffer_fini(buffer);
         memset(buffer, 0, sizeof *buffer);
         agent->sent = 0;
@@ -107,7 +108,7 @@ static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
 
         of[0] = (struct pollfd){is_full ? -1 : agent->out.fd, POLLIN, 0};
         of[1] = (struct pollfd){is_full ? -1 : agent->err.fd, POLLIN, 0};
-        of[2] = (struct pollfd){agent->parcel.buffer.bytes > 0 ? agent->input : -1, POLLOUT, 0};
+        of[2] = (struct pollfd){agent->parcel.bytes > 0 ? agent->input : -1, POLLOUT, 0};
     }
 }
 
@@ -124,13 +125,13 @@ static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
             (void)cddpi_relay_read(&agent->err);
         }
         if (of[2].revents != 0 && agent->input >= 0) {
-            feed(agent);
+            feed_parcel(agent);
         }
     }
 }
 
 /* False once the monitor is gone, or nothing more can come. */
-static bool turn(struct cddpi_head *head, struct pollfd *polls)
+static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
 {
     int64_t next_ns = cddpi_head_next_ns(head);
     int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
@@ -153,7 +154,7 @@ static bool turn(struct cddpi_head *head, struct pollfd *polls)
         }
         handle_agents(head, polls);
     }
-    reap(head);
+    reap_agents(head);
     if (head->alive == 0) {
         cddpi_head_await_last(head);
     }
@@ -205,17 +206,12 @@ static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES]
                                            .self = -1,
                                            .count = head->hosts.count};
     bool is_alone = is_local(head);
-    cddp_status status = cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count,
-                                                rendezvous);
     uint16_t port;
 
-    if (status == CDDP_OK) {
-        status = cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,
-                                        strlen(rendezvous->job));
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count, rendezvous));
+    CDDPI_TRY(cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,
+                                     strlen(rendezvous->job)));
     port = cddpi_store_server_port(rendezvous->server);
     snprintf(rendezvous->store, sizeof rendezvous->store, "tcp://127.0.0.1:%u", port);
     if (is_alone) {
@@ -249,22 +245,18 @@ static cddp_status name_nodes(struct cddpi_head *head)
 static cddp_status start_agents(struct cddpi_head *head)
 {
     char url[CDDPI_URL_BYTES];
-    cddp_status status = name_nodes(head);
 
-    if (status == CDDP_OK) {
-        status = open_store(head, url);
+    CDDPI_TRY(name_nodes(head));
+    CDDPI_TRY(open_store(head, url));
+    for (int i = 0; i < head->hosts.count; i++) {
+        CDDPI_TRY(cddpi_head_words(head, i, url, &head->agents[i].argv));
+        CDDPI_TRY(cddpi_head_start(head, i));
+        head->alive++;
     }
-    for (int i = 0; i < head->hosts.count && status == CDDP_OK; i++) {
-        status = cddpi_head_words(head, i, url, &head->agents[i].argv);
-        if (status == CDDP_OK) {
-            status = cddpi_head_start(head, i);
-        }
-        head->alive += status == CDDP_OK ? 1 : 0;
-    }
-    return status;
+    return CDDP_OK;
 }
 
-static void release(struct cddpi_head *head)
+static void release_agents(struct cddpi_head *head)
 {
     for (int i = 0; head->agents != NULL && i < head->hosts.count; i++) {
         struct cddpi_agent *agent = &head->agents[i];
@@ -272,7 +264,7 @@ static void release(struct cddpi_head *head)
         cddpi_head_close_input(agent);
         cddpi_relay_finish(&agent->out);
         cddpi_relay_finish(&agent->err);
-        cddpi_buffer_fini(&agent->parcel.buffer);
+        cddpi_buffer_fini(&agent->parcel);
         cddpi_head_free_words(agent->argv);
     }
     cddpi_nodes_fini(&head->nodes);
@@ -296,7 +288,7 @@ int cddpi_head_supervise(struct cddpi_head *head)
         head->exit_status = 1;
         (void)cddpi_head_end_agents(head);
     }
-    while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn(head, polls)) {
+    while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn_once(head, polls)) {
     }
     if (polls != NULL) {
         for (int i = 0; i < head->hosts.count && head->nodes.link != NULL; i++) {
@@ -305,7 +297,7 @@ int cddpi_head_supervise(struct cddpi_head *head)
         }
         exit_status = head->nodes.link != NULL ? cddpi_head_report(head) : 1;
     }
-    release(head);
+    release_agents(head);
     cddpi_free(polls);
     return exit_status;
 }

@@ -15,7 +15,7 @@ struct cddpi_agent {
     bool has_ended;
     int input; /* its standard input: at its end it ends; -1: closed */
     char **argv;
-    struct cddpi_message parcel; /* to be written to its input */
+    struct cddpi_wire_buffer parcel; /* to be written to its input */
     size_t sent;
     struct cddpi_relay out;
     struct cddpi_relay err;
@@ -37,17 +37,17 @@ struct cddpi_head {
     uint32_t timeout_ms;
     /* Moments; INT64_MAX: never. */
     int64_t begin_ns;    /* when all hosts must have come */
-    int64_t news_ns;     /* when those who have not are named */
+    int64_t news_ns;     /* when hosts that have not come are named */
     int64_t patience_ns; /* when ranks that were asked to end must have: patience_ms from the last
                             sign that one still saves */
     int64_t patience_ms;
     int64_t deadline_ns;    /* when what is left is ended, whatever it does */
-    bool has_waited_longer; /* past begin_ns, for node 0, which knows why */
+    bool has_waited_longer; /* past begin_ns: node 0 is there, and will say why */
     bool is_hurried;        /* there was a second signal */
     int steps;              /* of ending what is left: see cddpi_head_end_agents() */
     int asked_signal;       /* the first sent to us that asked the job to end; 0: none */
     int64_t asked_ns;
-    char refused[CDDPI_REFUSED_BYTES]; /* clients, by the store */
+    struct cddpi_refused_list refused; /* clients, by the store */
     int exit_status;                   /* of the first agent that ended badly */
 };
 
@@ -69,13 +69,13 @@ void cddpi_head_close_input(struct cddpi_agent *agent);
 
 /** All hosts have come and ranks are being started. */
 bool cddpi_head_has_begun(const struct cddpi_head *head);
-/** The agents are started: until when is waited for what. */
+/** The agents are about to be started: set the deadlines. */
 void cddpi_head_begin_waiting(struct cddpi_head *head);
-/** When there is something to be done although nothing happens; INT64_MAX: never. */
+/** When the next deadline is; INT64_MAX: never. */
 int64_t cddpi_head_next_ns(const struct cddpi_head *head);
-/** What is left has to be ended. */
+/** Whether a deadline has passed, so that the agents that are left have to be ended. */
 bool cddpi_head_is_overdue(const struct cddpi_head *head);
-/** Name, or give up, hosts that have not come in time. */
+/** Name the hosts that are missing, or give them up if their time is over. */
 void cddpi_head_await(struct cddpi_head *head);
 /** All agents have ended: what they told before that is heard soon, or not at all. */
 void cddpi_head_await_last(struct cddpi_head *head);

@@ -4,6 +4,7 @@
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"
+#include "launcher/supervise/reaper.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -13,14 +14,15 @@
 #include <sys/wait.h>
 
 enum {
-    SETTLE_MS = 2000,  /* when one has ended badly, others may be ending for the same reason */
+    SETTLE_MS = 2000,  /* when one has failed, others may be about to fail for the same reason */
     LAST_MS = 5000,    /* after the job's end, and for each step of ending what is left */
     HURRY_MS = 1000,   /* the same after a second signal */
     MARGIN_MS = 10000, /* besides the grace period */
     FAILED_MS = 70000, /* besides it, until there is an end or a restart: what cannot be killed and
                           the pause before a restart take 30 s each */
     SAME_REQUEST_NS = 200000000, /* as supervisors have it */
-    FIRST_NEWS_MS = 10000,       /* then who has not come is said, as node 0 does once it has */
+    FIRST_NEWS_MS =
+        10000, /* after that, missing hosts are named; node 0 does so once it is there */
     NEWS_MS = 60000,
     LOOK_MS = 500,
     ANSWER_MS = 2000, /* of our own store */
@@ -32,7 +34,7 @@ bool cddpi_head_has_begun(const struct cddpi_head *head)
     return head->nodes.start.kind != CDDPI_EVENT_NONE;
 }
 
-static int64_t after(int64_t milliseconds)
+static int64_t moment_after(int64_t milliseconds)
 {
     return cddpi_deadline_ns((uint32_t)(milliseconds < UINT32_MAX ? milliseconds : UINT32_MAX));
 }
@@ -40,15 +42,15 @@ static int64_t after(int64_t milliseconds)
 /* Let @p milliseconds be the most that is left until all agents are ended. */
 static void end_within(struct cddpi_head *head, int64_t milliseconds)
 {
-    int64_t deadline_ns = after(milliseconds);
+    int64_t deadline_ns = moment_after(milliseconds);
 
     head->deadline_ns = deadline_ns < head->deadline_ns ? deadline_ns : head->deadline_ns;
 }
 
-/* The same for ranks that were asked to end: they have that long from each sign that one saves. */
+/* Ranks that were asked to end have that long, and again after each sign that one still saves. */
 static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
 {
-    int64_t patience_ns = after(milliseconds);
+    int64_t patience_ns = moment_after(milliseconds);
 
     if (patience_ns < head->patience_ns) {
         head->patience_ns = patience_ns;
@@ -56,8 +58,8 @@ static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
     }
 }
 
-static void publish(struct cddpi_head *head, enum cddpi_node_event_kind kind, int node, int number,
-                    const char *text)
+static void publish_event(struct cddpi_head *head, enum cddpi_node_event_kind kind, int node,
+                          int number, const char *text)
 {
     struct cddpi_node_event event = {
         .kind = kind, .node = node, .rank = -1, .number = number, .exit_status = 1};
@@ -99,7 +101,7 @@ bool cddpi_head_end_agents(struct cddpi_head *head)
         return false;
     }
     head->begin_ns = head->news_ns = head->patience_ns = INT64_MAX;
-    head->deadline_ns = after(head->is_hurried ? HURRY_MS : LAST_MS);
+    head->deadline_ns = moment_after(head->is_hurried ? HURRY_MS : LAST_MS);
     return true;
 }
 
@@ -132,12 +134,7 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
         head->is_hurried = true;
         end_within(head, HURRY_MS);
     }
-    publish(head, CDDPI_EVENT_SIGNAL, -1, number, "");
-}
-
-static int exit_status_of(int status)
-{
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    publish_event(head, CDDPI_EVENT_SIGNAL, -1, number, "");
 }
 
 static void describe_end(const struct cddpi_agent *agent, char *out, size_t bytes)
@@ -147,7 +144,7 @@ static void describe_end(const struct cddpi_agent *agent, char *out, size_t byte
              WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
 }
 
-/* It did not come as far as a job. */
+/* Agent @p i ended before the job began. */
 static void lose_beginner(struct cddpi_head *head, int i, const char *text)
 {
     const struct cddpi_agent *agent = &head->agents[i];
@@ -165,7 +162,7 @@ static void lose_beginner(struct cddpi_head *head, int i, const char *text)
     end_within(head, SETTLE_MS);
 }
 
-/* Agent @p i has ended, and all that was told before is heard: whether it was to. */
+/* Agent @p i has ended, and all that was told before is heard. Decide whether that was expected. */
 static void lose_agent(struct cddpi_head *head, int i)
 {
     const struct cddpi_agent *agent = &head->agents[i];
@@ -180,12 +177,12 @@ static void lose_agent(struct cddpi_head *head, int i)
     }
     describe_end(agent, text, sizeof text);
     if (head->exit_status == 0) {
-        head->exit_status = agent->status != 0 ? exit_status_of(agent->status) : 1;
+        head->exit_status = agent->status != 0 ? cddpi_exit_status(agent->status) : 1;
     }
     if (!cddpi_head_has_begun(head)) {
         lose_beginner(head, i, text);
     } else if (!is_over) {
-        publish(head, CDDPI_EVENT_LOST, i, 0, text);
+        publish_event(head, CDDPI_EVENT_LOST, i, 0, text);
         end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless that is heard */
     } else if (head->nodes.end.exit_status == 0) {
         cddpi_output_say(head->output, "%s: %s after the job's end",
@@ -252,7 +249,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
         break;
     case CDDPI_EVENT_SAVING:
         if (head->patience_ns != INT64_MAX) {
-            head->patience_ns = after(head->patience_ms);
+            head->patience_ns = moment_after(head->patience_ms);
         }
         break;
     case CDDPI_EVENT_START:
@@ -309,34 +306,35 @@ static void list_missing(struct cddpi_head *head, char *out, size_t bytes, bool 
     cddp_store_close(store);
 }
 
-/* What is said here node 0 says itself once it has come, and knows better. */
+/* Only until node 0 is there, which knows better and says it itself. */
 void cddpi_head_await(struct cddpi_head *head)
 {
     bool is_late = cddpi_left_ms(head->begin_ns) == 0;
     bool first_is_there;
     char missing[2048];
+    char refused[CDDPI_REFUSED_BYTES];
 
     if (head->begin_ns == INT64_MAX) {
         return;
     }
-    cddpi_refused_publish(&head->rendezvous, head->refused);
+    cddpi_refused_publish(&head->rendezvous, &head->refused);
     if (!is_late && cddpi_left_ms(head->news_ns) > 0) {
         return;
     }
     list_missing(head, missing, sizeof missing, &first_is_there);
-    head->news_ns = after(NEWS_MS);
+    head->news_ns = moment_after(NEWS_MS);
     if (is_late && first_is_there && !head->has_waited_longer) {
         head->has_waited_longer = true; /* it waits until now, tells all, and lets them read it */
-        head->begin_ns = after(MARGIN_MS);
+        head->begin_ns = moment_after(MARGIN_MS);
     } else if (is_late) {
+        cddpi_refused_say(&head->refused, refused);
         cddpi_output_say(head->output,
                          missing[0] != '\0'
                              ? "of %d hosts these did not come within %g s: %s. Does %.200s reach "
                                "them, and start there what it is told to?%s%s"
                              : "%d hosts have come within %g s, but the job did not begin%s",
                          head->hosts.count, head->timeout_ms / 1000.0, missing, head->options->ssh,
-                         head->refused[0] != '\0' ? " The job's store has refused " : "",
-                         head->refused);
+                         refused[0] != '\0' ? " The job's store has refused " : "", refused);
         head->exit_status = head->exit_status != 0 ? head->exit_status : 1;
         (void)cddpi_head_end_agents(head);
     } else if (!first_is_there) {
@@ -348,8 +346,8 @@ void cddpi_head_await(struct cddpi_head *head)
 void cddpi_head_begin_waiting(struct cddpi_head *head)
 {
     head->timeout_ms = cddpi_place_timeout_ms(head->options);
-    head->begin_ns = after(head->timeout_ms);
-    head->news_ns = after(FIRST_NEWS_MS);
+    head->begin_ns = moment_after(head->timeout_ms);
+    head->news_ns = moment_after(FIRST_NEWS_MS);
     head->patience_ns = INT64_MAX;
     head->deadline_ns = INT64_MAX;
 }
@@ -358,7 +356,7 @@ int64_t cddpi_head_next_ns(const struct cddpi_head *head)
 {
     int64_t end_ns = head->patience_ns < head->deadline_ns ? head->patience_ns : head->deadline_ns;
     int64_t begin_ns = head->begin_ns < head->news_ns ? head->begin_ns : head->news_ns;
-    int64_t look_ns = after(LOOK_MS); /* at who was refused */
+    int64_t look_ns = moment_after(LOOK_MS); /* at who was refused */
 
     if (head->begin_ns != INT64_MAX && look_ns < begin_ns) {
         begin_ns = look_ns;

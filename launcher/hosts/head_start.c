@@ -33,7 +33,7 @@ void cddpi_head_free_words(char **words)
 }
 
 /* Take @p word, which malloc() made, over. */
-static void add(struct words *words, char *word)
+static void add_word(struct words *words, char *word)
 {
     if (words->count + 2 > words->capacity) {
         size_t capacity = 2 * words->capacity + 32;
@@ -63,7 +63,7 @@ add_text(struct words *words, const char *format, ...)
         text = NULL;
     }
     va_end(arguments);
-    add(words, text);
+    add_word(words, text);
 }
 
 /* The word as a shell reads it back. */
@@ -80,7 +80,7 @@ static void add_quoted(struct words *words, const char *word)
             text = NULL;
         }
     }
-    add(words, text);
+    add_word(words, text);
 }
 
 /* "--name", then "value". */
@@ -188,8 +188,8 @@ cddp_status cddpi_head_words(const struct cddpi_head *head, int i, const char *u
     return words.is_cut ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a command line") : CDDP_OK;
 }
 
-/* Whether "NAME=value" goes to other machines by itself: what is cddp's, and not of one rank or of
- * one machine. */
+/* Whether "NAME=value" is sent to other machines without --export: variables of cddp that are not
+ * of one rank or one machine. */
 static bool is_for_all(const char *variable)
 {
     static const char *const own[] = {
@@ -256,8 +256,9 @@ static cddp_status make_parcel(struct cddpi_head *head, int i)
     }
     parcel.variables = variables.words;
     parcel.variable_count = (int)variables.count;
-    if (status == CDDP_OK) {
-        status = cddpi_parcel_pack(&parcel, &head->agents[i].parcel);
+    if (status == CDDP_OK &&
+        cddpi_message_encode(&cddpi_parcel_form, &parcel, &head->agents[i].parcel) != CDDP_OK) {
+        status = cddpi_fail_prefix(CDDP_ERR_ARGUMENT, "the variables for other machines");
     }
     cddpi_head_free_words(variables.words);
     return status;
@@ -305,7 +306,7 @@ static void close_pipes(int pipes[3][2])
     }
 }
 
-/* Ours are the writing end of its input and the reading ends of its outputs. */
+/* Keep the writing end of its input and the reading ends of its outputs. */
 static void keep_ends(struct cddpi_agent *agent, int pipes[3][2])
 {
     agent->input = pipes[0][1];

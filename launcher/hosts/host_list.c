@@ -27,7 +27,7 @@ void cddpi_hosts_fini(struct cddpi_hosts *hosts)
     *hosts = (struct cddpi_hosts){NULL, 0, 0};
 }
 
-static cddp_status grow(struct cddpi_hosts *hosts)
+static cddp_status grow_hosts(struct cddpi_hosts *hosts)
 {
     int capacity = hosts->capacity > 0 ? 2 * hosts->capacity : 16;
     struct cddpi_host *grown = cddpi_realloc(hosts->hosts, (size_t)capacity * sizeof *grown);
@@ -57,7 +57,6 @@ static cddp_status check_host(const struct cddpi_host *host)
 static cddp_status add_host(struct cddpi_hosts *hosts, const struct cddpi_host *host)
 {
     struct cddpi_host *known = NULL;
-    cddp_status status = CDDP_OK;
 
     for (int i = 0; i < hosts->count && known == NULL; i++) {
         known = strcmp(hosts->hosts[i].name, host->name) == 0 ? &hosts->hosts[i] : NULL;
@@ -71,10 +70,7 @@ static cddp_status add_host(struct cddpi_hosts *hosts, const struct cddpi_host *
         return cddpi_fail(CDDP_ERR_ARGUMENT, "more than %d hosts", CDDPI_MAX_NODES);
     }
     if (hosts->count == hosts->capacity) {
-        status = grow(hosts);
-    }
-    if (status != CDDP_OK) {
-        return status;
+        CDDPI_TRY(grow_hosts(hosts));
     }
     hosts->hosts[hosts->count++] = *host;
     return check_host(host);
@@ -129,20 +125,14 @@ static cddp_status parse_word(struct host_list_span word, struct cddpi_host *out
 cddp_status cddpi_hosts_parse_list(const char *text, struct cddpi_hosts *out)
 {
     struct cddpi_hosts hosts = {NULL, 0, 0};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     for (;;) {
         struct host_list_span word = {text, strcspn(text, ",")};
         struct cddpi_host host;
 
-        status = parse_word(word, &host);
-        if (status == CDDP_OK) {
-            status = add_host(&hosts, &host);
-        }
-        if (status != CDDP_OK) {
-            cddpi_hosts_fini(&hosts);
-            return status;
-        }
+        CDDPI_TRY_GOTO(fail, status, parse_word(word, &host));
+        CDDPI_TRY_GOTO(fail, status, add_host(&hosts, &host));
         if (text[word.bytes] == '\0') {
             break;
         }
@@ -150,6 +140,10 @@ cddp_status cddpi_hosts_parse_list(const char *text, struct cddpi_hosts *out)
     }
     *out = hosts;
     return CDDP_OK;
+
+fail:
+    cddpi_hosts_fini(&hosts);
+    return status;
 }
 
 /* The next word of @p line, which moves on; of no bytes at its end. */
@@ -212,7 +206,6 @@ static cddp_status parse_line(struct host_list_span line, struct cddpi_hosts *ho
     const char *comment = memchr(line.at, '#', line.bytes);
     struct cddpi_host host;
     struct host_list_span word;
-    cddp_status status;
 
     if (memchr(line.at, '\0', line.bytes) != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "a NUL byte: this is no text");
@@ -222,11 +215,11 @@ static cddp_status parse_line(struct host_list_span line, struct cddpi_hosts *ho
     if (word.bytes == 0) {
         return CDDP_OK;
     }
-    status = parse_word(word, &host);
-    for (word = next_word(&line); status == CDDP_OK && word.bytes > 0; word = next_word(&line)) {
-        status = parse_key(word, &host);
+    CDDPI_TRY(parse_word(word, &host));
+    for (word = next_word(&line); word.bytes > 0; word = next_word(&line)) {
+        CDDPI_TRY(parse_key(word, &host));
     }
-    return status == CDDP_OK ? add_host(hosts, &host) : status;
+    return add_host(hosts, &host);
 }
 
 cddp_status cddpi_hosts_parse_text(const char *text, size_t bytes, const char *shown,

@@ -21,8 +21,8 @@ struct cddpi_hosts {
     int capacity;
 };
 
-/** Read "a:4,b:2,c": names, and behind a colon the number of ranks. An IPv6 address stands in
- *  brackets. Of a host that is named again the ranks are added.
+/** Read "a:4,b:2,c": names, each with its number of ranks after a colon. An IPv6 address is in
+ *  brackets. The ranks of a host that is named twice are added.
  *  @param out  Release with cddpi_hosts_fini().
  *  @return CDDP_ERR_ARGUMENT (the text shows the wrong part), CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_hosts_parse_list(const char *text, struct cddpi_hosts *out);

@@ -3,7 +3,6 @@
 
 #include "launcher/hosts/host_list.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -15,78 +14,45 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 12, RECEIVE_MS = 60000, VARIABLE_BYTES = 1 << 17 };
+enum { RECEIVE_MS = 60000, VARIABLE_BYTES = 1 << 17 };
 
-#define PARCEL_MAGIC UINT64_C(0x316c656372617063) /* "cparcel1" */
+#define PARCEL struct cddpi_parcel
 
-cddp_status cddpi_parcel_pack(const struct cddpi_parcel *parcel, struct cddpi_message *out)
+static const struct cddpi_field variable_fields[] = {
+    {.type = CDDPI_FIELD_STRING, .bytes = VARIABLE_BYTES},
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_field fields[] = {
+    CDDPI_FIELD_OF_STRING(PARCEL, token, CDDPI_TOKEN_BYTES + 1),
+    CDDPI_FIELD_OF_STRING(PARCEL, folder, PATH_MAX),
+    CDDPI_FIELD_OF_STRING(PARCEL, host, CDDPI_HOST_BYTES),
+    CDDPI_FIELD_OF_LIST(PARCEL, variables, variable_count, CDDPI_PARCEL_VARIABLES, variable_fields),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_parcel_form = {CDDPI_MESSAGE_PARCEL, sizeof(PARCEL),
+                                                     CDDPI_PARCEL_BYTES, fields};
+
+cddp_status cddpi_parcel_unpack(struct cddpi_job *job, const struct cddpi_parcel *parcel)
 {
-    static const uint8_t empty[HEAD_BYTES];
-    struct cddpi_message message = {{NULL, 0, 0}, false};
-
-    if (!cddpi_buffer_reserve(&message.buffer, HEAD_BYTES)) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what other machines get");
-    }
-    cddpi_buffer_append(&message.buffer, empty, HEAD_BYTES);
-    cddpi_message_put_text(&message, parcel->token);
-    cddpi_message_put_text(&message, parcel->folder);
-    cddpi_message_put_text(&message, parcel->host);
-    cddpi_message_put_number(&message, parcel->variable_count);
-    for (int i = 0; i < parcel->variable_count; i++) {
-        cddpi_message_put_text(&message, parcel->variables[i]);
-    }
-    if (message.is_cut || message.buffer.bytes > CDDPI_PARCEL_BYTES) {
-        cddpi_buffer_fini(&message.buffer);
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "the variables for other machines have more than %d "
-                          "bytes",
-                          CDDPI_PARCEL_BYTES);
-    }
-    cddpi_put_u64(message.buffer.data, PARCEL_MAGIC);
-    cddpi_put_u32(message.buffer.data + 8, (uint32_t)(message.buffer.bytes - HEAD_BYTES));
-    *out = message;
-    return CDDP_OK;
-}
-
-/* Put "NAME=value" into the environment. False if it is none. */
-static bool set_variable(char *text)
-{
-    char *value = strchr(text, '=');
-
-    if (value == NULL || value == text) {
-        return false;
-    }
-    *value++ = '\0';
-    return setenv(text, value, 1) == 0;
-}
-
-cddp_status cddpi_parcel_unpack(struct cddpi_job *job, const uint8_t *data, size_t bytes,
-                                const char **out_folder)
-{
-    static char folder[PATH_MAX];
     static char host[CDDPI_HOST_BYTES];
-    struct cddpi_message_reader reader = {data, bytes, false};
-    char *variable = cddpi_zalloc(VARIABLE_BYTES);
-    int64_t count;
 
-    if (variable == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for variables");
+    for (int i = 0; i < parcel->variable_count; i++) {
+        char *name = parcel->variables[i];
+        char *value = strchr(name, '=');
+
+        if (value == NULL || value == name) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "\"%.100s\" is not NAME=value", name);
+        }
+        *value = '\0';
+        if (setenv(name, value + 1, 1) != 0) {
+            return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno, "the variable %s", name);
+        }
     }
-    cddpi_message_text(&reader, job->rendezvous.token, sizeof job->rendezvous.token);
-    cddpi_message_text(&reader, folder, sizeof folder);
-    cddpi_message_text(&reader, host, sizeof host);
-    count = cddpi_message_number(&reader, 0, CDDPI_PARCEL_VARIABLES);
-    for (int64_t i = 0; i < count && !reader.is_bad; i++) {
-        cddpi_message_text(&reader, variable, VARIABLE_BYTES);
-        reader.is_bad = reader.is_bad || !set_variable(variable);
-    }
-    cddpi_free(variable);
-    if (reader.is_bad || reader.left > 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT,
-                          "--agent: what came on standard input is not understood");
-    }
+    snprintf(host, sizeof host, "%s", parcel->host);
+    snprintf(job->rendezvous.token, sizeof job->rendezvous.token, "%s", parcel->token);
     job->host = host;
-    *out_folder = folder;
     return CDDP_OK;
 }
 
@@ -127,35 +93,57 @@ static cddp_status keep_input(struct cddpi_job *job)
     return CDDP_OK;
 }
 
-cddp_status cddpi_parcel_receive(struct cddpi_job *job)
+/* Read all bytes of the parcel to @p out. */
+static cddp_status read_parcel(struct cddpi_wire_buffer *out)
 {
     int64_t deadline_ns = cddpi_deadline_ns(RECEIVE_MS);
-    uint8_t head[HEAD_BYTES];
-    uint8_t *data = NULL;
+    uint8_t head[CDDPI_MESSAGE_HEAD_BYTES];
     size_t bytes = 0;
-    const char *folder = NULL;
-    cddp_status status = read_all(head, sizeof head, deadline_ns);
 
-    if (status == CDDP_OK) {
-        bytes = cddpi_get_u32(head + 8);
-        if (cddpi_get_u64(head) != PARCEL_MAGIC || bytes > CDDPI_PARCEL_BYTES) {
-            status = cddpi_fail(CDDP_ERR_FORMAT,
-                                "--agent: what comes on standard input is not understood");
-        }
+    CDDPI_TRY(read_all(head, sizeof head, deadline_ns));
+    if (cddpi_message_read_head(&cddpi_parcel_form, head, &bytes) != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_FORMAT, "--agent: what comes on standard input is not "
+                                                  "understood");
     }
-    if (status == CDDP_OK) {
-        data = cddpi_zalloc(bytes + 1);
-        status = data != NULL ? read_all(data, bytes, deadline_ns)
-                              : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes", bytes);
+    if (!cddpi_buffer_reserve(out, sizeof head + bytes)) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes", bytes);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_parcel_unpack(job, data, bytes, &folder);
-    }
-    cddpi_free(data);
-    if (status == CDDP_OK && chdir(folder) != 0) {
-        status = cddpi_fail_errno(CDDP_ERR_NOT_FOUND, errno,
+    cddpi_buffer_append(out, head, sizeof head);
+    CDDPI_TRY(read_all(out->data + sizeof head, bytes, deadline_ns));
+    out->bytes += bytes;
+    return CDDP_OK;
+}
+
+static cddp_status work_in(const char *folder, const char *host)
+{
+    return chdir(folder) == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_NOT_FOUND, errno,
                                   "%s: the folder %s, where cddp-run was started, is not there",
-                                  job->host, folder);
+                                  host, folder);
+}
+
+cddp_status cddpi_parcel_receive(struct cddpi_job *job)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    struct cddpi_parcel parcel = {.token = NULL};
+    cddp_status status;
+
+    CDDPI_TRY_GOTO(out, status, read_parcel(&message));
+    status = cddpi_message_decode(&cddpi_parcel_form, message.data, message.bytes, &parcel);
+    if (status == CDDP_OK) {
+        status = cddpi_parcel_unpack(job, &parcel);
     }
-    return status == CDDP_OK ? keep_input(job) : status;
+    if (status != CDDP_OK) {
+        status = cddpi_fail_prefix(status,
+                                   "--agent: what came on standard input is not understood");
+        goto out;
+    }
+    CDDPI_TRY_GOTO(out, status, work_in(parcel.folder, job->host));
+    status = keep_input(job);
+
+out:
+    cddpi_message_fini(&cddpi_parcel_form, &parcel);
+    cddpi_buffer_fini(&message);
+    return status;
 }

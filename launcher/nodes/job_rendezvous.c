@@ -117,8 +117,8 @@ void cddpi_rendezvous_release(struct cddpi_job_rendezvous *rendezvous)
     rendezvous->master_fd = -1;
 }
 
-static void set(const struct cddpi_job_rendezvous *rendezvous, int generation, const char *name,
-                const char *text)
+static void set_key(const struct cddpi_job_rendezvous *rendezvous, int generation, const char *name,
+                    const char *text)
 {
     char key[96];
 
@@ -133,7 +133,7 @@ static void set(const struct cddpi_job_rendezvous *rendezvous, int generation, c
 void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int generation,
                            const char *text)
 {
-    set(rendezvous, generation, "failure", text);
+    set_key(rendezvous, generation, "failure", text);
 }
 
 void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, int generation,
@@ -142,5 +142,5 @@ void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, in
     char name[32];
 
     snprintf(name, sizeof name, "ended/%d", rank);
-    set(rendezvous, generation, name, "0");
+    set_key(rendezvous, generation, name, "0");
 }

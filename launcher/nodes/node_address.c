@@ -121,7 +121,7 @@ bool cddpi_address_is_local(const char *host, bool resolves)
 }
 
 /* Append the address to @p out, if it fits. */
-static void append(const struct sockaddr *address, uint16_t port, char out[CDDPI_URL_BYTES])
+static void append_address(const struct sockaddr *address, uint16_t port, char out[CDDPI_URL_BYTES])
 {
     socklen_t bytes = address->sa_family == AF_INET ? sizeof(struct sockaddr_in)
                                                     : sizeof(struct sockaddr_in6);
@@ -156,11 +156,11 @@ void cddpi_address_own(const char *interfaces, uint16_t port, char out[CDDPI_URL
                 is_loopback(a->ifa_addr) || !cddpi_interface_matches(interfaces, a->ifa_name)) {
                 continue;
             }
-            append(a->ifa_addr, port, out);
+            append_address(a->ifa_addr, port, out);
         }
         freeifaddrs(list);
     }
-    append((const struct sockaddr *)(const void *)&loopback, port, out);
+    append_address((const struct sockaddr *)(const void *)&loopback, port, out);
 }
 
 void cddpi_address_towards(const struct cddpi_address *to, char *out, size_t bytes)

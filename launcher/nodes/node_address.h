@@ -14,7 +14,7 @@ struct cddpi_address {
     uint16_t port;
 };
 
-/** Take the next "host:port" of @p text, which moves behind it and a comma.
+/** Read the next "host:port" of @p text, which moves on past it and a comma.
  *  @return CDDP_ERR_ARGUMENT: @p text is not of this form. */
 CDDP_CHECKED cddp_status cddpi_address_next(const char **text, struct cddpi_address *out);
 
@@ -22,7 +22,7 @@ CDDP_CHECKED cddp_status cddpi_address_next(const char **text, struct cddpi_addr
 void cddpi_address_url(const struct cddpi_address *address, char out[CDDPI_ADDRESS_BYTES]);
 
 enum cddpi_locality {
-    CDDPI_LOCAL_UNKNOWN, /* the name leads nowhere, perhaps not yet */
+    CDDPI_LOCAL_UNKNOWN, /* the name has no address, perhaps not yet */
     CDDPI_LOCAL_NOT,
     CDDPI_LOCAL_LOOPBACK, /* this machine, but at this address no other machine reaches it */
     CDDPI_LOCAL_REACHABLE
@@ -39,7 +39,7 @@ bool cddpi_address_is_local(const char *host, bool resolves);
  *  address. */
 void cddpi_address_own(const char *interfaces, uint16_t port, char out[CDDPI_URL_BYTES]);
 
-/** The address of ours from which packets go to @p host; "127.0.0.1" if there is none. */
+/** Our address from which packets go to @p to; "127.0.0.1" if there is none. */
 void cddpi_address_towards(const struct cddpi_address *to, char *out, size_t bytes);
 
 #endif

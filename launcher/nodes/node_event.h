@@ -1,5 +1,5 @@
-/* node_event.h - what happens to a job on several machines, as data: events stand in the store one
- * behind the other, so that all nodes see the same ones in the same order. */
+/* node_event.h - what happens to a job on several machines, as data. Events are numbered in the
+ * store, so that all nodes see the same ones in the same order. */
 #ifndef CDDPI_LAUNCHER_NODE_EVENT_H
 #define CDDPI_LAUNCHER_NODE_EVENT_H
 
@@ -33,10 +33,10 @@ struct cddpi_node_event {
     char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT: a sentence without its end */
 };
 
-void cddpi_node_event_put(struct cddpi_message *message, const struct cddpi_node_event *event);
+extern const struct cddpi_message_form cddpi_node_event_form;
 
-/** False if @p data is no event of a job with @p count nodes. */
-bool cddpi_node_event_take(const uint8_t *data, size_t bytes, int count,
-                           struct cddpi_node_event *out);
+/** Read an event of a job with @p count nodes; as cddpi_message_decode(). It owns nothing. */
+CDDP_CHECKED cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, int count,
+                                                 struct cddpi_node_event *out);
 
 #endif

@@ -25,8 +25,8 @@ static bool is_over(struct cddpi_node_link *link)
     return is_over;
 }
 
-/* What follows when there is no sign of @p node. */
-static void lose(struct cddpi_node_link *link, int node)
+/* @p node has given no sign of life for too long: say so. */
+static void lose_node(struct cddpi_node_link *link, int node)
 {
     struct cddpi_node_event event = {
         .kind = CDDPI_EVENT_LOST, .node = node, .rank = -1, .exit_status = 1};
@@ -79,12 +79,12 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
                            cddpi_now_ns()) ||
         (strcmp(peer->beat, CDDPI_NODE_GONE) == 0 &&
          peer->silence.silent_ns >= GONE_MS * INT64_C(1000000))) {
-        lose(link, node);
+        lose_node(link, node);
     }
     return CDDP_OK;
 }
 
-/* Node 0 looks after the others, and they after node 0; who started them, after all. */
+/* Node 0 watches the others, and they watch node 0; the cddp-run of --hosts watches all. */
 static cddp_status look_after_peers(struct cddpi_node_link *link)
 {
     int begin = link->self == 0 ? 1 : 0;
@@ -97,9 +97,20 @@ static cddp_status look_after_peers(struct cddpi_node_link *link)
     return status;
 }
 
+/* Hand @p event on. After the job's end all leave. */
+static void take_event(struct cddpi_node_link *link, const struct cddpi_node_event *event)
+{
+    link->has_begun = link->has_begun || event->kind == CDDPI_EVENT_START;
+    for (int node = 0; node < link->count; node++) {
+        link->peers[node].is_gone = link->peers[node].is_gone || event->kind == CDDPI_EVENT_END ||
+                                    (event->kind == CDDPI_EVENT_BYE && event->node == node);
+    }
+    cddpi_node_link_deliver(link, event);
+}
+
 /* Hand on event @p number if it comes within @p wait_ms; *out_came says whether. */
-static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
-                        bool *out_came)
+static cddp_status hear_event(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
+                              bool *out_came)
 {
     struct cddpi_node_event event;
     char key[CDDPI_NODE_KEY_BYTES];
@@ -112,22 +123,18 @@ static cddp_status hear(struct cddpi_node_link *link, int64_t number, uint32_t w
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
     cddpi_node_notice_sleep(link, due_ns); /* before what others say of it */
     *out_came = status == CDDP_OK;
-    if (status == CDDP_OK && cddpi_node_event_take(value, bytes, link->count, &event)) {
-        link->has_begun = link->has_begun || event.kind == CDDPI_EVENT_START;
-        for (int node = 0; node < link->count; node++) { /* after the job's end all leave */
-            link->peers[node].is_gone = link->peers[node].is_gone ||
-                                        event.kind == CDDPI_EVENT_END ||
-                                        (event.kind == CDDPI_EVENT_BYE && event.node == node);
-        }
-        cddpi_node_link_deliver(link, &event);
+    if (status == CDDP_OK &&
+        cddpi_node_event_decode(value, bytes, link->count, &event) == CDDP_OK) {
+        take_event(link, &event);
     } else if (status == CDDP_OK) {
-        cddpi_log(CDDPI_LOG_WARN, "%s in the store is not an event of this version", key);
+        cddpi_log(CDDPI_LOG_WARN, "%s in the store is not an event: %s", key, cddp_last_error());
     }
     cddp_free(value);
     return status == CDDP_ERR_TIMEOUT ? CDDP_OK : status;
 }
 
-/* What follows when the hearer's request was answered, or not. @p status: how it ended. */
+/* @p status: how the hearer's last request ended. A store that has been silent for too long is a
+ * failure. */
 static cddp_status judge_store(struct cddpi_node_link *link, cddp_status status)
 {
     bool is_lost = cddpi_silence_look(&link->store_silence, status != CDDP_ERR_TIMEOUT,
@@ -147,9 +154,9 @@ static cddp_status judge_store(struct cddpi_node_link *link, cddp_status status)
     return CDDP_OK;
 }
 
-/* Look after peers. A store that does not answer is asked over a new connection until it has been
- * silent for too long. */
-static cddp_status look(struct cddpi_node_link *link)
+/* Look at all peers. A store that does not answer is asked again over a new connection, until it
+ * has been silent for too long. */
+static cddp_status look_around(struct cddpi_node_link *link)
 {
     cddp_status status = look_after_peers(link);
 
@@ -175,10 +182,10 @@ void *cddpi_node_hear(void *argument)
         int wait_ms = left_ms < 1 ? 1 : left_ms > MOST_WAIT_MS ? MOST_WAIT_MS : left_ms;
         bool has_come = false;
 
-        status = hear(link, number, (uint32_t)wait_ms, &has_come);
+        status = hear_event(link, number, (uint32_t)wait_ms, &has_come);
         number += has_come ? 1 : 0;
         if (status == CDDP_OK && cddpi_now_ns() >= look_ns) {
-            status = look(link);
+            status = look_around(link);
             look_ns = cddpi_deadline_ns(link->look_ms);
         }
     }

@@ -5,7 +5,7 @@
  * sign of life under "JOB/beat/I"; node 0 looks after all others, they after node 0, and the
  * cddp-run that started them after all. How long
  * one may be silent base/silence.h says, as for ranks. When a cddp-run dies the store finds its
- * connection closed, and writes so in the place of its sign.
+ * connection closed, and writes "gone" where its sign of life was.
  *
  * A request that is not answered is asked again over a new connection: TCP would repeat it after
  * longer and longer pauses, and not in time once a link is back. */
@@ -81,7 +81,7 @@ cddp_status cddpi_node_link_connect_again(const struct cddpi_node_link *link, cd
     return cddp_store_open(&link->options, store);
 }
 
-/* The threads take no signals: they are for who supervises. */
+/* The threads take no signals: these are for the thread that supervises. */
 static cddp_status start_threads(struct cddpi_node_link *link)
 {
     void *(*const bodies[])(void *) = {cddpi_node_tell, cddpi_node_hear};
@@ -113,27 +113,23 @@ static uint32_t answer_ms(const struct cddpi_node_link *link)
     return ms < LEAST_ANSWER_MS ? LEAST_ANSWER_MS : ms > MOST_ANSWER_MS ? MOST_ANSWER_MS : ms;
 }
 
-/* Leave with the store what it is to say when this process has died. */
+/* Tell the store what it is to write when this process has died. */
 static cddp_status leave_word(struct cddpi_node_link *link, const cddp_store_options *options)
 {
     char key[CDDPI_NODE_KEY_BYTES];
-    cddp_status status;
 
     if (link->self < 0 || strncmp(link->url, "tcp://", 6) != 0) {
         return CDDP_OK;
     }
     snprintf(key, sizeof key, "%s/beat/%d", link->job, link->self);
-    status = cddp_store_open(options, &link->word);
-    return status == CDDP_OK
-               ? cddpi_store_last_word(link->word, key, CDDPI_NODE_GONE, strlen(CDDPI_NODE_GONE))
-               : status;
+    CDDPI_TRY(cddp_store_open(options, &link->word));
+    return cddpi_store_last_word(link->word, key, CDDPI_NODE_GONE, strlen(CDDPI_NODE_GONE));
 }
 
 static cddp_status open_stores(struct cddpi_node_link *link,
                                const struct cddpi_node_link_options *options)
 {
     cddp_store_options first;
-    cddp_status status;
 
     link->url = cddpi_strdup(options->store);
     link->token = cddpi_strdup(options->token != NULL ? options->token : "");
@@ -146,22 +142,11 @@ static cddp_status open_stores(struct cddpi_node_link *link,
     link->options.timeout_ms = answer_ms(link);
     first = link->options;
     first.timeout_ms = link->limit_ms + CDDPI_SILENCE_SPARE_MS; /* for this first time */
-    status = cddp_store_open(&first, &link->teller);
-    if (status == CDDP_OK) {
-        cddpi_store_set_timeout(link->teller, link->options.timeout_ms);
-        status = cddp_store_open(&first, &link->hearer);
-    }
-    if (status == CDDP_OK) {
-        cddpi_store_set_timeout(link->hearer, link->options.timeout_ms);
-        status = leave_word(link, &first);
-    }
-    return status;
-}
-
-static void init_limits(struct cddpi_node_link *link)
-{
-    link->limit_ms = cddpi_silence_limit_ms(LEAST_LIMIT_MS);
-    link->look_ms = cddpi_silence_look_ms(link->limit_ms);
+    CDDPI_TRY(cddp_store_open(&first, &link->teller));
+    cddpi_store_set_timeout(link->teller, link->options.timeout_ms);
+    CDDPI_TRY(cddp_store_open(&first, &link->hearer));
+    cddpi_store_set_timeout(link->hearer, link->options.timeout_ms);
+    return leave_word(link, &first);
 }
 
 static void init_lock(struct cddpi_node_link *link)
@@ -187,8 +172,10 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->self = options->self;
     link->count = options->count;
     link->pipe[0] = link->pipe[1] = -1;
+    link->due_ns = INT64_MAX;
     snprintf(link->job, sizeof link->job, "%s", options->job);
-    init_limits(link);
+    link->limit_ms = cddpi_silence_limit_ms(LEAST_LIMIT_MS);
+    link->look_ms = cddpi_silence_look_ms(link->limit_ms);
     init_lock(link);
     link->peers = cddpi_zalloc_array((size_t)options->count, sizeof *link->peers);
     if (link->peers == NULL) {
@@ -261,11 +248,20 @@ int64_t cddpi_node_answer_due_ns(const struct cddpi_node_link *link)
     return cddpi_node_boot_ns() + link->options.timeout_ms * INT64_C(1000000);
 }
 
-void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+/* For how long this process must have stood still if a wait until @p due_ns ends now; 0: not for
+ * too long. */
+static int64_t slept_until_now_ms(const struct cddpi_node_link *link, int64_t due_ns)
 {
     int64_t late_ms = (cddpi_node_boot_ns() - due_ns) / 1000000 + link->look_ms;
 
-    if (late_ms >= (int64_t)link->limit_ms) {
+    return late_ms >= (int64_t)link->limit_ms ? late_ms : 0;
+}
+
+void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
+{
+    int64_t late_ms = slept_until_now_ms(link, due_ns);
+
+    if (late_ms > 0) {
         link->slept_ms = late_ms;
         link->woke_ns = cddpi_now_ns();
     }
@@ -273,9 +269,11 @@ void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
 
 int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)
 {
+    int64_t due_ns = link->due_ns; /* the caller may be the first thread that runs again */
+    int64_t slept_ms = due_ns != INT64_MAX ? slept_until_now_ms(link, due_ns) : 0;
     bool is_recent = cddpi_now_ns() - link->woke_ns < (int64_t)RECENT_MS * 1000000;
 
-    return is_recent ? link->slept_ms : 0;
+    return slept_ms > 0 ? slept_ms : is_recent ? link->slept_ms : 0;
 }
 
 int cddpi_node_link_fd(const struct cddpi_node_link *link)

@@ -1,6 +1,6 @@
 /* node_link.h - one node's connection to the others, through the job's store: events that it tells
  * and hears, and a sign of life four times a second. Two threads of its own wait for the store, so
- * that who supervises never does. */
+ * that the thread that supervises never does. */
 #ifndef CDDPI_LAUNCHER_NODE_LINK_H
 #define CDDPI_LAUNCHER_NODE_LINK_H
 
@@ -21,11 +21,11 @@ struct cddpi_node_link_options {
 CDDP_CHECKED cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
                                               struct cddpi_node_link **out);
 
-/** Tell what is still to be told, as far as that takes no more than a few seconds, and end. */
+/** Tell what is queued, within a few seconds, and end. */
 void cddpi_node_link_close(struct cddpi_node_link *link);
 
-/** How long this process stood still, if that was lately and for longer than others wait for a sign
- *  of life; else 0. */
+/** How long this process lately stood still, if that was longer than other nodes wait for a sign of
+ *  life; else 0. */
 int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link);
 
 /** Readable once there is an event. */

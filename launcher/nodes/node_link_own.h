@@ -13,14 +13,14 @@
 
 enum { CDDPI_NODE_KEY_BYTES = 128 };
 
-/* In the place of a sign of life, once the connection of a cddp-run was closed. */
+/* Instead of a sign of life, once the connection of a cddp-run was closed. */
 #define CDDPI_NODE_GONE "gone"
 
 /* What is to be told: an event, or a key of the ranks. */
 struct node_item {
     struct node_item *next;
     char key[CDDP_STORE_KEY_BYTES + 1]; /* "": an event */
-    struct cddpi_message value;
+    struct cddpi_wire_buffer value;
 };
 
 struct node_peer {
@@ -55,6 +55,8 @@ struct cddpi_node_link {
     bool has_begun;           /* a generation has: all nodes are there */
     _Atomic int64_t slept_ms; /* how long this process last stood still for longer than the limit */
     _Atomic int64_t woke_ns;
+    _Atomic int64_t due_ns; /* by when the thread that tells has waited for long enough, on the
+                               clock of cddpi_node_boot_ns(); INT64_MAX: it does not wait */
 };
 
 /* node_link.c */

@@ -16,9 +16,9 @@
 
 enum {
     LOOK_MS = 50,
-    FIRST_NEWS_MS = 10000, /* then who is still missing is said */
+    FIRST_NEWS_MS = 10000, /* after that, those who are missing are named */
     NEWS_MS = 60000,
-    REFUSED_MS = 500, /* between two looks at who was refused */
+    REFUSED_MS = 500, /* between two looks at the clients that were refused */
     READ_MS = 3000,   /* what the others have to read a refusal */
     KEY_BYTES = 128
 };
@@ -30,7 +30,7 @@ struct gathering {
     struct cddpi_node_plan plan;
     int came;
     int64_t news_ns;
-    char refused[CDDPI_REFUSED_BYTES]; /* clients, by the store */
+    struct cddpi_refused_list refused; /* clients, by the store */
 };
 
 static void make_key(const struct cddpi_place *place, const char *name, int node,
@@ -82,7 +82,7 @@ static void describe_self(const struct cddpi_job *job, struct cddpi_node_record 
     put_words(&job->options, out);
 }
 
-/* Learn the job's id, from who serves the store. */
+/* Learn the job's id, which the cddp-run that serves the store has put there. */
 static cddp_status learn_job(struct cddpi_place *place)
 {
     struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
@@ -109,59 +109,59 @@ static cddp_status learn_job(struct cddpi_place *place)
     return status;
 }
 
-/* Those who came without a rank get the next one. */
+/* A node without --node-rank gets the next number. */
 static cddp_status learn_rank(struct cddpi_place *place)
 {
     char key[KEY_BYTES];
     int64_t number = 0;
-    cddp_status status = CDDP_OK;
 
     if (place->self < 0) {
         make_key(place, "arrived", -1, key);
-        status = cddp_store_add(place->store, key, 1, &number);
+        CDDPI_TRY(cddp_store_add(place->store, key, 1, &number));
         place->self = (int)(number < INT32_MAX ? number : INT32_MAX);
     }
-    if (status == CDDP_OK && place->self >= place->job->options.nnodes) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "%d nodes have come already",
-                            place->job->options.nnodes);
+    if (place->self >= place->job->options.nnodes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%d nodes have come already",
+                          place->job->options.nnodes);
     }
-    if (status == CDDP_OK && place->job->options.node_rank < 0) {
+    if (place->job->options.node_rank < 0) {
         cddpi_output_say(place->output, "this is node %d of %d, by order of arrival", place->self,
                          place->job->options.nnodes);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status put_record(struct cddpi_place *place, const struct cddpi_node_record *own)
 {
-    struct cddpi_message message = {{NULL, 0, 0}, false};
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
     struct cddpi_node_record other;
     void *value = NULL;
     size_t bytes = 0;
     bool is_free = false;
     char key[KEY_BYTES];
-    cddp_status status;
+    cddp_status status = cddpi_message_encode(&cddpi_node_record_form, own, &message);
 
     make_key(place, "node", place->self, key);
-    cddpi_node_record_put(&message, own);
-    status = message.is_cut
-                 ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what nodes say")
-                 : cddp_store_compare_set(place->store, key, NULL, 0, message.buffer.data,
-                                          message.buffer.bytes, &is_free, &value, &bytes);
+    if (status == CDDP_OK) {
+        status = cddp_store_compare_set(place->store, key, NULL, 0, message.data, message.bytes,
+                                        &is_free, &value, &bytes);
+    }
     if (status == CDDP_OK && !is_free) {
+        bool is_known = cddpi_message_decode(&cddpi_node_record_form, value, bytes, &other) ==
+                        CDDP_OK;
+
         status = cddpi_fail(CDDP_ERR_ARGUMENT,
                             "node %d has come already, from %s: does another job use this --rdzv, "
                             "or another node this --node-rank?",
-                            place->self,
-                            cddpi_node_record_take(value, bytes, &other) ? other.host : "?");
+                            place->self, is_known ? other.host : "?");
     }
     cddp_free(value);
-    cddpi_buffer_fini(&message.buffer);
+    cddpi_buffer_fini(&message);
     return status;
 }
 
-/* Read the record at @p key, which node @p i has written. False: it is not to be had. */
-static bool read_record(struct gathering *all, const char *key, int i)
+/* Read the record that node @p i has written at @p key. */
+static void read_record(struct gathering *all, const char *key, int i)
 {
     struct cddpi_node_record record;
     void *value = NULL;
@@ -169,9 +169,11 @@ static bool read_record(struct gathering *all, const char *key, int i)
     char *refusal = all->plan.refusal;
     bool is_read = cddp_store_try_get(all->place->store, key, &value, &bytes) == CDDP_OK;
 
-    if (is_read && !cddpi_node_record_take(value, bytes, &record)) {
+    if (is_read &&
+        cddpi_message_decode(&cddpi_node_record_form, value, bytes, &record) != CDDP_OK) {
         snprintf(refusal, sizeof all->plan.refusal,
-                 "node %d is of another cddp version than node 0 (%s)", i, cddp_version());
+                 "node %d is of another cddp version than node 0 (%s): %s", i, cddp_version(),
+                 cddp_last_error());
     } else if (is_read && !cddpi_node_record_differs(&all->own, &record, i, refusal,
                                                      sizeof all->plan.refusal)) {
         memcpy(all->plan.nodes[i].host, record.host, sizeof record.host);
@@ -179,32 +181,29 @@ static bool read_record(struct gathering *all, const char *key, int i)
         all->came++;
     }
     cddp_free(value);
-    return is_read;
 }
 
-/* Look who has come. */
-static cddp_status look(struct gathering *all)
+static cddp_status read_records(struct gathering *all)
 {
     struct cddpi_place *place = all->place;
     char prefix[KEY_BYTES];
     char **keys = NULL;
     size_t count = 0;
-    cddp_status status;
 
     make_key(place, "node/", -1, prefix);
-    status = cddp_store_list(place->store, prefix, &keys, &count);
-    for (size_t k = 0; status == CDDP_OK && k < count && all->plan.refusal[0] == '\0'; k++) {
+    CDDPI_TRY(cddp_store_list(place->store, prefix, &keys, &count));
+    for (size_t k = 0; k < count && all->plan.refusal[0] == '\0'; k++) {
         int i = atoi(keys[k] + strlen(prefix));
 
         if (i < 0 || i >= CDDPI_MAX_NODES) {
             continue;
         }
         if (i >= all->plan.count || all->plan.nodes[i].nproc == 0) {
-            (void)read_record(all, keys[k], i);
+            read_record(all, keys[k], i);
         }
     }
     cddp_free(keys);
-    return status;
+    return CDDP_OK;
 }
 
 /* "1, 3 of 4 nodes", those that @p have come or not. */
@@ -234,15 +233,16 @@ static void refuse_missing(struct gathering *all)
 {
     char missing[512];
     char there[512];
-    bool was_refused = all->refused[0] != '\0';
+    char refused[CDDPI_REFUSED_BYTES];
 
+    cddpi_refused_say(&all->refused, refused);
     list_nodes(all, false, missing, sizeof missing);
     list_nodes(all, true, there, sizeof there);
     snprintf(all->plan.refusal, sizeof all->plan.refusal,
              "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
              "there, with this --rdzv and this token?%s%s",
              all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing,
-             there, was_refused ? " The job's store has refused " : "", all->refused);
+             there, refused[0] != '\0' ? " The job's store has refused " : "", refused);
 }
 
 static void tell_missing(struct gathering *all)
@@ -259,19 +259,19 @@ static void tell_missing(struct gathering *all)
 }
 
 /* Wait until all are there, or there is a refusal. */
-static cddp_status gather(struct gathering *all)
+static cddp_status gather_records(struct gathering *all)
 {
     all->news_ns = cddpi_deadline_ns(FIRST_NEWS_MS);
     for (;;) {
-        cddp_status status = look(all);
+        cddp_status status = read_records(all);
 
-        cddpi_refused_publish(&all->place->job->rendezvous, all->refused);
+        cddpi_refused_publish(&all->place->job->rendezvous, &all->refused);
         if (status != CDDP_OK || all->plan.refusal[0] != '\0' || all->came == all->plan.count) {
             return status;
         }
         if (cddpi_left_ms(all->place->deadline_ns) == 0) {
             (void)cddpi_refused_read(all->place->store, all->place->job->rendezvous.job,
-                                     all->refused);
+                                     &all->refused);
             refuse_missing(all);
             return CDDP_OK;
         }
@@ -285,7 +285,7 @@ static cddp_status gather(struct gathering *all)
     }
 }
 
-/* Those who came read the refusal before the store goes. */
+/* Give the other nodes a moment to read the refusal before the store is gone. */
 static void wait_until_read(struct gathering *all)
 {
     int64_t deadline_ns = cddpi_deadline_ns(READ_MS);
@@ -313,7 +313,7 @@ static void wait_until_read(struct gathering *all)
     }
 }
 
-static cddp_status check_world_size(struct gathering *all)
+static void check_world_size(struct gathering *all)
 {
     int64_t ranks = 0;
 
@@ -324,11 +324,10 @@ static cddp_status check_world_size(struct gathering *all)
         snprintf(all->plan.refusal, sizeof all->plan.refusal, "%lld ranks, more than %d",
                  (long long)ranks, CDDPI_MAX_WORLD_SIZE);
     }
-    return CDDP_OK;
 }
 
-/* Who reaches node 0 where: at the store's host, or, where another cddp-run serves that from
- * another machine, at the address from which node 0 talks to it. */
+/* Where the others reach node 0: at the store's host; or, if the cddp-run of --hosts serves the
+ * store on another machine, at the address from which node 0 talks to it. */
 static void choose_master(struct gathering *all)
 {
     struct cddpi_job *job = all->place->job;
@@ -341,14 +340,30 @@ static void choose_master(struct gathering *all)
     }
 }
 
-/* Node 0: gather all, and answer them. */
-static cddp_status lead(struct cddpi_place *place, const struct cddpi_node_record *own,
-                        struct cddpi_node_plan *out)
+static cddp_status publish_plan(const struct cddpi_place *place, const struct cddpi_node_plan *plan)
 {
-    struct cddpi_message message = {{NULL, 0, 0}, false};
-    struct gathering *all = cddpi_zalloc(sizeof *all);
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    struct cddpi_node_plan told = *plan;
     char key[KEY_BYTES];
-    cddp_status status = CDDP_ERR_NO_MEMORY;
+    cddp_status status;
+
+    told.count = plan->refusal[0] == '\0' ? plan->count : 0;
+    status = cddpi_message_encode(&cddpi_node_plan_form, &told, &message);
+    if (status == CDDP_OK) {
+        make_key(place, "plan", -1, key);
+        status = cddp_store_set(place->store, key, message.data, message.bytes);
+    }
+    cddpi_buffer_fini(&message);
+    return status;
+}
+
+/* Node 0: wait for all, and answer them. @p out: see cddpi_node_plan_fini(), also after a failure.
+ */
+static cddp_status make_plan(struct cddpi_place *place, const struct cddpi_node_record *own,
+                             struct cddpi_node_plan *out)
+{
+    struct gathering *all = cddpi_zalloc(sizeof *all);
+    cddp_status status;
 
     if (all != NULL) {
         all->plan.nodes = cddpi_zalloc_array((size_t)own->count, sizeof *all->plan.nodes);
@@ -361,46 +376,55 @@ static cddp_status lead(struct cddpi_place *place, const struct cddpi_node_recor
     all->own = *own;
     all->plan.count = own->count;
     choose_master(all);
-    status = gather(all);
-    if (status == CDDP_OK && all->plan.refusal[0] == '\0') {
-        status = check_world_size(all);
+    CDDPI_TRY_GOTO(out, status, gather_records(all));
+    if (all->plan.refusal[0] == '\0') {
+        check_world_size(all);
     }
-    if (status == CDDP_OK) {
-        make_key(place, "plan", -1, key);
-        cddpi_node_plan_put(&message, &all->plan);
-        status = message.is_cut
-                     ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a plan")
-                     : cddp_store_set(place->store, key, message.buffer.data, message.buffer.bytes);
-    }
-    if (status == CDDP_OK && all->plan.refusal[0] != '\0') {
+    CDDPI_TRY_GOTO(out, status, publish_plan(place, &all->plan));
+    if (all->plan.refusal[0] != '\0') {
         wait_until_read(all);
     }
-    cddpi_buffer_fini(&message.buffer);
+
+out:
     *out = all->plan;
     cddpi_free(all);
     return status;
 }
 
-/* Other nodes: say, once a second, whom the store has refused: who serves it says so itself. */
+/* Other nodes: say whom the store has refused. The process that serves the store says so itself. */
 static void tell_refused(struct cddpi_place *place, int64_t *next_ns,
-                         char refused[CDDPI_REFUSED_BYTES])
+                         struct cddpi_refused_list *refused)
 {
+    char text[CDDPI_REFUSED_BYTES];
+
     if (place->job->options.is_agent || cddpi_left_ms(*next_ns) > 0) {
         return;
     }
     *next_ns = cddpi_deadline_ns(REFUSED_MS);
     if (cddpi_refused_read(place->store, place->job->rendezvous.job, refused)) {
-        cddpi_output_say(place->output, "the job's store has refused %s", refused);
+        cddpi_refused_say(refused, text);
+        cddpi_output_say(place->output, "the job's store has refused %s", text);
     }
 }
 
+static cddp_status fail_without_answer(const struct cddpi_place *place,
+                                       const struct cddpi_refused_list *refused)
+{
+    char text[CDDPI_REFUSED_BYTES];
+
+    cddpi_refused_say(refused, text);
+    return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
+                      cddpi_place_timeout_ms(&place->job->options) / 1000.0,
+                      text[0] != '\0' ? "; the job's store has refused " : "", text);
+}
+
 /* Other nodes: wait for the answer. */
-static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out)
+static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
     char key[KEY_BYTES];
-    char refused[CDDPI_REFUSED_BYTES] = "";
+    struct cddpi_refused_list refused = {.count = 0};
     int64_t refused_ns = 0;
-    /* node 0's time ends a little later where it began later, and then it says more than we know */
+    /* node 0 may have begun later, so it ends later, and then it says more than we know */
     int64_t deadline_ns = place->deadline_ns + (int64_t)READ_MS * 1000000;
     void *value = NULL;
     size_t bytes = 0;
@@ -409,11 +433,9 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
     make_key(place, "plan", -1, key);
     while ((status = cddp_store_try_get(place->store, key, &value, &bytes)) == CDDP_ERR_NOT_FOUND) {
         if (cddpi_left_ms(deadline_ns) == 0) {
-            return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
-                              cddpi_place_timeout_ms(&place->job->options) / 1000.0,
-                              refused[0] != '\0' ? "; the job's store has refused " : "", refused);
+            return fail_without_answer(place, &refused);
         }
-        tell_refused(place, &refused_ns, refused);
+        tell_refused(place, &refused_ns, &refused);
         if (!cddpi_wait_for(place->wait, -1, LOOK_MS)) {
             return cddpi_wait_fail(place->wait);
         }
@@ -421,8 +443,9 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "node 0 went away before all nodes had come");
     }
-    if (!cddpi_node_plan_take(value, bytes, place->job->options.nnodes, out)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "node 0's answer is not understood");
+    status = cddpi_node_plan_decode(value, bytes, place->job->options.nnodes, out);
+    if (status != CDDP_OK) {
+        status = cddpi_fail_prefix(status, "node 0's answer is not understood");
     }
     cddp_free(value);
     make_key(place, "read", place->self, key);
@@ -431,7 +454,7 @@ static cddp_status follow(struct cddpi_place *place, struct cddpi_node_plan *out
                                                                           : status;
 }
 
-/* From the plan to ranks and sizes. */
+/* Take ranks and sizes from the plan. */
 static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_plan *plan,
                              struct cddpi_nodes *nodes)
 {
@@ -488,27 +511,19 @@ cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
         .deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(&job->options))};
     struct cddpi_node_record own;
     struct cddpi_node_plan plan = {.count = 0};
-    cddp_status status = cddpi_place_open(&place);
+    cddp_status status;
 
     describe_self(job, &own);
-    if (status == CDDP_OK) {
-        status = learn_job(&place);
-    }
-    if (status == CDDP_OK) {
-        status = learn_rank(&place);
-    }
-    if (status == CDDP_OK) {
-        status = put_record(&place, &own);
-    }
-    if (status == CDDP_OK) {
-        status = place.self == 0 ? lead(&place, &own, &plan) : follow(&place, &plan);
-    }
-    if (status == CDDP_OK) {
-        status = take_plan(&place, &plan, out);
-    }
-    if (status == CDDP_OK) {
-        status = open_link(job, out);
-    }
+    CDDPI_TRY_GOTO(out, status, cddpi_place_open(&place));
+    CDDPI_TRY_GOTO(out, status, learn_job(&place));
+    CDDPI_TRY_GOTO(out, status, learn_rank(&place));
+    CDDPI_TRY_GOTO(out, status, put_record(&place, &own));
+    CDDPI_TRY_GOTO(out, status,
+                   place.self == 0 ? make_plan(&place, &own, &plan) : await_plan(&place, &plan));
+    CDDPI_TRY_GOTO(out, status, take_plan(&place, &plan, out));
+    status = open_link(job, out);
+
+out:
     cddpi_node_plan_fini(&plan);
     cddpi_place_fini(&place);
     return status;

@@ -1,71 +1,295 @@
-/* node_message.c - owns the form of numbers and texts between nodes. */
+/* node_message.c - owns the encoding of what cddp-runs tell each other. */
 #include "launcher/nodes/node_message.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
 
 #include <string.h>
 
-static void append(struct cddpi_message *message, const void *data, size_t bytes)
+#define MAGIC UINT64_C(0x316e757270646463) /* "cddprun1" */
+
+static cddp_status append(struct cddpi_wire_buffer *out, const void *data, size_t bytes)
 {
-    if (message->is_cut || !cddpi_buffer_reserve(&message->buffer, bytes)) {
-        message->is_cut = true;
-        return;
+    if (!cddpi_buffer_reserve(out, bytes)) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what another cddp-run is told");
     }
-    cddpi_buffer_append(&message->buffer, data, bytes);
+    cddpi_buffer_append(out, data, bytes);
+    return CDDP_OK;
 }
 
-void cddpi_message_put_number(struct cddpi_message *message, int64_t number)
+static cddp_status append_number(struct cddpi_wire_buffer *out, int64_t number)
 {
     uint8_t bytes[8];
 
     cddpi_put_u64(bytes, (uint64_t)number);
-    append(message, bytes, sizeof bytes);
+    return append(out, bytes, sizeof bytes);
 }
 
-void cddpi_message_put_text(struct cddpi_message *message, const char *text)
+/* The text of @p field in @p object. */
+static const char *text_of(const struct cddpi_field *field, const void *object)
 {
-    uint8_t length[4];
+    const char *member = (const char *)object + field->at;
 
-    cddpi_put_u32(length, (uint32_t)strlen(text));
-    append(message, length, sizeof length);
-    append(message, text, strlen(text));
+    return field->type == CDDPI_FIELD_STRING ? *(const char *const *)(const void *)member : member;
 }
 
-/* The next @p bytes bytes; NULL if there are not so many. */
-static const uint8_t *take(struct cddpi_message_reader *reader, size_t bytes)
+static bool is_list(const struct cddpi_field *field)
 {
-    const uint8_t *at = reader->at;
+    return field->type == CDDPI_FIELD_LIST || field->type == CDDPI_FIELD_ROWS;
+}
 
-    if (reader->is_bad || reader->left < bytes) {
-        reader->is_bad = true;
-        return NULL;
+/* Its number in @p object; of a list, the length. */
+static int64_t number_of(const struct cddpi_field *field, const void *object)
+{
+    const char *member = (const char *)object + (is_list(field) ? field->length_at : field->at);
+
+    switch (field->type) {
+    case CDDPI_FIELD_INT64:
+        return *(const int64_t *)(const void *)member;
+    case CDDPI_FIELD_BOOL:
+        return *(const bool *)(const void *)member;
+    default:
+        return *(const int *)(const void *)member;
     }
-    reader->at += bytes;
-    reader->left -= bytes;
-    return at;
 }
 
-int64_t cddpi_message_number(struct cddpi_message_reader *reader, int64_t low, int64_t high)
+static void set_number(const struct cddpi_field *field, int64_t number, void *object)
 {
-    const uint8_t *at = take(reader, 8);
-    int64_t number = at != NULL ? (int64_t)cddpi_get_u64(at) : low;
+    char *member = (char *)object + (is_list(field) ? field->length_at : field->at);
 
+    switch (field->type) {
+    case CDDPI_FIELD_INT64:
+        *(int64_t *)(void *)member = number;
+        break;
+    case CDDPI_FIELD_BOOL:
+        *(bool *)(void *)member = number == 1;
+        break;
+    default:
+        *(int *)(void *)member = (int)number;
+        break;
+    }
+}
+
+/* Element @p i of a list. */
+static void *element_of(const struct cddpi_field *field, const void *object, int64_t i)
+{
+    const char *member = (const char *)object + field->at;
+    char *list = field->type == CDDPI_FIELD_LIST ? *(char *const *)(const void *)member
+                                                 : (char *)member;
+
+    return list + (size_t)i * field->bytes;
+}
+
+static cddp_status encode_text(const struct cddpi_field *field, const void *object,
+                               struct cddpi_wire_buffer *out)
+{
+    const char *text = text_of(field, object);
+    size_t length = strlen(text);
+
+    if (length >= field->bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "a text of %zu bytes is too long: it may have %zu",
+                          length, field->bytes - 1);
+    }
+    CDDPI_TRY(append_number(out, (int64_t)length));
+    return append(out, text, length);
+}
+
+static cddp_status encode_fields(const struct cddpi_field *fields, const void *object,
+                                 struct cddpi_wire_buffer *out)
+{
+    for (const struct cddpi_field *field = fields; field->type != CDDPI_FIELD_END; field++) {
+        int64_t number;
+
+        if (field->type == CDDPI_FIELD_TEXT || field->type == CDDPI_FIELD_STRING) {
+            CDDPI_TRY(encode_text(field, object, out));
+            continue;
+        }
+        number = number_of(field, object);
+        if (number < field->low || number > field->high) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%lld is not from %lld to %lld", (long long)number,
+                              (long long)field->low, (long long)field->high);
+        }
+        CDDPI_TRY(append_number(out, number));
+        for (int64_t i = 0; is_list(field) && i < number; i++) {
+            CDDPI_TRY(encode_fields(field->element, element_of(field, object, i), out));
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const void *object,
+                                 struct cddpi_wire_buffer *out)
+{
+    uint8_t head[CDDPI_MESSAGE_HEAD_BYTES];
+    size_t begin = out->bytes;
+    size_t body_bytes;
+
+    cddpi_put_u64(head, MAGIC);
+    cddpi_put_u32(head + 8, CDDPI_MESSAGE_VERSION);
+    cddpi_put_u32(head + 12, form->kind);
+    cddpi_put_u64(head + 16, 0);
+    CDDPI_TRY(append(out, head, sizeof head));
+    CDDPI_TRY(encode_fields(form->fields, object, out));
+    body_bytes = out->bytes - begin - sizeof head;
+    if (body_bytes > form->most_bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "they have more than %zu bytes", form->most_bytes);
+    }
+    cddpi_put_u64(out->data + begin + 16, body_bytes);
+    return CDDP_OK;
+}
+
+/* What is left of a body. */
+struct message_reader {
+    const uint8_t *at;
+    size_t left;
+};
+
+static cddp_status fail_format(void)
+{
+    return cddpi_fail(CDDP_ERR_FORMAT, "it is damaged, or not from cddp-run");
+}
+
+static cddp_status read_number(struct message_reader *reader, int64_t low, int64_t high,
+                               int64_t *out)
+{
+    int64_t number;
+
+    if (reader->left < 8) {
+        return fail_format();
+    }
+    number = (int64_t)cddpi_get_u64(reader->at);
+    reader->at += 8;
+    reader->left -= 8;
     if (number < low || number > high) {
-        reader->is_bad = true;
-        number = low;
+        return fail_format();
     }
-    return number;
+    *out = number;
+    return CDDP_OK;
 }
 
-void cddpi_message_text(struct cddpi_message_reader *reader, char *out, size_t bytes)
+static cddp_status decode_text(const struct cddpi_field *field, struct message_reader *reader,
+                               void *object)
 {
-    const uint8_t *at = take(reader, 4);
-    size_t length = at != NULL ? cddpi_get_u32(at) : 0;
-    const uint8_t *text = at != NULL && length < bytes ? take(reader, length) : NULL;
+    char *to = (char *)object + field->at;
+    int64_t length = 0;
 
-    out[0] = '\0';
-    if (text == NULL || memchr(text, '\0', length) != NULL) {
-        reader->is_bad = true;
-        return;
+    CDDPI_TRY(read_number(reader, 0, (int64_t)field->bytes - 1, &length));
+    if (reader->left < (size_t)length || memchr(reader->at, '\0', (size_t)length) != NULL) {
+        return fail_format();
     }
-    memcpy(out, text, length);
-    out[length] = '\0';
+    if (field->type == CDDPI_FIELD_STRING) {
+        char *text = cddpi_zalloc((size_t)length + 1);
+
+        if (text == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %lld bytes", (long long)length);
+        }
+        *(char **)(void *)to = text;
+        to = text;
+    }
+    memcpy(to, reader->at, (size_t)length); /* zeroed before, so that its NUL is there */
+    reader->at += length;
+    reader->left -= (size_t)length;
+    return CDDP_OK;
+}
+
+/* Room for a list of @p length elements. */
+static cddp_status make_list(const struct cddpi_field *field, int64_t length, void *object)
+{
+    void *list = NULL;
+
+    if (field->type == CDDPI_FIELD_LIST && length > 0) {
+        list = cddpi_zalloc_array((size_t)length, field->bytes);
+        if (list == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a list of %lld",
+                              (long long)length);
+        }
+        *(void **)(void *)((char *)object + field->at) = list;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status decode_fields(const struct cddpi_field *fields, struct message_reader *reader,
+                                 void *object)
+{
+    for (const struct cddpi_field *field = fields; field->type != CDDPI_FIELD_END; field++) {
+        int64_t number = 0;
+
+        if (field->type == CDDPI_FIELD_TEXT || field->type == CDDPI_FIELD_STRING) {
+            CDDPI_TRY(decode_text(field, reader, object));
+            continue;
+        }
+        CDDPI_TRY(read_number(reader, field->low, field->high, &number));
+        if (is_list(field)) {
+            CDDPI_TRY(make_list(field, number, object));
+        }
+        set_number(field, number, object);
+        for (int64_t i = 0; is_list(field) && i < number; i++) {
+            CDDPI_TRY(decode_fields(field->element, reader, element_of(field, object, i)));
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_message_read_head(const struct cddpi_message_form *form,
+                                    const uint8_t head[CDDPI_MESSAGE_HEAD_BYTES],
+                                    size_t *out_body_bytes)
+{
+    uint32_t version = cddpi_get_u32(head + 8);
+    uint64_t body_bytes = cddpi_get_u64(head + 16);
+
+    if (cddpi_get_u64(head) != MAGIC) {
+        return fail_format();
+    }
+    if (version != CDDPI_MESSAGE_VERSION) {
+        return cddpi_fail(CDDP_ERR_MISMATCH,
+                          "it is from another version of cddp-run, whose messages have version %u; "
+                          "those of this one have version %d",
+                          version, CDDPI_MESSAGE_VERSION);
+    }
+    if (cddpi_get_u32(head + 12) != form->kind || body_bytes > form->most_bytes) {
+        return fail_format();
+    }
+    *out_body_bytes = (size_t)body_bytes;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_message_decode(const struct cddpi_message_form *form, const uint8_t *data,
+                                 size_t bytes, void *out)
+{
+    struct message_reader reader = {data, 0};
+
+    memset(out, 0, form->bytes);
+    if (bytes < CDDPI_MESSAGE_HEAD_BYTES) {
+        return fail_format();
+    }
+    CDDPI_TRY(cddpi_message_read_head(form, data, &reader.left));
+    if (reader.left != bytes - CDDPI_MESSAGE_HEAD_BYTES) {
+        return fail_format();
+    }
+    reader.at += CDDPI_MESSAGE_HEAD_BYTES;
+    CDDPI_TRY(decode_fields(form->fields, &reader, out));
+    return reader.left == 0 ? CDDP_OK : fail_format();
+}
+
+static void release_fields(const struct cddpi_field *fields, void *object)
+{
+    for (const struct cddpi_field *field = fields; field->type != CDDPI_FIELD_END; field++) {
+        char **pointer = (char **)(void *)((char *)object + field->at);
+
+        if (field->type == CDDPI_FIELD_LIST && *pointer != NULL) {
+            for (int64_t i = 0; i < number_of(field, object); i++) {
+                release_fields(field->element, element_of(field, object, i));
+            }
+            set_number(field, 0, object);
+        }
+        if (field->type == CDDPI_FIELD_LIST || field->type == CDDPI_FIELD_STRING) {
+            cddpi_free(*pointer);
+            *pointer = NULL;
+        }
+    }
+}
+
+void cddpi_message_fini(const struct cddpi_message_form *form, void *object)
+{
+    release_fields(form->fields, object);
 }

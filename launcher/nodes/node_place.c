@@ -20,6 +20,21 @@ enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 
 
 static const char board_key[] = "rendezvous";
 
+/* What node 0 writes into the file. */
+struct node_board {
+    char list[CDDPI_URL_BYTES]; /* addresses, as --rdzv has them */
+    char token[CDDPI_TOKEN_BYTES + 1];
+};
+
+static const struct cddpi_field board_fields[] = {
+    CDDPI_FIELD_OF_TEXT(struct node_board, list),
+    CDDPI_FIELD_OF_TEXT(struct node_board, token),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_message_form board_form = {CDDPI_MESSAGE_BOARD, sizeof(struct node_board),
+                                                     sizeof(struct node_board) + 64, board_fields};
+
 uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
 {
     int64_t timeout_ms = TIMEOUT_MS;
@@ -54,7 +69,7 @@ static cddp_status connect_to(struct cddpi_place *place, const struct cddpi_addr
         rendezvous->store[0] = '\0';
         return status;
     }
-    /* its owner waits for many things longer than for connecting, and not here */
+    /* connecting had a deadline of its own; requests get the usual one */
     cddp_store_close(place->store);
     place->store = NULL;
     return cddpi_place_open_store(rendezvous->store, rendezvous->token, ANSWER_MS, &place->store);
@@ -74,7 +89,7 @@ static cddp_status connect_once(struct cddpi_place *place, const char *list, boo
         if (status == CDDP_OK) {
             status = connect_to(place, &address, ATTEMPT_MS);
         }
-        /* of several, one that leads elsewhere does not matter */
+        /* one wrong address among several does not matter */
         *out_is_final = *out_is_final ||
                         (is_only && status != CDDP_ERR_TIMEOUT && status != CDDP_OK);
         if (status == CDDP_OK || *out_is_final) {
@@ -105,7 +120,7 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
     }
 }
 
-/* Say in the store which job this is: only who serves it does. */
+/* Put the job's id into the store that this node serves. */
 static cddp_status name_job(struct cddpi_place *place)
 {
     const char *job = place->job->rendezvous.job;
@@ -125,7 +140,8 @@ static bool is_numeric(const char *host)
     return is_numeric;
 }
 
-/* The launcher said where they meet, and who serves there: not by this machine's address, maybe. */
+/* Whether --rdzv comes from the launcher: then it may name this machine by an address that the
+ * machine does not know. */
 static bool is_named_by_launcher(const struct cddpi_place *place)
 {
     const struct cddpi_launch_options *options = &place->job->options;
@@ -162,11 +178,11 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     if (is_elsewhere) {
         snprintf(own.host, sizeof own.host, "127.0.0.1");
     }
-    status = connect_to(place, &own, cddpi_place_timeout_ms(&job->options));
-    return status == CDDP_OK ? name_job(place) : status;
+    CDDPI_TRY(connect_to(place, &own, cddpi_place_timeout_ms(&job->options)));
+    return name_job(place);
 }
 
-/* Node 0's own name may not be known yet, as that of a pod that has just begun. */
+/* Node 0's own name may not be known yet: DNS is late for a pod that has just started. */
 static cddp_status await_name(struct cddpi_place *place, const char *host)
 {
     while (cddpi_address_locality(host, true) == CDDPI_LOCAL_UNKNOWN) {
@@ -190,15 +206,14 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     struct cddpi_address address;
     bool is_local;
     bool is_taken = false;
-    cddp_status status = cddpi_address_next(&rest, &address);
+    cddp_status status;
 
-    if (status != CDDP_OK || options->is_agent) {
-        return status == CDDP_OK ? connect_any(place, list) : status;
+    CDDPI_TRY(cddpi_address_next(&rest, &address));
+    if (options->is_agent) {
+        return connect_any(place, list);
     }
-    status = place->self == 0 && !is_named_by_launcher(place) ? await_name(place, address.host)
-                                                              : CDDP_OK;
-    if (status != CDDP_OK) {
-        return status;
+    if (place->self == 0 && !is_named_by_launcher(place)) {
+        CDDPI_TRY(await_name(place, address.host));
     }
     is_local = place->self <= 0 && cddpi_address_is_local(address.host, true);
     if (place->self == 0 && is_named_by_launcher(place)) {
@@ -221,48 +236,49 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     return status;
 }
 
+/* Write @p board, unless another node 0 has. */
+static cddp_status write_board(struct cddpi_place *place, const struct node_board *board,
+                               const char *shown)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    bool is_first = false;
+    cddp_status status = cddpi_message_encode(&board_form, board, &message);
+
+    if (status == CDDP_OK) {
+        status = cddp_store_compare_set(place->board, board_key, NULL, 0, message.data,
+                                        message.bytes, &is_first, NULL, NULL);
+    }
+    cddpi_buffer_fini(&message);
+    if (status == CDDP_OK && !is_first) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--rdzv %s: the nodes of another job meet there at this moment", shown);
+    }
+    return status;
+}
+
 /* Node 0: serve a store on all addresses, and write into the file where it is. */
 static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 {
     struct cddpi_job *job = place->job;
-    struct cddpi_message message = {{NULL, 0, 0}, false};
-    char list[CDDPI_URL_BYTES];
+    struct cddpi_job_rendezvous *rendezvous = &job->rendezvous;
+    struct node_board board;
     struct cddpi_address address;
-    const char *rest = list + strlen("tcp://");
-    bool is_first = false;
-    cddp_status status = cddpi_rendezvous_serve(NULL, 0, job->local_world_size, &job->rendezvous);
+    const char *rest = board.list + strlen("tcp://");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    cddpi_address_own(job->options.network_interface,
-                      cddpi_store_server_port(job->rendezvous.server), list);
-    cddpi_message_put_text(&message, list);
-    cddpi_message_put_text(&message, job->rendezvous.token);
-    status = cddpi_address_next(&rest, &address);
-    if (status == CDDP_OK) {
-        status = connect_to(place, &address, ANSWER_MS);
-    }
-    if (status == CDDP_OK) {
-        status = name_job(place);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_store_compare_set(place->board, board_key, NULL, 0, message.buffer.data,
-                                        message.buffer.bytes, &is_first, NULL, NULL);
-    }
-    cddpi_buffer_fini(&message.buffer);
-    if (status == CDDP_OK && !is_first) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                            "--rdzv %s: the nodes of another job meet there at this moment", shown);
-    }
-    return status;
+    CDDPI_TRY(cddpi_rendezvous_serve(NULL, 0, job->local_world_size, rendezvous));
+    cddpi_address_own(job->options.network_interface, cddpi_store_server_port(rendezvous->server),
+                      board.list);
+    memcpy(board.token, rendezvous->token, sizeof board.token);
+    CDDPI_TRY(cddpi_address_next(&rest, &address));
+    CDDPI_TRY(connect_to(place, &address, ANSWER_MS));
+    CDDPI_TRY(name_job(place));
+    return write_board(place, &board, shown);
 }
 
 /* Other nodes: wait for what node 0 writes, and connect. */
 static cddp_status follow_file(struct cddpi_place *place, const char *shown)
 {
-    struct cddpi_message_reader reader;
-    char list[CDDPI_URL_BYTES];
+    struct node_board board;
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
@@ -282,14 +298,16 @@ static cddp_status follow_file(struct cddpi_place *place, const char *shown)
     if (status != CDDP_OK) {
         return status;
     }
-    reader = (struct cddpi_message_reader){value, bytes, false};
-    cddpi_message_text(&reader, list, sizeof list);
-    cddpi_message_text(&reader, place->job->rendezvous.token, sizeof place->job->rendezvous.token);
+    status = cddpi_message_decode(&board_form, value, bytes, &board);
     cddp_free(value);
-    if (reader.is_bad || strncmp(list, "tcp://", 6) != 0) {
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "--rdzv %s: what node 0 wrote is not understood", shown);
+    }
+    memcpy(place->job->rendezvous.token, board.token, sizeof board.token);
+    if (strncmp(board.list, "tcp://", 6) != 0) {
         return cddpi_fail(CDDP_ERR_FORMAT, "--rdzv %s: what node 0 wrote is not understood", shown);
     }
-    return connect_any(place, list + 6);
+    return connect_any(place, board.list + 6);
 }
 
 static cddp_status open_file(struct cddpi_place *place, const char *url)

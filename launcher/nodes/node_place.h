@@ -1,4 +1,4 @@
-/* node_place.h - where the nodes of a job meet: the store that --rdzv leads to. */
+/* node_place.h - the store in which the nodes of a job meet, as --rdzv says. */
 #ifndef CDDPI_LAUNCHER_NODE_PLACE_H
 #define CDDPI_LAUNCHER_NODE_PLACE_H
 
@@ -25,10 +25,10 @@ uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options);
 CDDP_CHECKED cddp_status cddpi_place_open(struct cddpi_place *place);
 void cddpi_place_fini(struct cddpi_place *place);
 
-/** The key under which whoever serves the store puts the job's id. */
+/** Under this key the cddp-run that serves the store puts the job's id. */
 #define CDDPI_PLACE_JOB_KEY "cddp-run/job"
 
-/** Where a node says who it is: printf() with the job's id and the node's number. */
+/** The key of a node's record: printf() with the job's id and the node's number. */
 #define CDDPI_PLACE_NODE_KEY "%s/0/node/%d"
 enum { CDDPI_PLACE_KEY_BYTES = 128 };
 

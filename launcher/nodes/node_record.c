@@ -3,35 +3,57 @@
 
 #include "launcher/run_options.h"
 
-#include "base/alloc.h"
+#include "base/error.h"
 
 #include <stdio.h>
 
-void cddpi_node_record_put(struct cddpi_message *message, const struct cddpi_node_record *record)
+#define RECORD struct cddpi_node_record
+#define PLAN struct cddpi_node_plan
+
+static const struct cddpi_field record_fields[] = {
+    CDDPI_FIELD_OF_TEXT(RECORD, version),
+    CDDPI_FIELD_OF_TEXT(RECORD, host),
+    CDDPI_FIELD_OF_INT(RECORD, nproc, 1, CDDPI_MAX_RANKS),
+    CDDPI_FIELD_OF_INT(RECORD, count, 1, CDDPI_MAX_NODES),
+    CDDPI_FIELD_OF_INT(RECORD, max_restarts, 0, INT32_MAX),
+    CDDPI_FIELD_OF_TEXT(RECORD, timeout_ms),
+    CDDPI_FIELD_OF_TEXT(RECORD, words),
+    CDDPI_FIELD_OF_INT64(RECORD, words_bytes, 0, INT64_MAX),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_node_record_form = {CDDPI_MESSAGE_RECORD, sizeof(RECORD),
+                                                          sizeof(RECORD) + 128, record_fields};
+
+static const struct cddpi_field node_fields[] = {
+    CDDPI_FIELD_OF_TEXT(struct cddpi_plan_node, host),
+    CDDPI_FIELD_OF_INT(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_field plan_fields[] = {
+    CDDPI_FIELD_OF_TEXT(PLAN, refusal),
+    CDDPI_FIELD_OF_TEXT(PLAN, master_host),
+    CDDPI_FIELD_OF_LIST(PLAN, nodes, count, CDDPI_MAX_NODES, node_fields),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_node_plan_form = {
+    CDDPI_MESSAGE_PLAN, sizeof(PLAN),
+    sizeof(PLAN) + (size_t)CDDPI_MAX_NODES *(sizeof(struct cddpi_plan_node) + 16), plan_fields};
+
+cddp_status cddpi_node_plan_decode(const uint8_t *data, size_t bytes, int count,
+                                   struct cddpi_node_plan *out)
 {
-    cddpi_message_put_text(message, record->version);
-    cddpi_message_put_text(message, record->host);
-    cddpi_message_put_number(message, record->nproc);
-    cddpi_message_put_number(message, record->count);
-    cddpi_message_put_number(message, record->max_restarts);
-    cddpi_message_put_text(message, record->timeout_ms);
-    cddpi_message_put_text(message, record->words);
-    cddpi_message_put_number(message, record->words_bytes);
+    CDDPI_TRY(cddpi_message_decode(&cddpi_node_plan_form, data, bytes, out));
+    return out->count == (out->refusal[0] == '\0' ? count : 0)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_FORMAT, "it is for %d nodes, not for %d", out->count, count);
 }
 
-bool cddpi_node_record_take(const uint8_t *data, size_t bytes, struct cddpi_node_record *out)
+void cddpi_node_plan_fini(struct cddpi_node_plan *plan)
 {
-    struct cddpi_message_reader reader = {data, bytes, false};
-
-    cddpi_message_text(&reader, out->version, sizeof out->version);
-    cddpi_message_text(&reader, out->host, sizeof out->host);
-    out->nproc = (int)cddpi_message_number(&reader, 1, CDDPI_MAX_RANKS);
-    out->count = (int)cddpi_message_number(&reader, 1, CDDPI_MAX_NODES);
-    out->max_restarts = (int)cddpi_message_number(&reader, 0, INT32_MAX);
-    cddpi_message_text(&reader, out->timeout_ms, sizeof out->timeout_ms);
-    cddpi_message_text(&reader, out->words, sizeof out->words);
-    out->words_bytes = cddpi_message_number(&reader, 0, INT64_MAX);
-    return !reader.is_bad && reader.left == 0;
+    cddpi_message_fini(&cddpi_node_plan_form, plan);
 }
 
 bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
@@ -62,47 +84,4 @@ bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
         return false;
     }
     return true;
-}
-
-void cddpi_node_plan_put(struct cddpi_message *message, const struct cddpi_node_plan *plan)
-{
-    cddpi_message_put_text(message, plan->refusal);
-    cddpi_message_put_text(message, plan->master_host);
-    cddpi_message_put_number(message, plan->refusal[0] == '\0' ? plan->count : 0);
-    for (int i = 0; i < plan->count && plan->refusal[0] == '\0'; i++) {
-        cddpi_message_put_text(message, plan->nodes[i].host);
-        cddpi_message_put_number(message, plan->nodes[i].nproc);
-    }
-}
-
-bool cddpi_node_plan_take(const uint8_t *data, size_t bytes, int count, struct cddpi_node_plan *out)
-{
-    struct cddpi_message_reader reader = {data, bytes, false};
-
-    out->nodes = NULL;
-    cddpi_message_text(&reader, out->refusal, sizeof out->refusal);
-    cddpi_message_text(&reader, out->master_host, sizeof out->master_host);
-    out->count = (int)cddpi_message_number(&reader, 0, CDDPI_MAX_NODES);
-    if (out->refusal[0] == '\0' && out->count != count) {
-        reader.is_bad = true;
-    }
-    if (!reader.is_bad && out->count > 0) {
-        out->nodes = cddpi_zalloc_array((size_t)out->count, sizeof *out->nodes);
-        reader.is_bad = out->nodes == NULL;
-    }
-    for (int i = 0; i < out->count && !reader.is_bad; i++) {
-        cddpi_message_text(&reader, out->nodes[i].host, sizeof out->nodes[i].host);
-        out->nodes[i].nproc = (int)cddpi_message_number(&reader, 1, CDDPI_MAX_RANKS);
-    }
-    if (reader.is_bad || reader.left > 0) {
-        cddpi_node_plan_fini(out);
-        return false;
-    }
-    return true;
-}
-
-void cddpi_node_plan_fini(struct cddpi_node_plan *plan)
-{
-    cddpi_free(plan->nodes);
-    plan->nodes = NULL;
 }

@@ -1,4 +1,4 @@
-/* node_record.h - what a node says of itself when nodes meet, and what node 0 answers. */
+/* node_record.h - how a node describes itself when nodes meet, and what node 0 answers. */
 #ifndef CDDPI_LAUNCHER_NODE_RECORD_H
 #define CDDPI_LAUNCHER_NODE_RECORD_H
 
@@ -19,9 +19,8 @@ struct cddpi_node_record {
     int64_t words_bytes;           /* of them all */
 };
 
-void cddpi_node_record_put(struct cddpi_message *message, const struct cddpi_node_record *record);
-/** False if @p data is no such record. */
-bool cddpi_node_record_take(const uint8_t *data, size_t bytes, struct cddpi_node_record *out);
+/** It owns nothing. */
+extern const struct cddpi_message_form cddpi_node_record_form;
 
 /** What differs between node @p i and node 0, as a sentence to @p out; false if nothing does. */
 bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
@@ -32,18 +31,19 @@ bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
 struct cddpi_node_plan {
     char refusal[CDDPI_REFUSAL_BYTES]; /* why there is no job; "": there is one */
     char master_host[256];             /* of node 0; "": as the store's */
-    int count;
+    int count;                         /* 0 with a refusal */
     struct cddpi_plan_node {
         char host[CDDPI_HOST_BYTES];
         int nproc;
     } * nodes; /* owned */
 };
 
-void cddpi_node_plan_put(struct cddpi_message *message, const struct cddpi_node_plan *plan);
-/** @p out  Release with cddpi_node_plan_fini(). False if @p data is no plan for @p count nodes, or
- *  memory is missing. */
-bool cddpi_node_plan_take(const uint8_t *data, size_t bytes, int count,
-                          struct cddpi_node_plan *out);
+extern const struct cddpi_message_form cddpi_node_plan_form;
+
+/** Read a plan for @p count nodes; as cddpi_message_decode().
+ *  @param out  Release with cddpi_node_plan_fini(), also after a failure. */
+CDDP_CHECKED cddp_status cddpi_node_plan_decode(const uint8_t *data, size_t bytes, int count,
+                                                struct cddpi_node_plan *out);
 void cddpi_node_plan_fini(struct cddpi_node_plan *plan);
 
 #endif

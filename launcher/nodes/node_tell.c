@@ -12,7 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Whether the thread that tells may go on trying. The one that hears says when it is too late. */
+/* Whether the thread that tells may go on trying. The thread that hears decides when it is too
+ * late. */
 static bool may_try(struct cddpi_node_link *link)
 {
     bool may_try;
@@ -23,7 +24,7 @@ static bool may_try(struct cddpi_node_link *link)
     return may_try;
 }
 
-/* What follows when the teller's request was not answered: CDDP_OK, ask again. */
+/* The teller's request was not answered: connect anew. CDDP_OK: ask again. */
 static cddp_status teller_again(struct cddpi_node_link *link)
 {
     cddp_status status;
@@ -37,22 +38,18 @@ static cddp_status teller_again(struct cddpi_node_link *link)
     return status;
 }
 
-static cddp_status set(struct cddpi_node_link *link, const char *key, const void *value,
-                       size_t bytes)
+static cddp_status set_key(struct cddpi_node_link *link, const char *key, const void *value,
+                           size_t bytes)
 {
     for (;;) {
         int64_t due_ns = cddpi_node_answer_due_ns(link);
         cddp_status status = cddp_store_set(link->teller, key, value, bytes);
 
         cddpi_node_notice_sleep(link, due_ns);
-        if (status == CDDP_ERR_TIMEOUT) {
-            status = teller_again(link);
-        } else {
+        if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(teller_again(link));
     }
 }
 
@@ -80,26 +77,24 @@ static cddp_status tell_as(struct cddpi_node_link *link, const char *key,
             return status;
         }
         is_again = true;
-        status = teller_again(link);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(teller_again(link));
     }
 }
 
-static cddp_status tell(struct cddpi_node_link *link, const struct node_item *item, int64_t *number)
+static cddp_status tell_item(struct cddpi_node_link *link, const struct node_item *item,
+                             int64_t *number)
 {
     bool is_taken = false;
     cddp_status status = CDDP_OK;
 
     if (item->key[0] != '\0') {
-        return set(link, item->key, item->value.buffer.data, item->value.buffer.bytes);
+        return set_key(link, item->key, item->value.data, item->value.bytes);
     }
     while (status == CDDP_OK && !is_taken) {
         char key[CDDPI_NODE_KEY_BYTES];
 
         cddpi_node_event_key(link, *number, key);
-        status = tell_as(link, key, &item->value.buffer, &is_taken);
+        status = tell_as(link, key, &item->value, &is_taken);
         *number += status == CDDP_OK ? 1 : 0;
     }
     return status;
@@ -107,7 +102,7 @@ static cddp_status tell(struct cddpi_node_link *link, const struct node_item *it
 
 void cddpi_node_item_release(struct node_item *item)
 {
-    cddpi_buffer_fini(&item->value.buffer);
+    cddpi_buffer_fini(&item->value);
     cddpi_free(item);
 }
 
@@ -146,11 +141,14 @@ void *cddpi_node_tell(void *argument)
     snprintf(key, sizeof key, "%s/beat/%d", link->job, link->self);
     while (status == CDDP_OK) {
         bool is_over;
-        struct node_item *item = next_item(link, beat_ns, &is_over);
+        struct node_item *item;
 
+        link->due_ns = due_ns;
+        item = next_item(link, beat_ns, &is_over);
         cddpi_node_notice_sleep(link, due_ns);
+        link->due_ns = INT64_MAX;
         if (item != NULL && !is_over) {
-            status = tell(link, item, &number);
+            status = tell_item(link, item, &number);
         }
         if (item != NULL) {
             cddpi_node_item_release(item);
@@ -162,7 +160,7 @@ void *cddpi_node_tell(void *argument)
             char beat[24];
 
             snprintf(beat, sizeof beat, "%lld", (long long)++beats);
-            status = set(link, key, beat, strlen(beat));
+            status = set_key(link, key, beat, strlen(beat));
         }
         if (cddpi_now_ns() >= beat_ns) {
             beat_ns = cddpi_deadline_ns(link->look_ms);
@@ -175,13 +173,8 @@ void *cddpi_node_tell(void *argument)
     return NULL;
 }
 
-static void queue(struct cddpi_node_link *link, struct node_item *item)
+static void queue_item(struct cddpi_node_link *link, struct node_item *item)
 {
-    if (item->value.is_cut) {
-        cddpi_log(CDDPI_LOG_ERROR, "no memory for what is to be told to other nodes");
-        cddpi_node_item_release(item);
-        return;
-    }
     pthread_mutex_lock(&link->lock);
     if (link->last != NULL) {
         link->last->next = item;
@@ -193,13 +186,25 @@ static void queue(struct cddpi_node_link *link, struct node_item *item)
     pthread_mutex_unlock(&link->lock);
 }
 
+/* Without memory nobody can be told anything. */
+static void drop_item(struct node_item *item, const char *why)
+{
+    cddpi_log(CDDPI_LOG_ERROR, "what is to be told to other nodes: %s", why);
+    if (item != NULL) {
+        cddpi_node_item_release(item);
+    }
+}
+
 void cddpi_node_link_publish(struct cddpi_node_link *link, const struct cddpi_node_event *event)
 {
     struct node_item *item = cddpi_zalloc(sizeof *item);
 
-    if (item != NULL) {
-        cddpi_node_event_put(&item->value, event);
-        queue(link, item);
+    if (item == NULL) {
+        drop_item(item, "no memory");
+    } else if (cddpi_message_encode(&cddpi_node_event_form, event, &item->value) != CDDP_OK) {
+        drop_item(item, cddp_last_error());
+    } else {
+        queue_item(link, item);
     }
 }
 
@@ -207,14 +212,11 @@ void cddpi_node_link_set(struct cddpi_node_link *link, const char *key, const ch
 {
     struct node_item *item = cddpi_zalloc(sizeof *item);
 
-    if (item == NULL) {
+    if (item == NULL || !cddpi_buffer_reserve(&item->value, strlen(text))) {
+        drop_item(item, "no memory");
         return;
     }
     snprintf(item->key, sizeof item->key, "%s", key);
-    if (!cddpi_buffer_reserve(&item->value.buffer, strlen(text))) {
-        item->value.is_cut = true;
-    } else {
-        cddpi_buffer_append(&item->value.buffer, text, strlen(text));
-    }
-    queue(link, item);
+    cddpi_buffer_append(&item->value, text, strlen(text));
+    queue_item(link, item);
 }

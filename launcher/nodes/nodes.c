@@ -29,21 +29,23 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes)
     *nodes = (struct cddpi_nodes){.self = nodes->self};
 }
 
-bool cddpi_nodes_are_gone(struct cddpi_nodes *nodes, struct cddpi_output *output)
+bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes)
 {
-    int64_t slept_ms = nodes->self >= 0 ? cddpi_node_link_slept_ms(nodes->link) : 0;
+    return nodes->is_expelled || (nodes->self >= 0 && cddpi_node_link_slept_ms(nodes->link) > 0);
+}
 
-    if (slept_ms == 0 || nodes->is_expelled) {
-        return nodes->is_expelled;
+void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *output)
+{
+    if (nodes->is_expelled) {
+        return;
     }
     nodes->is_expelled = true;
     cddpi_output_say(output,
                      "this host did not answer for %.1f s, so the others went on without it",
-                     (double)slept_ms / 1000);
-    return true;
+                     (double)cddpi_node_link_slept_ms(nodes->link) / 1000);
 }
 
-/* What this node hears when the others have given it up: that, or that they have left. */
+/* Whether @p event is what a node hears that the others have given up. */
 static bool may_be_gone(const struct cddpi_nodes *nodes, const struct cddpi_node_event *event)
 {
     return event->kind == CDDPI_EVENT_CUT ||
@@ -70,7 +72,8 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
     if (is_first) {
         nodes->failure = *event;
     }
-    if (may_be_gone(nodes, event) && cddpi_nodes_are_gone(nodes, output)) {
+    if (may_be_gone(nodes, event) && cddpi_nodes_given_up(nodes)) {
+        cddpi_nodes_say_given_up(nodes, output);
         return;
     }
     if (nodes->is_silent || event->node == nodes->self ||
@@ -97,7 +100,7 @@ static void take_done(struct cddpi_nodes *nodes, const struct cddpi_node_event *
     }
 }
 
-/* A generation begins: what was is over, but for what nodes cannot come back from. */
+/* A generation begins: forget the last one. A lost node stays lost. */
 static void forget_generation(struct cddpi_nodes *nodes)
 {
     if (nodes->failure.kind == CDDPI_EVENT_FAILURE) {
@@ -152,8 +155,8 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
     }
 }
 
-/* Wait a moment for events and take them. A signal that came is told to all nodes. False: who
- * started us is gone. */
+/* Wait a moment for events and take them. A signal that came is passed on to all nodes. False: the
+ * process that started us is gone. */
 static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct cddpi_wait *wait,
                             struct cddpi_output *output)
 {
@@ -174,8 +177,8 @@ static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct 
     return goes_on;
 }
 
-/* Whether nothing will be heard any more: node 0 is gone, or the way to it, or this node was frozen
- * for so long that the others have given it up. */
+/* Whether nothing will be heard any more: node 0 is gone or cannot be reached, or the others have
+ * given this node up because it stood still for too long. */
 static bool is_alone(const struct cddpi_nodes *nodes)
 {
     return nodes->is_cut ||
@@ -222,8 +225,8 @@ static bool have_all_ended(const struct cddpi_nodes *nodes)
     return true;
 }
 
-/* What has become of the generation, as node 0 sees it. */
-static void judge(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *outcome)
+/* Node 0: how the generation ended on all machines. */
+static void judge_generation(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *outcome)
 {
     const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
                                                  ? &nodes->failure
@@ -238,7 +241,8 @@ static void judge(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *ou
         outcome->may_restart = outcome->may_restart && !nodes->list[i].is_lost;
     }
     if (outcome->exit_status == 0 && !have_all_ended(nodes)) {
-        outcome->exit_status = 1; /* who started us is gone, and others still run */
+        outcome->exit_status =
+            1; /* the process that started us is gone, and other nodes still run */
     }
 }
 
@@ -259,7 +263,7 @@ void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct c
         while (goes_on && !nodes->is_cut && !have_all_ended(nodes)) {
             goes_on = wait_for_events(nodes, LOOK_MS, wait, output);
         }
-        judge(nodes, outcome);
+        judge_generation(nodes, outcome);
     } else {
         bool has_next = false;
 

@@ -47,9 +47,11 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes);
 /** "node 1 (alpha)". */
 const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node);
 
-/** Whether this node stood still for so long that the others have given it up: then that is said,
- *  once. What its ranks do after that is no answer to a signal. */
-bool cddpi_nodes_are_gone(struct cddpi_nodes *nodes, struct cddpi_output *output);
+/** Whether this node stood still for so long that the others have given it up. What its ranks do
+ *  after that is no answer to a signal. */
+bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes);
+/** Say so, once. */
+void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *output);
 
 /** Keep what @p event says, and tell the user if it is news about another node. */
 void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,

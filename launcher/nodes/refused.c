@@ -1,4 +1,4 @@
-/* refused.c - owns the key JOB/0/refused: whom the job's store has refused, as a text. */
+/* refused.c - owns the key JOB/0/refused: whom the job's store has refused. */
 #include "launcher/nodes/refused.h"
 
 #include "base/error.h"
@@ -9,62 +9,112 @@
 
 enum { KEY_BYTES = 64, ROW_BYTES = 192 };
 
+static const struct cddpi_field row_fields[] = {
+    CDDPI_FIELD_OF_TEXT(struct cddpi_refused_row, address),
+    CDDPI_FIELD_OF_INT(struct cddpi_refused_row, why, CDDPI_REFUSED_TOKEN, CDDPI_REFUSED_VERSION),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_field fields[] = {
+    CDDPI_FIELD_OF_ROWS(struct cddpi_refused_list, rows, count, row_fields),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_refused_form = {
+    CDDPI_MESSAGE_REFUSED, sizeof(struct cddpi_refused_list),
+    CDDPI_REFUSED_ROWS *(sizeof(struct cddpi_refused_row) + 16) + 8, fields};
+
 static void make_key(const char *job, char out[KEY_BYTES])
 {
     snprintf(out, KEY_BYTES, "%s/0/refused", job);
 }
 
-/* Append @p row to the list, unless it is in it or there is no room. */
-static bool add(char list[CDDPI_REFUSED_BYTES], const char *row)
+/* Append a row, unless it is there or there is no room. */
+static bool add_row(struct cddpi_refused_list *list, const struct cddpi_store_refusal *refusal)
 {
-    size_t used = strlen(list);
+    struct cddpi_refused_row *row = &list->rows[list->count];
 
-    for (const char *at = strstr(list, row); at != NULL; at = strstr(at + 1, row)) {
-        if (at == list || at[-1] == ' ') {
+    for (int i = 0; i < list->count; i++) {
+        if (list->rows[i].why == (int)refusal->why &&
+            strcmp(list->rows[i].address, refusal->address) == 0) {
             return false; /* it tries again */
         }
     }
-    if (used + strlen(row) + 3 > CDDPI_REFUSED_BYTES) {
+    if (list->count == CDDPI_REFUSED_ROWS) {
         return false;
     }
-    snprintf(list + used, CDDPI_REFUSED_BYTES - used, "%s%s", used > 0 ? ", " : "", row);
+    snprintf(row->address, sizeof row->address, "%s", refusal->address);
+    row->why = (int)refusal->why;
+    list->count++;
     return true;
 }
 
+static cddp_status put_list(const struct cddpi_job_rendezvous *rendezvous,
+                            const struct cddpi_refused_list *list)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    char key[KEY_BYTES];
+    cddp_status status = cddpi_message_encode(&cddpi_refused_form, list, &message);
+
+    make_key(rendezvous->job, key);
+    if (status == CDDP_OK) {
+        status = cddpi_store_server_set(rendezvous->server, key, message.data, message.bytes);
+    }
+    cddpi_buffer_fini(&message);
+    return status;
+}
+
 void cddpi_refused_publish(const struct cddpi_job_rendezvous *rendezvous,
-                           char known[CDDPI_REFUSED_BYTES])
+                           struct cddpi_refused_list *known)
 {
     struct cddpi_store_refusal rows[CDDPI_STORE_REFUSALS];
-    char key[KEY_BYTES];
     bool is_news = false;
     int count = rendezvous->server != NULL ? cddpi_store_server_refusals(rendezvous->server, rows)
                                            : 0;
 
     for (int i = count - 1; i >= 0; i--) { /* the newest is the first */
-        char row[ROW_BYTES];
-
-        snprintf(row, sizeof row, "%s (%s)", rows[i].address, cddpi_refused_text(rows[i].why));
-        is_news = add(known, row) || is_news;
+        is_news = add_row(known, &rows[i]) || is_news;
     }
-    make_key(rendezvous->job, key);
-    if (is_news &&
-        cddpi_store_server_set(rendezvous->server, key, known, strlen(known)) != CDDP_OK) {
+    if (is_news && put_list(rendezvous, known) != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "telling the nodes who was refused: %s", cddp_last_error());
     }
 }
 
-bool cddpi_refused_read(cddp_store *store, const char *job, char known[CDDPI_REFUSED_BYTES])
+bool cddpi_refused_read(cddp_store *store, const char *job, struct cddpi_refused_list *known)
 {
+    struct cddpi_refused_list list;
     char key[KEY_BYTES];
-    void *text = NULL;
-    bool is_news;
+    void *value = NULL;
+    size_t bytes = 0;
+    cddp_status status;
 
     make_key(job, key);
-    if (cddp_store_try_get(store, key, &text, NULL) != CDDP_OK) {
+    if (cddp_store_try_get(store, key, &value, &bytes) != CDDP_OK) {
         return false;
     }
-    is_news = strncmp(known, text, CDDPI_REFUSED_BYTES - 1) != 0;
-    snprintf(known, CDDPI_REFUSED_BYTES, "%s", (const char *)text);
-    cddp_free(text);
-    return is_news;
+    status = cddpi_message_decode(&cddpi_refused_form, value, bytes, &list);
+    cddp_free(value);
+    if (status != CDDP_OK || memcmp(&list, known, sizeof list) == 0) {
+        return false;
+    }
+    *known = list;
+    return true;
+}
+
+void cddpi_refused_say(const struct cddpi_refused_list *list, char out[CDDPI_REFUSED_BYTES])
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < list->count; i++) {
+        char row[ROW_BYTES];
+        size_t bytes = (size_t)snprintf(row, sizeof row, "%s%s (%s)", i == 0 ? "" : ", ",
+                                        list->rows[i].address,
+                                        cddpi_refused_text((enum cddpi_refused)list->rows[i].why));
+
+        if (used + bytes < CDDPI_REFUSED_BYTES) {
+            memcpy(out + used, row, bytes + 1);
+            used += bytes;
+        }
+    }
 }

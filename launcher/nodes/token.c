@@ -1,4 +1,5 @@
-/* token.c - owns the rules for a job's secret: where it may lie and what it may be. */
+/* token.c - owns the rules for a job's secret: in which file it may be, and which characters it may
+ * have. */
 #include "launcher/nodes/token.h"
 
 #include "base/env.h"
@@ -17,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static cddp_status check(const char *token, size_t bytes, const char *where)
+static cddp_status check_characters(const char *token, size_t bytes, const char *where)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (token[i] <= ' ' || token[i] > '~') {
@@ -52,9 +53,9 @@ static cddp_status read_file(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
     ssize_t bytes;
     size_t mark;
     int fd;
-    cddp_status status = cddpi_file_open_regular(path, O_RDONLY, 0, &fd);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
+    if (cddpi_file_open_regular(path, O_RDONLY, 0, &fd) != CDDP_OK) {
         return cddpi_fail_prefix(CDDP_ERR_CONFIG, "--token-file %s", path);
     }
     status = check_mode(fd, path);
@@ -73,17 +74,14 @@ static cddp_status read_file(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
     if (text[0] == '\0') {
         return cddpi_fail(CDDP_ERR_CONFIG, "%s: its first line is empty", path);
     }
-    status = check(text, strlen(text), path);
-    if (status == CDDP_OK) {
-        memcpy(out, text, strlen(text) + 1);
-    }
-    return status;
+    CDDPI_TRY(check_characters(text, strlen(text), path));
+    memcpy(out, text, strlen(text) + 1);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
 {
     const char *token = cddpi_env(CDDPI_ENV_TOKEN);
-    cddp_status status;
 
     out[0] = '\0';
     if (path != NULL) {
@@ -92,11 +90,9 @@ cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
     if (token == NULL) {
         return CDDP_OK;
     }
-    status = check(token, strlen(token), "$CDDP_TOKEN");
-    if (status == CDDP_OK) {
-        memcpy(out, token, strlen(token) + 1);
-    }
-    return status;
+    CDDPI_TRY(check_characters(token, strlen(token), "$CDDP_TOKEN"));
+    memcpy(out, token, strlen(token) + 1);
+    return CDDP_OK;
 }
 
 static bool is_loopback(const char *rdzv)

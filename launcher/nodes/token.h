@@ -13,7 +13,7 @@ enum { CDDPI_TOKEN_BYTES = 64 };
 CDDP_CHECKED cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1]);
 
 /** Whether @p token, which the user chose, is a secret where the nodes meet at @p rdzv: other
- *  machines reach all stores but those on loopback. "": there is none yet.
+ *  machines reach every store that is not on loopback. "": there is none yet.
  *  @return CDDP_ERR_ARGUMENT, with what to do. */
 CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *rdzv);
 

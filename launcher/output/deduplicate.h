@@ -13,9 +13,9 @@
 struct cddpi_reported_failure {
     char *text; /* as it comes on stderr, lines with their newlines; NULL: it reported none */
     size_t bytes;
-    size_t named;  /* where its failure begins, behind the names of program and rank */
-    size_t seen;   /* so much of it has come on stderr */
-    bool is_shown; /* and went on to ours; else it is known from another rank */
+    size_t named;  /* where its failure begins, after the names of program and rank */
+    size_t seen;   /* how much of it has come on stderr */
+    bool is_shown; /* it was passed on; else another rank has told it */
 };
 
 struct cddpi_deduplicator {

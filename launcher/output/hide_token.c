@@ -45,8 +45,8 @@ static char *put_name(const struct cddpi_secret *secret, size_t shown, char *out
 }
 
 /* Pass on the matched bytes up to @p end. Returns where @p out goes on. */
-static char *show(const struct cddpi_secret *secret, struct cddpi_secret_place *place, size_t end,
-                  char *out)
+static char *show_matched(const struct cddpi_secret *secret, struct cddpi_secret_place *place,
+                          size_t end, char *out)
 {
     if (place->shown < end) {
         memcpy(out, secret->text + place->shown, end - place->shown);
@@ -62,7 +62,7 @@ static char *fall_back(const struct cddpi_secret *secret, struct cddpi_secret_pl
 {
     size_t left = place->matched - matched;
 
-    out = show(secret, place, left, out);
+    out = show_matched(secret, place, left, out);
     place->shown -= left;
     place->matched = matched;
     return out;
@@ -100,7 +100,7 @@ size_t cddpi_secret_hide(const struct cddpi_secret *secret, struct cddpi_secret_
         at = hide_byte(secret, place, text[i], at);
     }
     if (place->matched <= shown_most(secret)) {
-        at = show(secret, place, place->matched, at);
+        at = show_matched(secret, place, place->matched, at);
     }
     return (size_t)(at - out);
 }

@@ -22,8 +22,8 @@ struct cddpi_secret {
 
 /* Where a stream stands; zeroed at its beginning. */
 struct cddpi_secret_place {
-    size_t matched; /* the last bytes that came are so many first ones of the secret */
-    size_t shown;   /* of these, so many have been passed on */
+    size_t matched; /* how many of the last bytes are the beginning of the secret */
+    size_t shown;   /* how many of these have been passed on */
 };
 
 void cddpi_secret_init(struct cddpi_secret *secret, const char *text);

@@ -22,8 +22,8 @@ enum {
     FILE_PIECE = 1 << 16
 };
 
-/* A terminal that nobody reads, as behind a lost connection, may block whoever writes to it. */
-static void reopen(struct cddpi_sink *sink)
+/* A terminal that nobody reads, for instance after a lost connection, may block a write. */
+static void reopen_sink(struct cddpi_sink *sink)
 {
     char path[32];
     int fd;
@@ -48,7 +48,7 @@ static void init_sink(struct cddpi_sink *sink, int fd)
     sink->is_socket = S_ISSOCK(status.st_mode);
     sink->is_terminal = isatty(fd) == 1;
     if (sink->is_terminal || S_ISFIFO(status.st_mode)) {
-        reopen(sink);
+        reopen_sink(sink);
     }
 }
 
@@ -118,7 +118,7 @@ void cddpi_sink_flush(struct cddpi_sink *sink)
     }
 }
 
-static void append(struct cddpi_sink *sink, const char *text, size_t bytes)
+static void queue_text(struct cddpi_sink *sink, const char *text, size_t bytes)
 {
     if (bytes == 0) {
         return; /* there may be no queue yet */
@@ -150,9 +150,9 @@ static void end_line(struct cddpi_sink *sink, int owner)
         return;
     }
     if (sink->is_terminal && sink->is_redrawn) {
-        append(sink, "\r\033[K", 4);
+        queue_text(sink, "\r\033[K", 4);
     } else {
-        append(sink, "\n", 1);
+        queue_text(sink, "\n", 1);
     }
     sink->line_owner = -1;
 }
@@ -176,7 +176,7 @@ void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size
         return;
     }
     end_line(sink, owner);
-    append(sink, text, bytes);
+    queue_text(sink, text, bytes);
     sink->lines += count_lines(text, bytes);
     newline = memrchr(text, '\n', bytes);
     if (newline == text + bytes - 1) {

@@ -41,7 +41,7 @@ void cddpi_output_fini(struct cddpi_output *output);
  *  is ended first: on a terminal a progress line is wiped, any other line gets its newline. */
 void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size_t bytes);
 
-/** Pass on queued bytes as far as the reader takes them. */
+/** Write as many queued bytes as the reader takes. */
 void cddpi_sink_flush(struct cddpi_sink *sink);
 
 /** Bytes that wait. */

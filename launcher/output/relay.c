@@ -14,7 +14,7 @@ enum {
     READ_BYTES = 1 << 16,
     READS_AT_ONCE = 4,
     LINE_BYTES = 1 << 16,
-    SCREEN_LINES = 40 /* what was shown so many lines ago need not be repeated */
+    SCREEN_LINES = 40 /* what was shown fewer lines ago is not repeated */
 };
 
 static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
@@ -66,7 +66,7 @@ static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t byt
 /* Pass every byte as it comes, but for whole lines that another rank has told. */
 static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
-    const char *shown = text; /* what lies from here to `at` is to be written */
+    const char *shown = text; /* the text from here to `at` is to be written */
     const char *at = text;
     const char *end = text + bytes;
 
@@ -85,7 +85,8 @@ static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
     cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
 }
 
-/* What a terminal would show of a line that was redrawn: all behind its last carriage return. */
+/* What a terminal would show of a line that was redrawn: the part after its last carriage return.
+ */
 static const char *shown_part(const char *line, size_t *bytes)
 {
     const char *back;
@@ -113,7 +114,7 @@ static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const cha
     cddpi_sink_write(sink, owner, text, (size_t)used + bytes + 1);
 }
 
-/* Pass on relay->line; @p is_whole: a newline came behind it. */
+/* Pass on relay->line; @p is_whole: it ended with a newline. */
 static void pass_line(struct cddpi_relay *relay, bool is_whole)
 {
     if (is_duplicate(relay, relay->line, relay->line_bytes)) {
@@ -157,7 +158,7 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
     }
 }
 
-static void pass(struct cddpi_relay *relay, const char *text, size_t bytes)
+static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
     write_log(relay, text, bytes);
     if (relay->tail != NULL) {
@@ -177,7 +178,7 @@ static void pass_hidden(struct cddpi_relay *relay, const char *text, size_t byte
 {
     static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* as bytes in cddpi_relay_read() */
 
-    pass(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
+    pass_text(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
 }
 
 bool cddpi_relay_read(struct cddpi_relay *relay)
@@ -209,7 +210,7 @@ void cddpi_relay_finish(struct cddpi_relay *relay)
     size_t bytes = relay->secret != NULL ? cddpi_secret_end(relay->secret, &relay->place, held) : 0;
 
     if (bytes > 0) {
-        pass(relay, held, bytes);
+        pass_text(relay, held, bytes);
     }
     if (relay->line_bytes > 0) {
         pass_line(relay, false);

@@ -40,7 +40,7 @@ static int why_not_executable(const char *path)
     return access(path, X_OK) == 0 ? 0 : errno;
 }
 
-static cddp_status found(const char *path, char **out)
+static cddp_status keep_path(const char *path, char **out)
 {
     *out = cddpi_strdup(path);
     return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a path");
@@ -64,7 +64,7 @@ static cddp_status find_in_path(const char *name, char **out)
                      name) < (int)sizeof path) {
             error = why_not_executable(path);
             if (error == 0) {
-                return found(path, out);
+                return keep_path(path, out);
             }
             is_there = is_there || error == EACCES;
         }
@@ -87,7 +87,7 @@ static cddp_status find_program(const char *name, char **out)
     }
     error = why_not_executable(name);
     if (error == 0) {
-        return found(name, out);
+        return keep_path(name, out);
     }
     return cddpi_fail_errno(error == ENOENT || error == ENOTDIR ? CDDP_ERR_NOT_FOUND
                                                                 : CDDP_ERR_UNAVAILABLE,
@@ -109,7 +109,7 @@ static cddp_status find_train(char **out)
         for (int i = 0; i < 2; i++) {
             snprintf(path, sizeof path, "%s/%s", self, places[i]);
             if (why_not_executable(path) == 0) {
-                return found(path, out);
+                return keep_path(path, out);
             }
         }
     }
@@ -268,7 +268,7 @@ static pid_t start_with_option(const struct cddpi_command *command, const char *
     return pid;
 }
 
-static int wait_for(pid_t pid)
+static int wait_for_exit(pid_t pid)
 {
     int status;
 
@@ -320,7 +320,7 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     close(ends[0]);
     if (pid > 0) {
         kill(pid, SIGKILL); /* it has answered, or its time is over */
-        (void)wait_for(pid);
+        (void)wait_for_exit(pid);
     }
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
@@ -345,7 +345,7 @@ static int run_with_option(const struct cddpi_command *command, const char *opti
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
         return 1;
     }
-    exit_status = wait_for(pid);
+    exit_status = wait_for_exit(pid);
     if (exit_status == 128 + SIGALRM) {
         cddpi_say(stderr,
                   "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "

@@ -23,7 +23,7 @@ struct environment_list {
 };
 
 static void __attribute__((format(printf, 3, 4)))
-add(struct environment_list *list, const char *name, const char *format, ...)
+add_variable(struct environment_list *list, const char *name, const char *format, ...)
 {
     char *at = list->bytes + list->used;
     size_t room = sizeof list->bytes - list->used;
@@ -52,40 +52,40 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
     char inherited[1024];
 
     cddpi_launchers_inherited(meet->store, inherited, sizeof inherited);
-    add(list, "CDDP_RANK", "%d", rank);
-    add(list, "CDDP_WORLD_SIZE", "%d", job->world_size);
-    add(list, "CDDP_LOCAL_RANK", "%d", rank - job->first_rank);
-    add(list, "CDDP_LOCAL_WORLD_SIZE", "%d", job->local_world_size);
+    add_variable(list, "CDDP_RANK", "%d", rank);
+    add_variable(list, "CDDP_WORLD_SIZE", "%d", job->world_size);
+    add_variable(list, "CDDP_LOCAL_RANK", "%d", rank - job->first_rank);
+    add_variable(list, "CDDP_LOCAL_WORLD_SIZE", "%d", job->local_world_size);
     if (meet->store[0] != '\0') {
-        add(list, "CDDP_STORE", "%s", meet->store);
-        add(list, "CDDP_TOKEN", "%s", meet->token);
-        add(list, "CDDP_JOB", "%s", meet->job);
+        add_variable(list, "CDDP_STORE", "%s", meet->store);
+        add_variable(list, "CDDP_TOKEN", "%s", meet->token);
+        add_variable(list, "CDDP_JOB", "%s", meet->job);
     } else {
-        add(list, "CDDP_STORE", "tcp://127.0.0.1:(chosen at the start)");
-        add(list, "CDDP_TOKEN", "(random)");
-        add(list, "CDDP_JOB", "(random)");
+        add_variable(list, "CDDP_STORE", "tcp://127.0.0.1:(chosen at the start)");
+        add_variable(list, "CDDP_TOKEN", "(random)");
+        add_variable(list, "CDDP_JOB", "(random)");
     }
-    add(list, "CDDP_GENERATION", "%d", job->generation);
-    add(list, "CDDP_INHERITED", "%s", inherited);
+    add_variable(list, "CDDP_GENERATION", "%d", job->generation);
+    add_variable(list, "CDDP_INHERITED", "%s", inherited);
     if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
-        add(list, "CDDP_DEVICE", "cuda");
+        add_variable(list, "CDDP_DEVICE", "cuda");
     }
     if (job->options.network_interface != NULL) {
-        add(list, "CDDP_SOCKET_IFNAME", "%s", job->options.network_interface);
+        add_variable(list, "CDDP_SOCKET_IFNAME", "%s", job->options.network_interface);
     }
     if (job->report_fd >= 0) {
-        add(list, "CDDP_REPORT_FD", "%d", job->report_fd);
+        add_variable(list, "CDDP_REPORT_FD", "%d", job->report_fd);
     }
     if (job->options.run_dir != NULL) {
-        add(list, "CDDP_RUN_DIR", "%s", job->options.run_dir);
+        add_variable(list, "CDDP_RUN_DIR", "%s", job->options.run_dir);
     }
     if (job->options.timeout_ms[0] != '\0') {
-        add(list, "CDDP_TIMEOUT_MS", "%s", job->options.timeout_ms);
+        add_variable(list, "CDDP_TIMEOUT_MS", "%s", job->options.timeout_ms);
     }
-    /* rank 0 writes to our pipe, so it cannot see the terminal behind it */
+    /* rank 0 writes to our pipe, so it cannot see that we write to a terminal */
     if (rank == 0 && job->options.tag != CDDPI_TAG_ALL && getenv("CDDP_PROGRESS") == NULL &&
         isatty(STDERR_FILENO)) {
-        add(list, "CDDP_PROGRESS", "tty");
+        add_variable(list, "CDDP_PROGRESS", "tty");
     }
 }
 
@@ -93,24 +93,26 @@ static void add_torchrun(struct environment_list *list, const struct cddpi_job *
 {
     const struct cddpi_job_rendezvous *meet = &job->rendezvous;
 
-    add(list, "RANK", "%d", rank);
-    add(list, "WORLD_SIZE", "%d", job->world_size);
-    add(list, "LOCAL_RANK", "%d", rank - job->first_rank);
-    add(list, "LOCAL_WORLD_SIZE", "%d", job->local_world_size);
-    add(list, "GROUP_RANK", "%d", job->nodes != NULL ? job->nodes->self : 0);
-    add(list, "GROUP_WORLD_SIZE", "%d", job->nodes != NULL ? job->nodes->count : 1);
-    add(list, "ROLE_RANK", "%d", rank);
-    add(list, "ROLE_WORLD_SIZE", "%d", job->world_size);
-    add(list, "ROLE_NAME", "default");
-    add(list, "MASTER_ADDR", "%s", meet->store[0] != '\0' ? meet->master_host : "127.0.0.1");
+    add_variable(list, "RANK", "%d", rank);
+    add_variable(list, "WORLD_SIZE", "%d", job->world_size);
+    add_variable(list, "LOCAL_RANK", "%d", rank - job->first_rank);
+    add_variable(list, "LOCAL_WORLD_SIZE", "%d", job->local_world_size);
+    add_variable(list, "GROUP_RANK", "%d", job->nodes != NULL ? job->nodes->self : 0);
+    add_variable(list, "GROUP_WORLD_SIZE", "%d", job->nodes != NULL ? job->nodes->count : 1);
+    add_variable(list, "ROLE_RANK", "%d", rank);
+    add_variable(list, "ROLE_WORLD_SIZE", "%d", job->world_size);
+    add_variable(list, "ROLE_NAME", "default");
+    add_variable(list, "MASTER_ADDR", "%s",
+                 meet->store[0] != '\0' ? meet->master_host : "127.0.0.1");
     if (meet->store[0] != '\0') {
-        add(list, "MASTER_PORT", "%u", meet->master_port);
+        add_variable(list, "MASTER_PORT", "%u", meet->master_port);
     } else {
-        add(list, "MASTER_PORT", "(chosen at the start)");
+        add_variable(list, "MASTER_PORT", "(chosen at the start)");
     }
-    add(list, "TORCHELASTIC_RESTART_COUNT", "%d", job->generation);
-    add(list, "TORCHELASTIC_MAX_RESTARTS", "%d", job->options.max_restarts);
-    add(list, "TORCHELASTIC_RUN_ID", "%s", meet->store[0] != '\0' ? meet->job : "(random)");
+    add_variable(list, "TORCHELASTIC_RESTART_COUNT", "%d", job->generation);
+    add_variable(list, "TORCHELASTIC_MAX_RESTARTS", "%d", job->options.max_restarts);
+    add_variable(list, "TORCHELASTIC_RUN_ID", "%s",
+                 meet->store[0] != '\0' ? meet->job : "(random)");
 }
 
 /* Without these each rank's BLAS would start as many threads as the machine has cores. */
@@ -122,9 +124,9 @@ static void add_threads(struct environment_list *list, const struct cddpi_job *j
     if (getenv("OMP_NUM_THREADS") != NULL) {
         return; /* OpenBLAS heeds it, too */
     }
-    add(list, "OMP_NUM_THREADS", "%d", share.threads);
+    add_variable(list, "OMP_NUM_THREADS", "%d", share.threads);
     if (getenv("OPENBLAS_NUM_THREADS") == NULL) {
-        add(list, "OPENBLAS_NUM_THREADS", "%d", share.threads);
+        add_variable(list, "OPENBLAS_NUM_THREADS", "%d", share.threads);
     }
 }
 

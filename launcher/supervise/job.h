@@ -18,7 +18,7 @@ struct cddpi_job {
     struct cddpi_job_rendezvous rendezvous; /* not when only a dry run is wanted */
     struct cddpi_nodes *nodes;              /* NULL: one machine */
     int world_size;
-    int local_world_size; /* of ranks of this machine, which are first_rank and those behind it */
+    int local_world_size; /* ranks of this machine: from first_rank on */
     int first_rank;
     int generation;
     bool bind;

@@ -1,14 +1,14 @@
-/* launch.c - owns the job: what it is made of, its generations, and its dry run. */
+/* launch.c - owns the job: what it is made of, and the processes that supervise it. */
 #include "launcher/supervise/launch.h"
 
 #include "launcher/hosts/head.h"
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/output/output.h"
-#include "launcher/supervise/environment.h"
+#include "launcher/supervise/generations.h"
 #include "launcher/supervise/job.h"
+#include "launcher/supervise/launch_dry_run.h"
 #include "launcher/supervise/monitor.h"
-#include "launcher/supervise/supervise.h"
 #include "launcher/supervise/wait.h"
 
 #include "base/clock.h"
@@ -28,13 +28,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-
-enum {
-    SHORT_LIFE_MS = 20000, /* a job that fails sooner, without a checkpoint, got nowhere */
-    MOST_FRUITLESS = 5,
-    FIRST_PAUSE_MS = 250, /* before the second restart that follows such a failure; it doubles */
-    LONGEST_PAUSE_MS = 30000
-};
 
 static int exit_status_of(cddp_status status)
 {
@@ -69,19 +62,11 @@ static cddp_status choose_log_dir(struct cddpi_job *job)
 }
 
 /* Everything that can be known before a process is started. */
-static cddp_status prepare(struct cddpi_job *job)
+static cddp_status prepare_job(struct cddpi_job *job)
 {
-    cddp_status status = cddpi_command_find(&job->options, &job->command);
-
-    if (status == CDDP_OK) {
-        status = choose_log_dir(job);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_cores_read("/sys/devices/system", &job->cores);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_command_find(&job->options, &job->command));
+    CDDPI_TRY(choose_log_dir(job));
+    CDDPI_TRY(cddpi_cores_read("/sys/devices/system", &job->cores));
     cddpi_cores_limit(&job->cores);
     job->local_world_size = job->options.nproc;
     if (job->options.per_gpu) {
@@ -102,10 +87,7 @@ static cddp_status prepare(struct cddpi_job *job)
                           job->local_world_size, CDDPI_MACHINE_RANKS);
     }
     if (job->options.config != NULL && job->local_world_size > 1) {
-        status = cddpi_process_check_proc();
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_process_check_proc());
     }
     job->world_size = job->local_world_size; /* all there are, until other nodes have come */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
@@ -151,108 +133,6 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_monitor
     }
 }
 
-/* How long to wait before a restart, after @p fruitless generations in a row that led nowhere. */
-static int64_t pause_ms(int fruitless)
-{
-    int64_t pause = fruitless < 2 ? 0 : (int64_t)FIRST_PAUSE_MS << (fruitless - 2);
-
-    return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
-}
-
-/* Wait before a restart. False if the job has to end instead, with *exit_status. */
-static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
-                            struct cddpi_output *output, int *exit_status)
-{
-    if (job->nodes != NULL) {
-        return cddpi_nodes_pause(job, milliseconds, wait, output, exit_status);
-    }
-    if (cddpi_wait_for(wait, -1, (int)milliseconds)) {
-        return true;
-    }
-    *exit_status = wait->number != 0 ? 128 + wait->number : *exit_status;
-    return false;
-}
-
-static void say_restart(const struct cddpi_job *job, struct cddpi_output *output)
-{
-    if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
-        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
-                         job->options.max_restarts, job->generation);
-    }
-}
-
-/* Several machines have met, so the number of ranks is known: whether the configuration is right
- * for so many. */
-static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *outcome)
-{
-    struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
-
-    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
-        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
-        return true;
-    }
-    outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
-    if (outcome->exit_status == 0) {
-        return true;
-    }
-    event.node = job->nodes->self;
-    event.exit_status = outcome->exit_status & 255;
-    snprintf(event.text, sizeof event.text, "cddp-train refuses %.500s there", job->options.config);
-    cddpi_node_link_publish(job->nodes->link, &event);
-    return false;
-}
-
-/* One generation, on all machines. False: the job is over, with outcome->exit_status. */
-static bool run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
-                           struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
-{
-    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
-        return false;
-    }
-    if (is_valid(job, outcome)) {
-        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
-    }
-    if (job->nodes != NULL) {
-        cddpi_nodes_finish(job, wait, output, outcome);
-    }
-    return outcome->may_restart;
-}
-
-static int run_generations(struct cddpi_job *job, struct cddpi_wait *wait,
-                           struct cddpi_output *output)
-{
-    bool decides = job->nodes == NULL || job->nodes->self == 0;
-    int fruitless = 0;
-
-    for (;; say_restart(job, output)) {
-        int64_t began = cddpi_now_ns();
-        struct cddpi_generation_outcome outcome = {.exit_status = 0};
-        bool may_restart = run_generation(job, wait, output, &outcome);
-        bool was_short = cddpi_now_ns() - began < (int64_t)SHORT_LIFE_MS * 1000000;
-
-        if (!may_restart || (decides && job->generation == job->options.max_restarts)) {
-            return outcome.exit_status;
-        }
-        if (!decides) {
-            job->generation++;
-            continue;
-        }
-        fruitless = was_short && !outcome.has_saved ? fruitless + 1 : 0;
-        if (fruitless == MOST_FRUITLESS) {
-            cddpi_output_say(output,
-                             "giving up, with %d restarts left: %d times in a row the job failed "
-                             "within %d s and without a checkpoint",
-                             job->options.max_restarts - job->generation, fruitless,
-                             SHORT_LIFE_MS / 1000);
-            return outcome.exit_status;
-        }
-        if (!wait_to_restart(job, pause_ms(fruitless), wait, output, &outcome.exit_status)) {
-            return outcome.exit_status;
-        }
-        job->generation++;
-    }
-}
-
 /* The job on this machine alone. */
 static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
 {
@@ -262,7 +142,7 @@ static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddp
     if (cddpi_rendezvous_init(job->world_size, &job->rendezvous) != CDDP_OK) {
         cddpi_output_say(output, "%s", cddp_last_error());
     } else {
-        exit_status = run_generations(job, wait, output);
+        exit_status = cddpi_generations_run(job, wait, output);
         cddpi_rendezvous_fini(&job->rendezvous);
     }
     return exit_status;
@@ -279,7 +159,7 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi
         (void)unlink(job->token_file); /* made for this meeting, and known to all by now */
     }
     if (status == CDDP_OK) {
-        exit_status = run_generations(job, wait, output);
+        exit_status = cddpi_generations_run(job, wait, output);
         cddpi_nodes_leave(job, exit_status, wait, output);
     } else {
         /* where one cddp-run shows the output of all, what node 0 tells all is shown once, and
@@ -375,111 +255,32 @@ static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
     return finish_output(&output, monitor, signal_fd, exit_status);
 }
 
-static void print_rank(const struct cddpi_job *job, int rank)
-{
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->local_world_size,
-                                                      job->bind);
-    char cores[256];
-
-    cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
-    if (job->options.rdzv == NULL) {
-        printf("rank %d: ", rank);
-    }
-    cddpi_say(stdout, "local rank %d, %s %s, threads %d", rank,
-              share.bound ? "cores" : "not bound: any of", cores, share.threads);
-    if (job->options.rdzv == NULL) {
-        printf(", store tcp://127.0.0.1:(chosen at the start)");
-    }
-    if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
-        cddpi_say(stdout, ", log %s/rank-%d.log", job->log_dir, rank);
-    }
-}
-
-static void print_node(const struct cddpi_launch_options *options, int nproc)
-{
-    char node[32] = "(by order of arrival)";
-
-    if (options->node_rank >= 0) {
-        snprintf(node, sizeof node, "%d", options->node_rank);
-    }
-    cddpi_say(
-        stdout,
-        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
-        "before it\n",
-        node, options->nnodes, options->rdzv, nproc);
-}
-
-static int print_dry_run(const struct cddpi_job *job)
-{
-    if (job->options.config != NULL) {
-        int exit_status = cddpi_command_dry_run(&job->command, job->world_size);
-
-        if (exit_status != 0) {
-            return exit_status;
-        }
-    } else {
-        cddpi_say(stdout, "%s", job->command.path);
-        for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
-            cddpi_say(stdout, " %s", *argument);
-        }
-        putchar('\n');
-    }
-    if (job->options.rdzv != NULL) {
-        print_node(&job->options, job->local_world_size);
-    }
-    if (job->cores.usable > 0) {
-        char usable[640];
-
-        cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
-        cddpi_say(stdout, "this machine gives %s\n", usable);
-    }
-    for (int rank = 0; rank < job->local_world_size; rank++) {
-        char **own = NULL;
-
-        print_rank(job, rank);
-        if (job->options.config == NULL && job->options.rdzv == NULL) {
-            if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
-                fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
-                return 1;
-            }
-            for (char **variable = own; *variable != NULL; variable++) {
-                cddpi_say(stdout, "%s %s", variable == own ? ":" : "", *variable);
-            }
-            cddp_free(own);
-        }
-        putchar('\n');
-    }
-    return fflush(stdout) == 0 ? 0 : 1;
-}
-
 /* Other machines reach a store at tcp://, so that must not be open to everybody. */
 static cddp_status read_token(struct cddpi_job *job)
 {
     const struct cddpi_launch_options *options = &job->options;
-    cddp_status status = options->rdzv != NULL || options->token_file != NULL
-                             ? cddpi_token_read(options->token_file, job->rendezvous.token)
-                             : CDDP_OK;
+    char *token = job->rendezvous.token;
 
-    if (status == CDDP_OK && options->rdzv != NULL && options->launcher != NULL &&
-        options->rdzv == options->launcher->rdzv && job->rendezvous.token[0] == '\0') {
-        status = cddpi_launch_node_token(job->rendezvous.token, sizeof job->rendezvous.token,
-                                         job->token_file, sizeof job->token_file);
+    if (options->rdzv == NULL && options->token_file == NULL) {
+        return CDDP_OK;
     }
-    if (status == CDDP_OK && options->rdzv == NULL && options->token_file != NULL) {
+    CDDPI_TRY(cddpi_token_read(options->token_file, token));
+    if (options->rdzv == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--token-file is for --rdzv: else cddp-run makes a token itself");
     }
-    if (status == CDDP_OK && options->rdzv != NULL && strncmp(options->rdzv, "tcp://", 6) == 0 &&
-        job->rendezvous.token[0] == '\0') {
+    if (options->launcher != NULL && options->rdzv == options->launcher->rdzv && token[0] == '\0') {
+        CDDPI_TRY(cddpi_launch_node_token(token, sizeof job->rendezvous.token, job->token_file,
+                                          sizeof job->token_file));
+    }
+    if (strncmp(options->rdzv, "tcp://", 6) == 0 && token[0] == '\0') {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--rdzv %s: other machines can reach this store, so the job needs a "
                           "secret. Make one (openssl rand -hex 16 >FILE; chmod 600 FILE), copy the "
                           "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
                           options->rdzv);
     }
-    return status == CDDP_OK && options->rdzv != NULL && !options->is_agent
-               ? cddpi_token_suits(job->rendezvous.token, options->rdzv)
-               : status;
+    return options->is_agent ? CDDP_OK : cddpi_token_suits(token, options->rdzv);
 }
 
 /* Let the ranks know how we were started, for the line that says how to go on. */
@@ -546,6 +347,18 @@ static int launch_hosts(const struct cddpi_launch_options *options)
     return exit_status;
 }
 
+/* All of the job that the command line, this machine and, for an agent, standard input say. */
+static cddp_status make_job(struct cddpi_job *job)
+{
+    bool is_dry = job->options.action == CDDPI_ACTION_DRY_RUN;
+
+    if (job->options.is_agent && !is_dry) {
+        CDDPI_TRY(cddpi_parcel_receive(job));
+    }
+    CDDPI_TRY(prepare_job(job));
+    return job->options.is_agent || is_dry ? CDDP_OK : read_token(job);
+}
+
 int cddpi_launch(const struct cddpi_launch_options *options)
 {
     static struct cddpi_job job; /* zeroed; too large for a small stack */
@@ -563,21 +376,13 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     if (options->run_dir != NULL) {
         setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
     }
-    status = options->is_agent && options->action != CDDPI_ACTION_DRY_RUN
-                 ? cddpi_parcel_receive(&job)
-                 : CDDP_OK;
-    if (status == CDDP_OK) {
-        status = prepare(&job);
-    }
-    if (status == CDDP_OK && !options->is_agent && options->action != CDDPI_ACTION_DRY_RUN) {
-        status = read_token(&job);
-    }
+    status = make_job(&job);
     if (status != CDDP_OK) {
         cddpi_say(stderr, "cddp-run%s%s: %s\n", job.host != NULL ? " on " : "",
                   job.host != NULL ? job.host : "", cddp_last_error());
         exit_status = exit_status_of(status);
     } else if (options->action == CDDPI_ACTION_DRY_RUN) {
-        exit_status = print_dry_run(&job);
+        exit_status = cddpi_dry_run_print(&job);
     } else {
         if (!options->is_agent) {
             export_words(options);

@@ -105,7 +105,7 @@ static int next_signal(const sigset_t *signals, int64_t deadline_ns)
 }
 
 /* The supervisor's wait status, passing signals on until it is there. */
-static int watch(pid_t supervisor, const struct cddpi_monitor *monitor)
+static int watch_supervisor(pid_t supervisor, const struct cddpi_monitor *monitor)
 {
     struct stop_requests stop_requests = {.wake_ns = INT64_MAX, .kill_ns = INT64_MAX};
     int status;
@@ -134,7 +134,7 @@ static int watch(pid_t supervisor, const struct cddpi_monitor *monitor)
 static void __attribute__((noreturn))
 run_monitor(pid_t supervisor, const struct cddpi_monitor *monitor)
 {
-    int status = watch(supervisor, monitor);
+    int status = watch_supervisor(supervisor, monitor);
     int number = 0;
     bool all_ended = cddpi_reaper_kill_all(KILL_TIMEOUT_MS, &monitor->ending, &number);
 

@@ -5,6 +5,13 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/wait.h>
+
+/** What a shell shows for @p status of waitpid(): 128 + N after signal N. */
+static inline int cddpi_exit_status(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
 
 /** Let orphaned descendants become our children. */
 void cddpi_reaper_become(void);

@@ -25,7 +25,7 @@ static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, 
     return CDDPI_RELAY_LINES;
 }
 
-/* An older one may be open to all, and what programs print is not for all. */
+/* A log of an earlier run may be readable by everybody, and what programs print is private. */
 static bool close_to_others(struct cddpi_supervision *run, struct cddpi_rank_log *log)
 {
     struct stat info;
@@ -63,7 +63,6 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
 {
     worker->rank = rank;
     worker->pidfd = -1;
-    worker->culprit = -1;
     worker->exec_fd = -1;
     worker->log.fd = -1;
     worker->out = (struct cddpi_relay){.fd = -1,
@@ -101,7 +100,7 @@ static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worke
 {
     int index = worker->rank - run->job->first_rank;
 
-    /* the exec first: who cannot be executed ends right after saying so */
+    /* the exec first: a rank that cannot be executed says so and ends at once */
     return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index) &&
            cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
            cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&
@@ -109,68 +108,64 @@ static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worke
             cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, index));
 }
 
+static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    if (!open_log(run, worker)) {
+        return false;
+    }
+    if (cddpi_worker_start(worker, run->job, run->output, &run->monitor->inherited) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s", cddp_last_error());
+        return false;
+    }
+    CDDPI_FEED(run, .kind = CDDPI_JOB_STARTED, .rank = worker->rank);
+    if (!watch_worker(run, worker)) {
+        cddpi_output_say(run->output, "rank %d: watching it: %s", worker->rank, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
 static bool start_all(struct cddpi_supervision *run)
 {
     struct cddpi_job *job = run->job;
 
+    cddpi_secret_init(&run->secret, job->rendezvous.token);
     for (int i = 0; i < job->local_world_size; i++) {
         init_worker(run, &run->workers[i], job->first_rank + i);
     }
+    /* with several machines node 0 has done so, and told the others */
+    if (job->nodes == NULL && cddpi_rendezvous_reserve(&job->rendezvous) != CDDP_OK) {
+        cddpi_output_say(run->output, "%s", cddp_last_error());
+        return false;
+    }
     for (int i = 0; i < job->local_world_size; i++) {
-        struct cddpi_worker *worker = &run->workers[i];
-
-        if (!open_log(run, worker)) {
-            return false;
-        }
-        if (cddpi_worker_start(worker, job, run->output, &run->monitor->inherited) != CDDP_OK) {
-            cddpi_output_say(run->output, "%s", cddp_last_error());
-            return false;
-        }
-        run->alive++;
-        run->starting++;
-        if (!watch_worker(run, worker)) {
-            cddpi_output_say(run->output, "rank %d: watching it: %s", worker->rank,
-                             strerror(errno));
+        if (!start_worker(run, &run->workers[i])) {
             return false;
         }
     }
     return true;
 }
 
-bool cddpi_supervision_start(struct cddpi_supervision *run)
+void cddpi_supervision_start(struct cddpi_supervision *run)
 {
-    run->outcome.exit_status = 1;
-    cddpi_secret_init(&run->secret, run->job->rendezvous.token);
-    /* with several machines node 0 has done so, and told the others */
-    if (run->job->nodes == NULL && cddpi_rendezvous_reserve(&run->job->rendezvous) != CDDP_OK) {
-        cddpi_output_say(run->output, "%s", cddp_last_error());
-        return false;
+    if (start_all(run)) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_BEGUN);
+    } else {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_NOT_STARTED, .text = "its ranks cannot be started");
     }
-    if (!start_all(run)) {
-        return false;
-    }
-    run->outcome.exit_status = 0;
-    return true;
 }
 
 void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
     int error = cddpi_worker_exec_error(worker);
+    char text[1024];
 
-    run->starting--;
-    if (error != 0 && run->phase != CDDPI_KILLED) {
-        char text[1024];
-
-        snprintf(text, sizeof text, "%.800s cannot be executed: %s%s", run->job->command.path,
-                 strerror(error), error == ENOENT ? " (is its interpreter there?)" : "");
-        cddpi_output_say(run->output, "%s", text);
-        run->outcome.exit_status = error == ENOENT ? 127 : 126;
-        run->outcome.may_restart = false;
-        cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, text);
-        cddpi_supervision_kill(run);
+    if (error == 0) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_EXECUTED, .rank = worker->rank);
+        return;
     }
-    if (run->starting == 0) {
-        cddpi_rendezvous_release(&run->job->rendezvous);
-        cddpi_rendezvous_leave_room(&run->job->rendezvous, 0);
-    }
+    snprintf(text, sizeof text, "%.800s cannot be executed: %s%s", run->job->command.path,
+             strerror(error), error == ENOENT ? " (is its interpreter there?)" : "");
+    CDDPI_FEED(run, .kind = CDDPI_JOB_NOT_EXECUTED, .rank = worker->rank,
+               .exit_status = error == ENOENT ? 127 : 126, .text = text);
 }

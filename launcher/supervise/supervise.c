@@ -20,8 +20,9 @@
 
 enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000 };
 
-/* Read what a rank wrote before it ended. Bounded, since what it left behind may write on. */
-static void drain(struct cddpi_worker *worker)
+/* Read what a rank wrote before it ended. Bounded, since processes that it left may go on writing.
+ */
+static void drain_output(struct cddpi_worker *worker)
 {
     for (int i = 0; i < DRAIN_READS; i++) {
         bool more = cddpi_relay_read(&worker->out);
@@ -38,7 +39,7 @@ static int number_at(const struct cddpi_supervision *run, size_t at)
     return run->report[at] | run->report[at + 1] << 8;
 }
 
-/* How long the report that is coming in will be, as far as is known. */
+/* The length of the report that is coming in, or of as much as is known of it. */
 static size_t report_length(const struct cddpi_supervision *run)
 {
     switch (run->report[0]) {
@@ -53,27 +54,20 @@ static size_t report_length(const struct cddpi_supervision *run)
     }
 }
 
-struct cddpi_worker *cddpi_supervision_worker(const struct cddpi_supervision *run, int rank)
-{
-    int index = rank - run->job->first_rank;
-
-    return index >= 0 && index < run->job->local_world_size ? &run->workers[index] : NULL;
-}
-
-/* Any program may write anything to the pipe. */
+/* Any program may write anything to the pipe: nothing in it is trusted. */
 static void take_report(struct cddpi_supervision *run)
 {
     int rank = number_at(run, 1);
     int second = number_at(run, 3);
 
     if (run->report[0] == CDDPI_REPORT_SAVED) {
-        run->outcome.has_saved = true;
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVED);
     }
     if (cddpi_supervision_worker(run, rank) == NULL) {
         return;
     }
     if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
-        cddpi_supervision_worker(run, rank)->culprit = second;
+        CDDPI_FEED(run, .kind = CDDPI_JOB_BLAMED, .rank = rank, .culprit = second);
     }
     if (run->report[0] == CDDPI_REPORT_FAILURE) {
         cddpi_deduplicator_report(&run->deduplicator, rank - run->job->first_rank,
@@ -102,7 +96,7 @@ static void read_reports(struct cddpi_supervision *run)
     ssize_t got;
 
     while (run->reports >= 0 && (got = read(run->reports, reports, sizeof reports)) > 0) {
-        cddpi_supervision_alive(run);
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVING);
         for (ssize_t i = 0; i < got; i++) {
             take_byte(run, reports[i]);
         }
@@ -115,7 +109,7 @@ static void poll_reports(void *context)
 }
 
 /* Reap @p worker if it has ended. */
-static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
+static void reap_worker(struct cddpi_supervision *run, struct cddpi_worker *worker)
 {
     int status;
 
@@ -123,13 +117,15 @@ static void reap(struct cddpi_supervision *run, struct cddpi_worker *worker)
         return;
     }
     worker->status = status;
+    worker->has_ended = true;
     if (worker->pidfd >= 0) {
         close(worker->pidfd); /* and so out of the epoll set */
         worker->pidfd = -1;
     }
-    drain(worker);
+    drain_output(worker);
     read_reports(run);
-    cddpi_supervision_ended(run, worker);
+    CDDPI_FEED(run, .kind = CDDPI_JOB_ENDED, .rank = worker->rank,
+               .exit_status = cddpi_exit_status(status));
 }
 
 static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
@@ -144,7 +140,7 @@ static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid
 
 /* Reap orphans that became our children. It stops at a rank that has ended: the event of its pidfd
  * is there or comes, in the order of the ends, and then the sweep goes on. */
-static void sweep(struct cddpi_supervision *run)
+static void sweep_orphans(struct cddpi_supervision *run)
 {
     for (;;) {
         siginfo_t ended = {0};
@@ -157,7 +153,7 @@ static void sweep(struct cddpi_supervision *run)
         if (worker == NULL) {
             waitpid(ended.si_pid, NULL, WNOHANG);
         } else if (worker->pidfd < 0) {
-            reap(run, worker);
+            reap_worker(run, worker);
         } else {
             return;
         }
@@ -180,23 +176,20 @@ static void read_signals(struct cddpi_supervision *run)
         /* of several ends in a row the signal names the first one */
         worker = find_worker(run, (pid_t)signals[i].ssi_pid);
         if (worker != NULL && worker->pidfd < 0) {
-            reap(run, worker);
+            reap_worker(run, worker);
         }
     }
 }
 
-/* Who started us is gone, which @p fd has shown. */
+/* The process that started us is gone, as @p fd has shown. */
 static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
 {
     cddpi_output_say(run->output, "%s: ending all ranks", what);
     epoll_ctl(run->epoll, EPOLL_CTL_DEL, fd, NULL);
-    run->outcome.exit_status = 128 + SIGKILL;
-    run->outcome.may_restart = false;
-    cddpi_supervision_publish(run, CDDPI_EVENT_FAILURE, -1, what);
-    cddpi_supervision_kill(run);
+    CDDPI_FEED(run, .kind = CDDPI_JOB_ORPHANED, .text = what);
 }
 
-static void handle(struct cddpi_supervision *run, uint64_t number)
+static void handle_event(struct cddpi_supervision *run, uint64_t number)
 {
     struct cddpi_worker *worker = &run->workers[(uint32_t)number];
 
@@ -223,7 +216,7 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
         cddpi_sink_flush(&run->output->sinks[(uint32_t)number]);
         break;
     case CDDPI_FROM_WORKER:
-        reap(run, worker);
+        reap_worker(run, worker);
         break;
     case CDDPI_FROM_EXEC:
         cddpi_supervision_executed(run, worker);
@@ -237,7 +230,7 @@ static void handle(struct cddpi_supervision *run, uint64_t number)
     }
 }
 
-/* Stop or go on reading what ranks write. */
+/* Stop reading what ranks write, or go on. */
 static void pause_reading(struct cddpi_supervision *run, bool paused)
 {
     for (int i = 0; i < run->job->local_world_size; i++) {
@@ -258,8 +251,8 @@ static void pause_reading(struct cddpi_supervision *run, bool paused)
     run->is_paused = paused;
 }
 
-/* Wait for readers of ours that are slow; with too much queued let the ranks wait as well, as they
- * would in front of the same reader without us. */
+/* If our readers are slow and too much is queued, stop reading from the ranks, so that they wait as
+ * they would if they wrote to that reader themselves. */
 static void follow_readers(struct cddpi_supervision *run)
 {
     size_t queued = 0;
@@ -281,42 +274,40 @@ static void follow_readers(struct cddpi_supervision *run)
     }
 }
 
-static void turn(struct cddpi_supervision *run)
+static void turn_once(struct cddpi_supervision *run)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
-    int timeout = run->deadline_ns == CDDPI_NEVER ? -1 : cddpi_left_ms(run->deadline_ns);
+    int64_t deadline_ns = run->state.deadline_ns;
+    int timeout = deadline_ns == CDDPI_JOB_NEVER ? -1 : cddpi_left_ms(deadline_ns);
     int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
 
     for (int i = 0; i < count; i++) {
-        handle(run, events[i].data.u64);
+        handle_event(run, events[i].data.u64);
     }
-    if (count >=
-        0) { /* not if interrupted: events that wait know the order of ends, a sweep does not */
-        sweep(run);
+    if (count >= 0) { /* not if interrupted: events that wait are in the order of the ends, and a
+                         sweep is not */
+        sweep_orphans(run);
     }
-    if (run->deadline_ns != CDDPI_NEVER && cddpi_left_ms(run->deadline_ns) == 0 && run->alive > 0) {
-        cddpi_supervision_overdue(run);
-    }
+    CDDPI_FEED(run, .kind = CDDPI_JOB_TIME);
     follow_readers(run);
 }
 
-/* All ranks have ended: end what they left behind, and pass on the last output. */
-static void finish(struct cddpi_supervision *run)
+/* All ranks have ended: kill the processes that they left, and pass on the last output. */
+static void finish_generation(struct cddpi_supervision *run)
 {
     int number = 0;
 
-    if (!cddpi_reaper_kill_all(run->has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->monitor->ending,
-                               &number)) {
+    if (!cddpi_reaper_kill_all(run->state.has_unkillable ? 0 : KILL_TIMEOUT_MS,
+                               &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
-    if (number != 0 && run->outcome.may_restart) {
-        run->outcome.may_restart = false;
-        run->outcome.exit_status = 128 + number;
+    if (number != 0) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1);
     }
     /* what is closed now, a next generation needs: no client of the store may take it */
     cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
     for (int i = 0; i < run->job->local_world_size; i++) {
-        drain(&run->workers[i]);
+        drain_output(&run->workers[i]);
         cddpi_worker_close(&run->workers[i]);
     }
     if (run->deduplicator.ranks > 0) {
@@ -325,7 +316,7 @@ static void finish(struct cddpi_supervision *run)
     }
 }
 
-/* The pipe in which ranks report; without it they have the usual time. */
+/* The pipe in which ranks report. Without it they cannot ask for more time. */
 static void open_reports(struct cddpi_supervision *run)
 {
     int ends[2];
@@ -359,7 +350,26 @@ static bool watch_nodes(struct cddpi_supervision *run)
              cddpi_supervision_watch(run, job->head_fd, EPOLLIN, CDDPI_FROM_HEAD, 0)));
 }
 
-static bool prepare(struct cddpi_supervision *run)
+/* What the state machine starts from. */
+static bool init_state(struct cddpi_supervision *run)
+{
+    struct cddpi_job_state *state = &run->state;
+    const struct cddpi_job *job = run->job;
+
+    state->count = job->local_world_size;
+    state->first_rank = job->first_rank;
+    state->grace_ms = job->options.grace_ms;
+    state->has_nodes = job->nodes != NULL;
+    state->is_silent = job->nodes != NULL && job->nodes->is_silent;
+    state->ranks = cddpi_zalloc_array((size_t)state->count, sizeof *state->ranks);
+    if (state->ranks == NULL) {
+        return false;
+    }
+    cddpi_job_state_begin(state);
+    return true;
+}
+
+static bool prepare_generation(struct cddpi_supervision *run)
 {
     if (cddpi_deduplicator_init(run->job->local_world_size, &run->deduplicator) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
@@ -368,13 +378,17 @@ static bool prepare(struct cddpi_supervision *run)
     run->deduplicator.poll_reports = poll_reports;
     run->deduplicator.context = run;
     run->workers = cddpi_zalloc_array((size_t)run->job->local_world_size, sizeof *run->workers);
-    run->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (run->workers == NULL || run->epoll < 0 ||
+    if (run->workers == NULL || !init_state(run)) {
+        errno = ENOMEM;
+    } else {
+        run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    }
+    if (run->epoll < 0 ||
         !cddpi_supervision_watch(run, run->signal_fd, EPOLLIN, CDDPI_FROM_SIGNALS, 0) ||
         !cddpi_supervision_watch(run, run->monitor->lifeline, EPOLLIN, CDDPI_FROM_MONITOR, 0) ||
         !watch_nodes(run)) {
         cddpi_output_say(run->output, "preparing for %d ranks: %s", run->job->local_world_size,
-                         strerror(run->workers == NULL ? ENOMEM : errno));
+                         strerror(errno));
         return false;
     }
     open_reports(run);
@@ -389,29 +403,27 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
                                     .monitor = monitor,
                                     .output = output,
                                     .signal_fd = signal_fd,
-                                    .deadline_ns = CDDPI_NEVER,
+                                    .epoll = -1,
                                     .reports = -1,
-                                    .asked_node = -1,
-                                    .outcome = {.exit_status = 1}};
+                                    .state.outcome.exit_status = 1};
 
     cddpi_memory_kills(&run.kills);
-    if (prepare(&run)) {
-        if (!cddpi_supervision_start(&run)) {
-            cddpi_supervision_publish(&run, CDDPI_EVENT_FAILURE, -1, "its ranks cannot be started");
-            cddpi_supervision_kill(&run);
-        } else {
+    if (prepare_generation(&run)) {
+        cddpi_supervision_start(&run);
+        if (run.state.phase == CDDPI_JOB_RUNS) {
             cddpi_supervision_catch_up(&run);
         }
-        while (run.alive > 0) {
-            turn(&run);
+        while (run.state.phase != CDDPI_JOB_OVER) {
+            turn_once(&run);
         }
-        finish(&run);
+        finish_generation(&run);
     }
     close_reports(&run);
     cddpi_deduplicator_fini(&run.deduplicator);
     cddpi_free(run.workers);
+    cddpi_free(run.state.ranks);
     if (run.epoll >= 0) {
         close(run.epoll);
     }
-    return run.outcome;
+    return run.state.outcome;
 }

@@ -4,13 +4,8 @@
 
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
+#include "launcher/supervise/job_state.h"
 #include "launcher/supervise/monitor.h"
-
-struct cddpi_generation_outcome {
-    int exit_status;  /* of cddp-run, were this the last generation */
-    bool may_restart; /* a rank failed, by itself and after it had started */
-    bool has_saved;   /* a rank said that it wrote a checkpoint */
-};
 
 /** Start the ranks of job->generation and watch over them until the last has ended and no process
  *  of theirs is left. Everything that goes wrong is said on @p output.

@@ -1,4 +1,5 @@
-/* wait.c - owns waiting with an open ear for signals, the monitor and who started us. */
+/* wait.c - owns waiting that ends early on a signal, or when the process that started us is gone.
+ */
 #include "launcher/supervise/wait.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* wait.h - waiting outside of a generation: for other nodes, or for the time to start again. What
- * asks the job to end also ends the waiting. */
+/* wait.h - waiting between generations: for other nodes, or for the time of a restart. A signal
+ * that asks the job to end also ends the waiting. */
 #ifndef CDDPI_LAUNCHER_WAIT_H
 #define CDDPI_LAUNCHER_WAIT_H
 
@@ -12,7 +12,7 @@
 struct cddpi_wait {
     const struct cddpi_monitor *monitor;
     int signal_fd;
-    int head_fd;      /* at its end, who started this cddp-run from another machine is gone; -1 */
+    int head_fd;      /* at its end, the cddp-run that started this one is gone; -1: none */
     int64_t began_ns; /* of the whole waiting, for texts */
     int number;       /* the signal that asked the job to end; 0: none */
     bool is_over;     /* the job has to end */
@@ -25,7 +25,7 @@ bool cddpi_wait_for(struct cddpi_wait *wait, int fd, int milliseconds);
 /** The failure that says why the job has to end. */
 cddp_status cddpi_wait_fail(const struct cddpi_wait *wait);
 
-/** Take what can be read from @p head_fd; true at its end. */
+/** Read and forget what has come on @p head_fd; true at its end. */
 bool cddpi_head_is_gone(int head_fd);
 
 #endif

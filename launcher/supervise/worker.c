@@ -40,7 +40,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-static void release(struct start *start)
+static void release_start(struct start *start)
 {
     cddpi_free(start->own);
     cddpi_free(start->environment);
@@ -79,19 +79,11 @@ static cddp_status make_mask(struct start *start, const struct cddpi_job *job, i
     return CDDP_OK;
 }
 
-static cddp_status prepare(struct start *start, const struct cddpi_job *job, int rank)
+static cddp_status prepare_start(struct start *start, const struct cddpi_job *job, int rank)
 {
-    cddp_status status = cddpi_environment_own(job, rank, &start->own);
-
-    if (status == CDDP_OK) {
-        status = cddpi_environment_merge(start->own, &start->environment);
-    }
-    if (status == CDDP_OK) {
-        status = make_mask(start, job, rank);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_environment_own(job, rank, &start->own));
+    CDDPI_TRY(cddpi_environment_merge(start->own, &start->environment));
+    CDDPI_TRY(make_mask(start, job, rank));
     start->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (start->null < 0 || pipe2(start->out, O_CLOEXEC) != 0 || pipe2(start->err, O_CLOEXEC) != 0 ||
         pipe2(start->exec, O_CLOEXEC) != 0) {
@@ -153,12 +145,12 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
                           .exec = {-1, -1},
                           .null = -1,
                           .parent = getpid()};
-    cddp_status status = prepare(&start, job, worker->rank);
+    cddp_status status = prepare_start(&start, job, worker->rank);
     char name[32];
     pid_t pid;
 
     if (status != CDDP_OK) {
-        release(&start);
+        release_start(&start);
         return status;
     }
     pid = fork();
@@ -168,7 +160,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
     if (pid < 0) {
         snprintf(name, sizeof name, "rank %d", worker->rank);
         status = cddpi_child_fail(errno, name);
-        release(&start);
+        release_start(&start);
         return status;
     }
     setpgid(pid, pid); /* also done in the child: the group must exist before anyone signals it */
@@ -182,7 +174,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
     start.exec[0] = -1;
     start.out[0] = -1;
     start.err[0] = -1;
-    release(&start);
+    release_start(&start);
     return CDDP_OK;
 }
 

@@ -18,7 +18,6 @@ struct cddpi_worker {
     int exec_fd; /* gives an errno if the program could not be executed, else its end; -1 then */
     int status;  /* of waitpid(), once has_ended */
     bool has_ended;
-    int culprit; /* the rank that is the cause of this one's failure, as it says; -1: none */
     struct cddpi_relay out;
     struct cddpi_relay err;
     struct cddpi_tail tail;

@@ -8,20 +8,6 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-/* Write @p text to @p path below the folder, and make the folders above it. */
-static void put(const char *path, const char *text)
-{
-    char *full = in_folder(path + 1);
-
-    for (char *slash = strchr(full + strlen(folder) + 1, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        assert_true(mkdir(full, 0700) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    support_write_file(full, text, strlen(text));
-}
-
 static int make_machine(void **state)
 {
     int result = make_folder(state);
@@ -84,18 +70,19 @@ static void the_least_quota_of_version_two_counts(void **state)
     struct cddpi_processors processors;
 
     (void)state;
-    put("/proc/self/cgroup", "0::/job.slice/pod/rank\n");
-    put("/proc/self/mountinfo", "24 1 0:22 / /proc rw - proc proc rw\n"
-                                "30 24 0:26 / /cg rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
-    put("/cg/job.slice/pod/rank/cpu.max", "max 100000\n");
-    put("/cg/job.slice/pod/cpu.max", "90000 100000\n");
-    put("/cg/job.slice/cpu.max", "25000 50000\n");
+    put_in_folder("/proc/self/cgroup", "0::/job.slice/pod/rank\n");
+    put_in_folder("/proc/self/mountinfo",
+                  "24 1 0:22 / /proc rw - proc proc rw\n"
+                  "30 24 0:26 / /cg rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
+    put_in_folder("/cg/job.slice/pod/rank/cpu.max", "max 100000\n");
+    put_in_folder("/cg/job.slice/pod/cpu.max", "90000 100000\n");
+    put_in_folder("/cg/job.slice/cpu.max", "25000 50000\n");
     processors = get();
     assert_true(processors.quota == 0.5);
     assert_string_equal(processors.limit, "cpu.max 0.5 of /cg/job.slice");
     assert_int_equal(processors.count, 1);
     assert_int_equal(processors.allowed, count_allowed());
-    put("/cg/job.slice/cpu.max", "max 50000\n");
+    put_in_folder("/cg/job.slice/cpu.max", "max 50000\n");
     assert_string_equal(get().limit, "cpu.max 0.9 of /cg/job.slice/pod");
 }
 
@@ -103,26 +90,27 @@ static void the_least_quota_of_version_two_counts(void **state)
 static void the_top_of_what_is_seen_counts(void **state)
 {
     (void)state;
-    put("/proc/self/cgroup", "0::/\n");
-    put("/proc/self/mountinfo", "30 24 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
-    put("/cg/cpu.max", "75000 100000\n");
+    put_in_folder("/proc/self/cgroup", "0::/\n");
+    put_in_folder("/proc/self/mountinfo", "30 24 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+    put_in_folder("/cg/cpu.max", "75000 100000\n");
     assert_true(get().quota == 0.75);
-    put("/proc/self/cgroup", "0::/../other\n"); /* moved out of its namespace's root */
+    put_in_folder("/proc/self/cgroup", "0::/../other\n"); /* moved out of its namespace's root */
     assert_true(get().quota == 0.75);
 }
 
 static void a_quota_of_version_one_counts_with_those_above(void **state)
 {
     (void)state;
-    put("/proc/self/cgroup", "5:cpu,cpuacct:/docker/17\n4:memory:/docker/17\n0::/\n");
-    put("/proc/self/mountinfo", "29 24 0:25 /docker/17 /cg/cpuset rw - cgroup cgroup rw,cpuset\n"
-                                "30 24 0:26 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
-                                "32 24 0:28 / /cg/unified rw - cgroup2 cgroup2 rw\n");
-    put("/cg/cpu/docker/17/cpu.cfs_quota_us", "-1\n");
-    put("/cg/cpu/docker/17/cpu.cfs_period_us", "100000\n");
+    put_in_folder("/proc/self/cgroup", "5:cpu,cpuacct:/docker/17\n4:memory:/docker/17\n0::/\n");
+    put_in_folder("/proc/self/mountinfo",
+                  "29 24 0:25 /docker/17 /cg/cpuset rw - cgroup cgroup rw,cpuset\n"
+                  "30 24 0:26 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+                  "32 24 0:28 / /cg/unified rw - cgroup2 cgroup2 rw\n");
+    put_in_folder("/cg/cpu/docker/17/cpu.cfs_quota_us", "-1\n");
+    put_in_folder("/cg/cpu/docker/17/cpu.cfs_period_us", "100000\n");
     assert_true(get().quota == 0);
-    put("/cg/cpu/docker/cpu.cfs_quota_us", "10000\n");
-    put("/cg/cpu/docker/cpu.cfs_period_us", "100000\n");
+    put_in_folder("/cg/cpu/docker/cpu.cfs_quota_us", "10000\n");
+    put_in_folder("/cg/cpu/docker/cpu.cfs_period_us", "100000\n");
     assert_string_equal(get().limit, "cpu.cfs_quota_us 0.1 of /cg/cpu/docker");
     assert_int_equal(get().count, 1);
 }
@@ -134,10 +122,10 @@ static void what_is_none_limits_nothing(void **state)
                                         "9e99 1000\n"};
 
     (void)state;
-    put("/proc/self/cgroup", "0::/a\n");
-    put("/proc/self/mountinfo", "30 24 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+    put_in_folder("/proc/self/cgroup", "0::/a\n");
+    put_in_folder("/proc/self/mountinfo", "30 24 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        put("/cg/a/cpu.max", texts[i]);
+        put_in_folder("/cg/a/cpu.max", texts[i]);
         assert_int_equal(get().count, count_allowed());
         assert_string_equal(get().limit, "");
     }
@@ -146,9 +134,9 @@ static void what_is_none_limits_nothing(void **state)
 static void a_quota_above_what_is_allowed_is_not_told(void **state)
 {
     (void)state;
-    put("/proc/self/cgroup", "0::/a\n");
-    put("/proc/self/mountinfo", "30 24 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
-    put("/cg/a/cpu.max", "819200000 100000\n");
+    put_in_folder("/proc/self/cgroup", "0::/a\n");
+    put_in_folder("/proc/self/mountinfo", "30 24 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+    put_in_folder("/cg/a/cpu.max", "819200000 100000\n");
     assert_string_equal(get().limit, "");
     assert_int_equal(get().count, count_allowed());
 }

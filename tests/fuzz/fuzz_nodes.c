@@ -1,29 +1,38 @@
 /* fuzz_nodes.c - what cddp-run's nodes read of each other in the store, and on standard input. The
- * first byte says what: an event, a record, a plan, a list of addresses, a parcel. */
+ * first byte says what: an event, a record, a plan, a list of addresses, a parcel, clients that
+ * were refused. */
 #include "fuzz/fuzz.h"
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/node_address.h"
 #include "launcher/nodes/node_event.h"
 #include "launcher/nodes/node_record.h"
+#include "launcher/nodes/refused.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { NODES = 3 };
 
+/* What was read is written as it came. */
+static void write_again(const struct cddpi_message_form *form, const void *object,
+                        const uint8_t *data, size_t size)
+{
+    struct cddpi_wire_buffer again = {NULL, 0, 0};
+
+    fuzz_check(cddpi_message_encode(form, object, &again) == CDDP_OK, "it cannot be written again");
+    fuzz_check(again.bytes == size && memcmp(again.data, data, size) == 0,
+               "it is not written as it was read");
+    cddpi_buffer_fini(&again);
+}
+
 static void read_event(const uint8_t *data, size_t size)
 {
     static struct cddpi_node_event event;
-    struct cddpi_message again = {{NULL, 0, 0}, false};
 
-    if (!cddpi_node_event_take(data, size, NODES, &event)) {
-        return;
+    if (cddpi_node_event_decode(data, size, NODES, &event) == CDDP_OK) {
+        fuzz_check(event.node >= -1 && event.node < NODES, "a node that is none");
+        write_again(&cddpi_node_event_form, &event, data, size);
     }
-    fuzz_check(event.node >= -1 && event.node < NODES, "a node that is none");
-    cddpi_node_event_put(&again, &event);
-    fuzz_check(again.buffer.bytes == size && memcmp(again.buffer.data, data, size) == 0,
-               "an event is not written as it was read");
-    cddpi_buffer_fini(&again.buffer);
 }
 
 static void read_record(const uint8_t *data, size_t size)
@@ -32,7 +41,8 @@ static void read_record(const uint8_t *data, size_t size)
     static struct cddpi_node_record record;
     char text[CDDPI_REFUSAL_BYTES];
 
-    if (cddpi_node_record_take(data, size, &record)) {
+    if (cddpi_message_decode(&cddpi_node_record_form, data, size, &record) == CDDP_OK) {
+        write_again(&cddpi_node_record_form, &record, data, size);
         fuzz_check(!cddpi_node_record_differs(&record, &record, 0, text, sizeof text),
                    "a record differs from itself");
         zero.count = 1;
@@ -44,14 +54,15 @@ static void read_record(const uint8_t *data, size_t size)
 
 static void read_plan(const uint8_t *data, size_t size)
 {
-    static struct cddpi_node_plan plan;
+    struct cddpi_node_plan plan;
 
-    if (cddpi_node_plan_take(data, size, NODES, &plan)) {
+    if (cddpi_node_plan_decode(data, size, NODES, &plan) == CDDP_OK) {
+        write_again(&cddpi_node_plan_form, &plan, data, size);
         for (int i = 0; i < plan.count; i++) {
             fuzz_check(plan.nodes[i].nproc > 0, "a node without ranks");
         }
-        cddpi_node_plan_fini(&plan);
     }
+    cddpi_node_plan_fini(&plan);
 }
 
 static void read_addresses(const uint8_t *data, size_t size)
@@ -74,21 +85,37 @@ static void read_addresses(const uint8_t *data, size_t size)
 static void read_parcel(const uint8_t *data, size_t size)
 {
     static struct cddpi_job job;
-    const char *folder = NULL;
+    struct cddpi_parcel parcel;
 
-    if (cddpi_parcel_unpack(&job, data, size, &folder) == CDDP_OK) {
-        fuzz_touch(folder, strlen(folder));
-        fuzz_touch(job.host, strlen(job.host));
+    if (cddpi_message_decode(&cddpi_parcel_form, data, size, &parcel) == CDDP_OK) {
+        write_again(&cddpi_parcel_form, &parcel, data, size);
+        fuzz_touch(parcel.folder, strlen(parcel.folder));
+        if (cddpi_parcel_unpack(&job, &parcel) == CDDP_OK) {
+            fuzz_touch(job.host, strlen(job.host));
+        }
+    }
+    cddpi_message_fini(&cddpi_parcel_form, &parcel);
+}
+
+static void read_refused(const uint8_t *data, size_t size)
+{
+    struct cddpi_refused_list list;
+    char text[CDDPI_REFUSED_BYTES];
+
+    if (cddpi_message_decode(&cddpi_refused_form, data, size, &list) == CDDP_OK) {
+        write_again(&cddpi_refused_form, &list, data, size);
+        cddpi_refused_say(&list, text);
+        fuzz_check(memchr(text, '\0', sizeof text) != NULL, "a text without end");
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const readers[])(const uint8_t *data, size_t size) = {
-        read_event, read_record, read_plan, read_addresses, read_parcel};
+        read_event, read_record, read_plan, read_addresses, read_parcel, read_refused};
 
     if (size > 0) {
-        readers[data[0] % 5](data + 1, size - 1);
+        readers[data[0] % 6](data + 1, size - 1);
     }
     return 0;
 }

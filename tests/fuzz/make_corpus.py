@@ -178,21 +178,29 @@ def hostfile():
 
 def nodes():
     def text(words):
-        return struct.pack("<I", len(words)) + words.encode()
+        return struct.pack("<q", len(words)) + words.encode()
 
     def numbers(*values):
         return struct.pack(f"<{len(values)}q", *values)
 
-    put("nodes", "failure", b"\0" + numbers(2, 1, 1, 3, 0, 7, 1, 0) + text("rank 3 (pid 7) exited with status 7"))
-    put("nodes", "start", b"\0" + numbers(1, 0, 0, -1, 41234, 0, 0, 0) + text(""))
-    put("nodes", "record", b"\1" + text("0.1.0") + text("alpha") + numbers(4, 3, 0) + text("300000") +
-        text("train.conf train.epochs=1") + numbers(25))
-    put("nodes", "plan", b"\2" + text("") + text("10.0.0.7") + numbers(3) + text("alpha") + numbers(4) +
-        text("beta") + numbers(2) + text("gamma") + numbers(1))
-    put("nodes", "refusal", b"\2" + text("node 1 (beta) was started with --nnodes 3") + text("") + numbers(0))
+    def message(kind, body, version=1):
+        return b"cddprun1" + struct.pack("<IIQ", version, kind, len(body)) + body
+
+    put("nodes", "failure", b"\0" + message(1, numbers(2, 1, 1, 3, 0, 7, 1, 0) +
+                                            text("rank 3 (pid 7) exited with status 7")))
+    put("nodes", "start", b"\0" + message(1, numbers(1, 0, 0, -1, 41234, 0, 0, 0) + text("")))
+    record = text("0.1.0") + text("alpha") + numbers(4, 3, 0) + text("300000") + text("train.conf train.epochs=1")
+    put("nodes", "record", b"\1" + message(2, record + numbers(25)))
+    put("nodes", "other-version", b"\1" + message(2, record + numbers(25, 7), version=2))
+    put("nodes", "plan", b"\2" + message(3, text("") + text("10.0.0.7") + numbers(3) + text("alpha") + numbers(4) +
+                                         text("beta") + numbers(2) + text("gamma") + numbers(1)))
+    put("nodes", "refusal", b"\2" + message(3, text("node 1 (beta) was started with --nnodes 3") + text("") +
+                                            numbers(0)))
     put("nodes", "addresses", b"\3" + b"10.0.0.7:4242,[fd00::7]:4242,127.0.0.1:4242")
-    put("nodes", "parcel", b"\4" + text("0123456789abcdef") + text("/home/user") + text("alpha") + numbers(2) +
-        text("CDDP_LOG=info") + text("FLAVOUR=a b"))
+    put("nodes", "parcel", b"\4" + message(6, text("0123456789abcdef") + text("/home/user") + text("alpha") +
+                                           numbers(2) + text("CDDP_LOG=info") + text("FLAVOUR=a b")))
+    put("nodes", "refused", b"\5" + message(5, numbers(2) + text("10.0.0.7") + numbers(1) + text("fd00::7") +
+                                            numbers(3)))
 
 
 def members():

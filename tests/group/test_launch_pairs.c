@@ -6,6 +6,7 @@
 #include "group/launch/launch_env.h"
 #include "group/launch/launch_node.h"
 #include "support/mpirun.h"
+#include "support/who.h"
 
 #include <stdbool.h>
 
@@ -111,26 +112,8 @@ static void set_words(const char *text)
 
 static int clear_environment(void **state)
 {
-    static const char *const keep[] = {"PATH=", "HOME=", "TMPDIR=", "CDDP_TEST_",
-                                       "LSAN",  "ASAN",  "UBSAN"};
-
     (void)state;
-    for (char **at = environ; *at != NULL;) {
-        bool kept = false;
-
-        for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) {
-            kept = kept || strncmp(*at, keep[i], strlen(keep[i])) == 0;
-        }
-        if (kept) {
-            at++;
-        } else {
-            char name[256];
-
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
-            unsetenv(name);
-            at = environ;
-        }
-    }
+    support_clear_environment();
     setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
     setenv("CDDP_LOG", "off", 1);
     return 0;

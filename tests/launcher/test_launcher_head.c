@@ -1,6 +1,8 @@
 /* test_launcher_head.c - the cddp-run of --hosts depends on nobody for its own end: not on hosts
- * that answer, not on those that go on, and not on what ssh makes of them. */
+ * that answer, not on those that go on, and not on what ssh makes of them. Its cases wait for real
+ * seconds, and so all at once. */
 #include "support/launcher.h"
+#include "support/parallel.h"
 
 /* What is waited for is told: who is silent for less is not lost, unless a test chooses a limit. */
 #define A_DAY "86400000"
@@ -80,10 +82,10 @@ static void a_host_that_does_not_answer_is_named_beside_one_that_does(void **sta
             "#!/bin/sh\n[ $1 != a ] || exec sleep 1000\n"
             "shift\nexec sh -c \"$*\"\n",
             A_DAY);
-    START(&job, "a:1,b:1", "--timeout", "2", "--", "true");
+    START(&job, "a:1,b:1", "--timeout", "5", "--", "true");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "of 2 hosts these did not come within 2 s: 0 (a).");
+    assert_err(&job, "of 2 hosts these did not come within 5 s: 0 (a).");
     end(&job);
 }
 
@@ -268,5 +270,5 @@ int main(void)
         cmocka_unit_test(ranks_that_save_for_longer_than_the_deadline_are_left_to_end),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_in_parallel(tests);
 }

@@ -333,6 +333,26 @@ static void an_agent_without_its_parcel_says_what_it_is_for(void **state)
     launcher_end(&job);
 }
 
+static void an_agent_says_that_its_parcel_is_of_another_version(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    launcher_start_program(
+        &job, "sh",
+        (const char *const[]){"-c",
+                              "{ printf 'cddprun1\\011\\0\\0\\0\\006\\0\\0\\0'; head -c 5000 "
+                              "/dev/zero; } | \"$0\" --agent "
+                              "--nnodes 1 --node-rank 0 --rdzv tcp://127.0.0.1:1 -- true",
+                              launcher_path("launcher/cddp-run"), NULL});
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 1);
+    assert_err(&job, "--agent: what comes on standard input is not understood: it is from another "
+                     "version of cddp-run, whose messages have version 9; those of this one have "
+                     "version 1\n");
+    launcher_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +371,7 @@ int main(void)
         cmocka_unit_test(hosts_may_stand_in_a_file),
         cmocka_unit_test(a_dry_run_shows_hosts_and_ranks),
         cmocka_unit_test(an_agent_without_its_parcel_says_what_it_is_for),
+        cmocka_unit_test(an_agent_says_that_its_parcel_is_of_another_version),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

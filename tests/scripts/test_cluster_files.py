@@ -159,7 +159,7 @@ def look_at_sbatch():
     subprocess.run(["bash", "-n", os.path.join(FOLDER, name)], check=True)
     command = re.search(r'^srun "\$\{CDDP_TRAIN:-(\S+)\}" "\$@" (\S+)', text, re.M)
     look_at_command([command[1], command[2]], name)
-    status = re.search(r"^enum \{ STOPPED_EARLY = (\d+) \}", text_of(SOURCE, "launcher/supervise/failure_policy.c"), re.M)[1]
+    status = re.search(r"^enum \{ CDDPI_STOPPED_EARLY = (\d+) \}", text_of(SOURCE, "launcher/supervise/job_state.h"), re.M)[1]
     need(f"a run that has saved ends with {status}", f'"$status" -eq {status} ' in text, name)
     for variable in re.findall(r"\bCDDP_TOKEN\b", text):
         look_at_variable(variable, name)

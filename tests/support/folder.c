@@ -26,3 +26,16 @@ char *in_folder(const char *name)
     snprintf(out, sizeof buffers[0], "%s/%s", folder, name);
     return out;
 }
+
+void put_in_folder(const char *path, const char *text)
+{
+    char *full = in_folder(path + 1);
+
+    for (char *slash = strchr(full + strlen(folder) + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        assert_true(mkdir(full, 0700) == 0 || errno == EEXIST);
+        *slash = '/';
+    }
+    support_write_file(full, text, strlen(text));
+}

@@ -1,0 +1,103 @@
+/* generations.c - owns the restarts of a job, on this machine and with the others. */
+#include "launcher/supervise/generations.h"
+
+#include "launcher/nodes/nodes.h"
+#include "launcher/supervise/restarts.h"
+#include "launcher/supervise/supervise.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+/* Wait before a restart. False if the job has to end instead, with *exit_status. */
+static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
+                            struct cddpi_output *output, int *exit_status)
+{
+    if (job->nodes != NULL) {
+        return cddpi_nodes_pause(job, milliseconds, wait, output, exit_status);
+    }
+    if (cddpi_wait_for(wait, -1, (int)milliseconds)) {
+        return true;
+    }
+    *exit_status = wait->number != 0 ? 128 + wait->number : *exit_status;
+    return false;
+}
+
+static void say_restart(const struct cddpi_job *job, struct cddpi_output *output)
+{
+    if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
+        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
+                         job->options.max_restarts, job->generation);
+    }
+}
+
+/* Several machines have met, so the number of ranks is known: whether the configuration is right
+ * for so many. */
+static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *outcome)
+{
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
+
+    if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
+        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
+        return true;
+    }
+    outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
+    if (outcome->exit_status == 0) {
+        return true;
+    }
+    event.node = job->nodes->self;
+    event.exit_status = outcome->exit_status & 255;
+    snprintf(event.text, sizeof event.text, "cddp-train refuses %.500s there", job->options.config);
+    cddpi_node_link_publish(job->nodes->link, &event);
+    return false;
+}
+
+/* One generation, on all machines. */
+static void run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
+                           struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
+{
+    *outcome = (struct cddpi_generation_outcome){.exit_status = 0};
+    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
+        return;
+    }
+    if (is_valid(job, outcome)) {
+        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
+    }
+    if (job->nodes != NULL) {
+        cddpi_nodes_finish(job, wait, output, outcome);
+    }
+}
+
+int cddpi_generations_run(struct cddpi_job *job, struct cddpi_wait *wait,
+                          struct cddpi_output *output)
+{
+    bool decides = job->nodes == NULL || job->nodes->self == 0;
+    struct cddpi_restarts restarts = {.made = 0};
+
+    for (;; say_restart(job, output)) {
+        int64_t began = cddpi_now_ns();
+        struct cddpi_generation_outcome outcome;
+        int64_t pause_ms = 0;
+        enum cddpi_restart next;
+
+        run_generation(job, wait, output, &outcome);
+        if (!decides && outcome.may_restart) { /* node 0 has decided */
+            job->generation++;
+            continue;
+        }
+        next = cddpi_restarts_next(&restarts, job->options.max_restarts, &outcome,
+                                   (cddpi_now_ns() - began) / 1000000, &pause_ms);
+        if (next == CDDPI_RESTART_GIVE_UP) {
+            cddpi_output_say(output,
+                             "giving up, with %d restarts left: %d times in a row the job failed "
+                             "within %d s and without a checkpoint",
+                             job->options.max_restarts - job->generation, CDDPI_MOST_FRUITLESS,
+                             CDDPI_SHORT_LIFE_MS / 1000);
+        }
+        if (next != CDDPI_RESTART_NOW ||
+            !wait_to_restart(job, pause_ms, wait, output, &outcome.exit_status)) {
+            return outcome.exit_status;
+        }
+        job->generation++;
+    }
+}

@@ -1,0 +1,86 @@
+/* launch_dry_run.c - owns what is printed instead of starting ranks. */
+#include "launcher/supervise/launch_dry_run.h"
+
+#include "launcher/supervise/environment.h"
+
+#include "base/error.h"
+#include "base/streams.h"
+
+#include <stdio.h>
+
+static void print_rank(const struct cddpi_job *job, int rank)
+{
+    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->local_world_size,
+                                                      job->bind);
+    char cores[256];
+
+    cddpi_cores_text(&job->cores, &share, cores, sizeof cores);
+    if (job->options.rdzv == NULL) {
+        printf("rank %d: ", rank);
+    }
+    cddpi_say(stdout, "local rank %d, %s %s, threads %d", rank,
+              share.bound ? "cores" : "not bound: any of", cores, share.threads);
+    if (job->options.rdzv == NULL) {
+        printf(", store tcp://127.0.0.1:(chosen at the start)");
+    }
+    if (job->log_dir[0] != '\0' && job->options.rdzv == NULL) {
+        cddpi_say(stdout, ", log %s/rank-%d.log", job->log_dir, rank);
+    }
+}
+
+static void print_node(const struct cddpi_launch_options *options, int nproc)
+{
+    char node[32] = "(by order of arrival)";
+
+    if (options->node_rank >= 0) {
+        snprintf(node, sizeof node, "%d", options->node_rank);
+    }
+    cddpi_say(
+        stdout,
+        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
+        "before it\n",
+        node, options->nnodes, options->rdzv, nproc);
+}
+
+int cddpi_dry_run_print(const struct cddpi_job *job)
+{
+    if (job->options.config != NULL) {
+        int exit_status = cddpi_command_dry_run(&job->command, job->world_size);
+
+        if (exit_status != 0) {
+            return exit_status;
+        }
+    } else {
+        cddpi_say(stdout, "%s", job->command.path);
+        for (char **argument = job->command.argv + 1; *argument != NULL; argument++) {
+            cddpi_say(stdout, " %s", *argument);
+        }
+        putchar('\n');
+    }
+    if (job->options.rdzv != NULL) {
+        print_node(&job->options, job->local_world_size);
+    }
+    if (job->cores.usable > 0) {
+        char usable[640];
+
+        cddpi_cores_print_usable(&job->cores, usable, sizeof usable);
+        cddpi_say(stdout, "this machine gives %s\n", usable);
+    }
+    for (int rank = 0; rank < job->local_world_size; rank++) {
+        char **own = NULL;
+
+        print_rank(job, rank);
+        if (job->options.config == NULL && job->options.rdzv == NULL) {
+            if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
+                fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
+                return 1;
+            }
+            for (char **variable = own; *variable != NULL; variable++) {
+                cddpi_say(stdout, "%s %s", variable == own ? ":" : "", *variable);
+            }
+            cddp_free(own);
+        }
+        putchar('\n');
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}

@@ -1,0 +1,25 @@
+/* restarts.c - owns the decision about the next generation. */
+#include "launcher/supervise/restarts.h"
+
+/* The pause before the second restart in a row that follows such a failure. It doubles from one to
+ * the next, and CDDPI_MOST_FRUITLESS keeps it below two seconds. */
+enum { FIRST_PAUSE_MS = 250 };
+
+enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,
+                                       const struct cddpi_generation_outcome *outcome,
+                                       int64_t lived_ms, int64_t *out_pause_ms)
+{
+    bool was_fruitless = lived_ms < CDDPI_SHORT_LIFE_MS && !outcome->has_saved;
+
+    if (!outcome->may_restart || restarts->made == most) {
+        return CDDPI_RESTART_NOT;
+    }
+    restarts->fruitless = was_fruitless ? restarts->fruitless + 1 : 0;
+    if (restarts->fruitless == CDDPI_MOST_FRUITLESS) {
+        return CDDPI_RESTART_GIVE_UP;
+    }
+    restarts->made++;
+    *out_pause_ms = restarts->fruitless < 2 ? 0
+                                            : (int64_t)FIRST_PAUSE_MS << (restarts->fruitless - 2);
+    return CDDPI_RESTART_NOW;
+}
