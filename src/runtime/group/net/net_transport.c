@@ -31,8 +31,8 @@ enum {
     LAST_WORDS_MS = 100 /* how long a rank waits for data that a lost peer had sent */
 };
 
-/* A watch beside a blind carrier is not told: it can only see that the connection to a rank ends for
- * which others still wait. */
+/* A watch beside a blind carrier is not told: it can only see that the connection to a rank ends
+ * for which others still wait. */
 static void exits(struct cddpi_backend *backend)
 {
     struct net_backend *net = net_of(backend);

@@ -66,7 +66,7 @@ void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes)
 }
 
 static void fail_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_status status,
-                 const char *why, bool has_left)
+                      const char *why, bool has_left)
 {
     char name[TCP_TEXT_BYTES];
 
@@ -93,7 +93,8 @@ void cddpi_tcp_pair_failed(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_
 
 void cddpi_tcp_pair_left(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
-    fail_pair(tcp, pair, CDDP_ERR_PEER, "has left the group, while this rank still waits for it", true);
+    fail_pair(tcp, pair, CDDP_ERR_PEER, "has left the group, while this rank still waits for it",
+              true);
 }
 
 void cddpi_tcp_pair_lost(struct tcp_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
