@@ -452,7 +452,7 @@ static int full_rank(int rank, int n, void *argument)
 
     CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
     if (rank == n - 1) {
-        cddpi_alloc_fail_nth(2);
+        cddpi_alloc_fail_nth(1);
     }
     CHECK(cddp_group_alloc(group, 4096, &memory) ==
           (rank == n - 1 ? CDDP_ERR_NO_MEMORY : CDDP_ERR_PEER));

@@ -148,6 +148,12 @@ static void look_for_zero_copy(struct net_backend *net, struct net_collective *c
         net->inner->ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
 }
 
+static cddp_status begin_heads(struct net_backend *net, struct net_collective *collective)
+{
+    collective->heads_have_begun = true;
+    return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
+}
+
 /* All calls of this host's ranks are known. */
 static cddp_status begin_pieces(struct net_backend *net, struct net_collective *collective)
 {
@@ -174,8 +180,9 @@ static cddp_status begin_pieces(struct net_backend *net, struct net_collective *
     if (collective->op->kind == CDDPI_ALLOC) {
         cddpi_net_inner_begin(net, collective, CDDPI_ALLOC, net->leaders[net->host], NULL,
                               collective->op->out, collective->op->count);
+        return CDDP_OK; /* the other hosts hear of this one when it has the memory */
     }
-    return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
+    return begin_heads(net, collective);
 }
 
 /* Whether ranks of the host have to wait for their leader at the end. */
@@ -199,12 +206,15 @@ static cddp_status advance_collective(struct net_backend *net, struct net_collec
         }
         status = begin_pieces(net, collective);
     }
-    if (status == CDDP_OK && !collective->heads_are_done) {
+    if (status == CDDP_OK && collective->heads_have_begun && !collective->heads_are_done) {
         status = cddpi_net_heads_advance(net, collective, &collective->heads_are_done);
     }
     if (status == CDDP_OK && collective->phase == PHASE_PIECES) {
         status = collective->pieces > 0 ? cddpi_net_pieces_advance(net, collective, &done)
                                         : cddpi_net_inner_advance(net, collective, &done);
+        if (status == CDDP_OK && done && !collective->heads_have_begun) {
+            status = begin_heads(net, collective);
+        }
         if (status == CDDP_OK && done && collective->heads_are_done) {
             collective->phase = PHASE_BARRIER;
             if (has_barrier(net, collective)) {
@@ -309,7 +319,7 @@ void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group
     }
     for (int host = 0; collective != NULL && host < net->host_count; host++) {
         int rank = cddpi_net_acting(net, collective, host, (size_t)net->local_rank);
-        bool waits = !collective->heads_are_done && collective->phase > PHASE_HEADS &&
+        bool waits = collective->heads_have_begun && !collective->heads_are_done &&
                      (!collective->head_recvs[2 * host].is_done ||
                       !collective->head_recvs[2 * host + 1].is_done);
 

@@ -82,7 +82,7 @@ struct net_collective {
     void **peers_out;
 
     struct net_head mine;
-    bool heads_are_done;
+    bool heads_have_begun, heads_are_done;
     bool has_factors;
     bool weights_are_used; /* the factors have been made */
     cddp_op op_of_sums;    /* the operation, without weights that are all equal */
