@@ -43,7 +43,7 @@ static cddp_status add_line(const char *text, const char *at, bool marked)
     while (begin > text && begin[-1] != '\n' && at - begin < BEFORE) {
         begin--;
     }
-    while ((*begin & 0xC0) == 0x80) { /* not inside a character */
+    while (begin < at && (*begin & 0xC0) == 0x80) { /* not inside a character */
         begin++;
     }
     end += strcspn(at, "\r\n");
