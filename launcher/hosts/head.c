@@ -230,6 +230,8 @@ static cddp_status name_nodes(struct cddpi_head *head)
     nodes->list = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *nodes->list);
     head->agents = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *head->agents);
     if (nodes->list == NULL || head->agents == NULL) {
+        cddpi_free(head->agents); /* whose descriptors are not set yet */
+        head->agents = NULL;
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d hosts", head->hosts.count);
     }
     nodes->count = head->hosts.count;
@@ -286,7 +288,9 @@ int cddpi_head_supervise(struct cddpi_head *head)
     } else if (start_agents(head) != CDDP_OK) {
         cddpi_output_say(head->output, "%s", cddp_last_error());
         head->exit_status = 1;
-        (void)cddpi_head_end_agents(head);
+        if (head->agents != NULL) {
+            (void)cddpi_head_end_agents(head);
+        }
     }
     while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn_once(head, polls)) {
     }

@@ -31,10 +31,11 @@ bool cddpi_kernel_file_number(const char *folder, const char *name, const char *
     bool is_found = false;
 
     while (file != NULL && !is_found && fgets(line, sizeof line, file) != NULL) {
-        char *number = line + length + strspn(line + length, ": \t");
-        char *end = number;
+        size_t gap = strncmp(line, key, length) == 0 ? strspn(line + length, ": \t") : 0;
 
-        if (strncmp(line, key, length) == 0 && (length == 0 || number > line + length)) {
+        if (gap > 0 || length == 0) {
+            char *number = line + length + gap;
+            char *end = number;
             uint64_t value = strtoull(number, &end, 10);
 
             is_found = end > number;

@@ -75,7 +75,7 @@ static size_t count_unused(const cddp_ddp *ddp)
 /* "2 of 10 parameters got no gradient ...: 3 (fc2.weight), 4 (fc2.bias); ..." */
 static void report_unused(cddp_ddp *ddp, size_t unused)
 {
-    char names[512];
+    char names[MOST_NAMES * 72 + 32];
     size_t length = 0;
     size_t named = 0;
 
