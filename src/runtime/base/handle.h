@@ -37,8 +37,8 @@ struct cddpi_handle {
 
 void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind);
 
-/** Check that @p handle is not destroyed. Passes in a fork of the process that created it, too. @p
- *  call: as in cddpi_handle_check(). */
+/** Check that @p handle is not destroyed. Passes in a fork of the process that created it, too.
+ *  @p call: as in cddpi_handle_check(). */
 cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                     const char *call);
 

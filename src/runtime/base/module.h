@@ -1,6 +1,6 @@
 /* module.h - the table of library functions that a module, a library opened at run time, may call.
  * A module does not link the library itself, so that each thread has only one last failure, and the
- * process only one log and one counter of allocations that fail. In the CUDA module,
+ * process only one log and one counter of allocations that fail. Inside the modules,
  * src/runtime/base/cuda/forward.c forwards the calls of src/runtime/base through this table. */
 #ifndef CDDPI_BASE_MODULE_H
 #define CDDPI_BASE_MODULE_H

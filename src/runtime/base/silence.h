@@ -31,9 +31,9 @@ struct cddpi_silence {
     int64_t silent_ns; /* the silence that counts */
 };
 
-/** Check the peer at time @p now_ns. @p is_heard: there was a sign of life since the last check. @p
- *  step_ms is the intended interval of checks: at most twice that counts as silence per check.
- *  True: the peer has been silent for longer than the limit. */
+/** Check the peer at time @p now_ns. @p is_heard: there was a sign of life since the last check.
+ *  @p step_ms is the intended interval of checks: one check adds at most twice that time to the
+ *  silence. True: the peer has been silent for longer than the limit. */
 bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t step_ms,
                         uint32_t limit_ms, int64_t now_ns);
 
