@@ -65,8 +65,8 @@ cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *f
  *  it. A prefix keeps it. 0: none. */
 int cddpi_last_errno(void);
 
-/** " (ulimit -f)" or similar if a resource limit of this process makes calls fail with @p
- *  error_number; else "". */
+/** " (ulimit -f)" or similar if a resource limit of this process makes calls fail with
+ *  @p error_number; else "". */
 const char *cddpi_limit_text(int error_number);
 
 /** Put "what: " before the stored text, for a caller that knows where the failure happened. Returns

@@ -24,8 +24,8 @@ CDDP_CHECKED cddp_status cddpi_folder_open(const char *path, DIR **out);
  *  symbolic links. */
 int cddpi_folder_open_fd(int dir, const char *name, bool follow);
 
-/** The next name in @p folder, without "." and "..". NULL: no more names. Errors call the folder @p
- *  path. The name is valid until the next call. A read error is reported as an error, not as the
+/** The next name in @p folder, without "." and "..". NULL: no more names. Errors call the folder
+ *  @p path. The name is valid until the next call. A read error is reported as an error, not as the
  *  end. */
 CDDP_CHECKED cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out);
 

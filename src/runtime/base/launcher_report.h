@@ -33,8 +33,8 @@ void cddpi_launcher_report_begin(void);
 /** Report that a checkpoint was written. Any thread. */
 void cddpi_launcher_report_saved(void);
 
-/** Report that this rank, @p rank, fails because @p culprit failed. The launcher then names @p
- *  culprit, whichever of the two ends first. */
+/** Report that this rank, @p rank, fails because @p culprit failed. The launcher then names
+ *  @p culprit, whichever of the two ends first. */
 void cddpi_launcher_report_culprit(int rank, int culprit);
 
 /** Report that this rank, @p rank, is about to write @p text to stderr. Its failure begins at
