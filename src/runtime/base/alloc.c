@@ -1,4 +1,4 @@
-/* alloc.c - allocation, with a counter by which tests make one call fail. */
+/* alloc.c - owns memory allocation, with a counter with which tests make one call fail. */
 #include "base/alloc.h"
 
 #include "base/error.h"
@@ -17,8 +17,8 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20, USUAL_ALIGNMENT = 16 };
 
-static _Atomic bool used;        /* something was allocated: the allocator stays */
-static cddp_allocator allocator; /* of the embedding program; without functions: libc's */
+static _Atomic bool used; /* something was allocated, so the allocator can no longer change */
+static cddp_allocator allocator; /* the embedding program's; without functions: libc's */
 
 static _Thread_local unsigned calls_until_failure;
 
@@ -53,7 +53,8 @@ cddp_status cddp_allocator_set(const cddp_allocator *wanted)
     return CDDP_OK;
 }
 
-/* Remember that the allocator is in use; a store only once, since all threads come here. */
+/* Remember that the allocator is in use. Store only once: all threads come here, and each store
+ * would take the cache line from the others. */
 static void note_use(void)
 {
     if (!atomic_load_explicit(&used, memory_order_relaxed)) {

@@ -1,4 +1,4 @@
-/* alloc.h - every allocation of the library, so that tests can make the n-th one fail. */
+/* alloc.h - all memory allocation of the library. Tests can make the n-th allocation fail. */
 #ifndef CDDPI_ALLOC_H
 #define CDDPI_ALLOC_H
 
@@ -7,11 +7,11 @@
 
 enum { CDDPI_ALIGNMENT = 64 }; /* a cache line, and the widest vector register */
 
-/* More bytes than this no process has: addresses have 48 bits at most, or 32. So sums and small
- * multiples of sizes below do not overflow. */
+/* No process has more bytes than this: addresses have at most 48 bits (32 on 32-bit systems). Sums
+ * and small multiples of smaller sizes therefore do not overflow. */
 #define CDDPI_BYTES_MAX (SIZE_MAX >> (sizeof(size_t) == 8 ? 16 : 1))
 
-/** @p bytes, rounded up to a multiple of @p alignment, or of CDDPI_ALIGNMENT. */
+/** @p bytes rounded up to a multiple of @p alignment. */
 static inline size_t cddpi_align_to(size_t bytes, size_t alignment)
 {
     return (bytes + alignment - 1) / alignment * alignment;
@@ -25,26 +25,26 @@ static inline size_t cddpi_align(size_t bytes)
 /** @p bytes of zeros, or NULL. Release with cddpi_free(). */
 void *cddpi_zalloc(size_t bytes);
 
-/** @p count elements of @p bytes each, zeroed; NULL also when the product overflows. */
+/** @p count elements of @p bytes each, zeroed. NULL also if the product overflows. */
 void *cddpi_zalloc_array(size_t count, size_t bytes);
 
-/** As realloc(): new bytes are not zeroed, and on failure @p old stays as it was. */
+/** Like realloc(): new bytes are not zeroed, and on failure @p old is unchanged. */
 void *cddpi_realloc(void *old, size_t bytes);
 
 /** Uninitialised memory aligned to CDDPI_ALIGNMENT, or NULL. Large blocks ask for huge pages. */
 void *cddpi_alloc_aligned(size_t bytes);
 
-/** A copy of @p text, or NULL; NULL for NULL. */
+/** A copy of @p text, or NULL if memory ran out. NULL gives NULL. */
 char *cddpi_strdup(const char *text);
 
-/** printf into new memory, or NULL. */
+/** printf into new memory. NULL: no memory. */
 char *cddpi_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** Release memory of any function above; NULL is accepted. */
+/** Release memory from any function above. Accepts NULL. */
 void cddpi_free(void *memory);
 
-/** Tests only: let the @p nth allocation of this thread from now on fail (1 is the next); 0: none.
- */
+/** Tests only: make the @p nth allocation of this thread fail, counted from now (1 is the next
+ *  one). 0: none fails. */
 void cddpi_alloc_fail_nth(unsigned nth);
 
 #endif

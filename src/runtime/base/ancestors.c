@@ -1,4 +1,4 @@
-/* ancestors.c - reads /proc/PID/stat, cmdline and environ from this process upwards. */
+/* ancestors.c - reads /proc/PID/stat, cmdline and environ of this process and its ancestors. */
 #include "base/ancestors.h"
 
 #include "base/alloc.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_BYTES = 4 << 20, STEP_BYTES = 16384 };
 
-/* All of /proc/PID/@p file, with a NUL behind; NULL if it may not be read, or is too long. */
+/* The contents of /proc/PID/@p file with a NUL appended. NULL: not readable, or too long. */
 static char *read_all(long pid, const char *file, size_t *out_bytes)
 {
     char path[64];
@@ -43,13 +43,13 @@ static char *read_all(long pid, const char *file, size_t *out_bytes)
     return text;
 }
 
-/* The name of process @p pid, and its parent; -1: there is no such process. */
+/* Read the name of process @p pid and return its parent's pid; -1: no such process. */
 static long read_parent(long pid, char *out_name, size_t bytes)
 {
     size_t length = 0;
     char *text = read_all(pid, "stat", &length);
     const char *begin = text != NULL ? strchr(text, '(') : NULL;
-    const char *end = begin != NULL ? strrchr(begin, ')') : NULL; /* names have any characters */
+    const char *end = begin != NULL ? strrchr(begin, ')') : NULL; /* a name may contain ')' */
     long parent = -1;
 
     if (end != NULL && sscanf(end + 1, " %*c %ld", &parent) == 1) {

@@ -1,4 +1,4 @@
-/* child.c - ties the processes that we fork to our life, and to a deadline. */
+/* child.c - ends forked processes when their parent ends or a deadline passes. */
 #include "base/child.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* After a fork of a process with threads: only what is safe there. */
+/* Runs after a fork of a multi-threaded process, so it calls only async-signal-safe functions. */
 static void say_refused(int error_number)
 {
     static const char begin[] = "cddp: prctl(PR_SET_PDEATHSIG): ";
@@ -33,7 +33,7 @@ bool cddpi_child_begin(pid_t parent, unsigned seconds)
         say_refused(errno);
         return false;
     }
-    /* The parent may have died before this request was made: then no signal would ever come. */
+    /* If the parent died before prctl(), no signal would ever come. */
     if (getppid() != parent) {
         return false;
     }

@@ -1,5 +1,5 @@
-/* choices.h - an enum and the words for its values, made of one list, so that neither can lack
- * what the other has:
+/* choices.h - makes an enum and the names of its values from one list, so that the two always
+ * match:
  *
  *     #define COLOUR_MAP(X) X(RED, "red") X(BLUE, "blue")
  *     enum colour { COLOUR_MAP(CDDPI_CHOICE_ID) };
@@ -11,7 +11,7 @@
 #define CDDPI_CHOICE_ID(id, word) id,
 #define CDDPI_CHOICE_WORD(id, word) [id] = (word),
 
-/* How many rows a list has, as a constant. */
+/* The number of rows in a list, as a constant. */
 #define CDDPI_CHOICE_ONE(id, word) +1
 #define CDDPI_CHOICE_COUNT(MAP) (0 MAP(CDDPI_CHOICE_ONE))
 

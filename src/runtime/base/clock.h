@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/** Nanoseconds of the monotonic clock, the same for all processes of a machine. */
+/** Nanoseconds of the monotonic clock, which all processes of a machine share. */
 static inline int64_t cddpi_now_ns(void)
 {
     struct timespec now;
@@ -15,13 +15,13 @@ static inline int64_t cddpi_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/** The moment @p timeout_ms from now, on the clock of cddpi_now_ns(). */
+/** The time @p timeout_ms from now, on the clock of cddpi_now_ns(). */
 static inline int64_t cddpi_deadline_ns(uint32_t timeout_ms)
 {
     return cddpi_now_ns() + (int64_t)timeout_ms * 1000000;
 }
 
-/** Milliseconds left until @p deadline_ns, rounded up and never negative: fit for poll(). */
+/** Milliseconds left until @p deadline_ns, for poll(): rounded up, never negative. */
 static inline int cddpi_left_ms(int64_t deadline_ns)
 {
     int64_t left = deadline_ns - cddpi_now_ns();

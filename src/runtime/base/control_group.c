@@ -1,5 +1,5 @@
-/* control_group.c - owns the reading of the kernel's files about control groups, below a root that
- * tests choose. */
+/* control_group.c - reads the kernel's files about control groups, below a root that tests can
+ * set. */
 #include "base/control_group.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ bool cddpi_kernel_file_number(const char *folder, const char *name, const char *
     return is_found;
 }
 
-/* Whether @p word is one of the words in @p list, which commas divide. */
+/* Whether the comma-separated @p list contains @p word. */
 static bool has_word(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -63,7 +63,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Where the hierarchy is mounted, and which of its control groups is the top one there. */
+/* Find where the hierarchy is mounted, and which control group its mount point shows. */
 static bool find_mount(bool is_v2, const char *controller, char mount[PATH_BYTES],
                        char top[PATH_BYTES])
 {
@@ -126,7 +126,8 @@ void cddpi_control_group_find(bool is_v2, const char *controller, struct cddpi_c
     if (strncmp(path, top, length) == 0 && (path[length] == '/' || path[length] == '\0')) {
         below += length;
     } else {
-        below = ""; /* a container that sees its own control group at the top */
+        below = ""; /* the group is not below the mounted one: a container that sees its own group
+                       at the mount point */
     }
     if (strcmp(below, "/") == 0 || strstr(below, "..") != NULL) {
         below = "";

@@ -1,4 +1,4 @@
-/* env.c - the table of environment variables, and reading them. */
+/* env.c - reads environment variables by the table in env.h. */
 #include "base/env.h"
 
 #include "base/log.h"
@@ -39,7 +39,7 @@ int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, in
 
 uint32_t cddpi_env_timeout_ms(void)
 {
-    enum { DEFAULT_MS = 300000 }; /* as the table says; for a text that is no number */
+    enum { DEFAULT_MS = 300000 }; /* the default in the table; used if the text is not a number */
 
     return (uint32_t)cddpi_env_integer(CDDPI_ENV_TIMEOUT_MS, 1, INT32_MAX, DEFAULT_MS);
 }

@@ -1,6 +1,6 @@
-/* env.h - every environment variable that cddp itself reads, one row each; `cddp-run --env` prints
- * the table. (Other launchers' variables are read in
- * src/runtime/group/launch/launch_claim.c and the files beside it.) */
+/* env.h - every environment variable that cddp itself reads, one row each. `cddp-run --env` prints
+ * the table. (src/runtime/group/launch/launch_claim.c and the files beside it read the variables of
+ * other launchers.) */
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 
@@ -139,14 +139,16 @@ struct cddpi_env_row {
 
 extern const struct cddpi_env_row cddpi_env_rows[CDDPI_ENV_COUNT];
 
-/** The variable's value, else its default; NULL when it has neither or is set to "". */
+/** The variable's value, or its default if the variable is unset or "". NULL: it has no default
+ *  either. */
 const char *cddpi_env(enum cddpi_env variable);
 
-/** The same as a whole number. An unset variable without a default gives @p otherwise, and so does
- *  text that is no number in [@p low, @p high], after a warning in the log. */
+/** The variable as an integer. Gives @p otherwise if cddpi_env() gives NULL, and, after a warning
+ *  in the log, if the text is not a number in [@p low, @p high]. */
 int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, int64_t otherwise);
 
-/** CDDP_TIMEOUT_MS: how long to wait for what another rank, thread or device should do soon. */
+/** CDDP_TIMEOUT_MS: how long to wait for something that another rank, thread or device should do
+ *  soon. */
 uint32_t cddpi_env_timeout_ms(void);
 
 #endif

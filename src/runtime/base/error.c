@@ -1,4 +1,4 @@
-/* error.c - owns the last failure of each thread, and the sentences of the statuses. */
+/* error.c - owns each thread's last failure, and the text of each status. */
 #include "base/error.h"
 
 #include "base/utf8.h"
@@ -41,7 +41,7 @@ const char *cddp_status_text(cddp_status status)
     return "not a status of cddp";
 }
 
-/* Set all members of the failure but its text. */
+/* Reset all members of the failure except its text. */
 static void set_facts(cddp_status status)
 {
     last.status = status;
@@ -54,14 +54,14 @@ static void set_facts(cddp_status status)
     last.operation[0] = '\0';
 }
 
-/* All texts pass here on their way to terminals and logs: what names of files, peers and data bring
- * along must not be obeyed there. */
+/* Every text goes through here on its way to terminals and logs, which must not act on control
+ * characters from file names, peers or data. */
 static void clean(void)
 {
     cddpi_text_clean(last.text, sizeof last.text, false);
 }
 
-/* The arguments may point into the stored text. */
+/* The arguments may point into the stored text, so format into a copy first. */
 static void set_text(const char *format, va_list arguments)
 {
     char text[TEXT_BYTES];
@@ -71,7 +71,7 @@ static void set_text(const char *format, va_list arguments)
     clean();
 }
 
-/* Put @p prefix before the text; the end of what is too long is cut off. */
+/* Put @p prefix before the text. The end is cut off if the result is too long. */
 static void put_before(const char *prefix)
 {
     size_t added = strnlen(prefix, TEXT_BYTES - 3) + 2;
@@ -149,7 +149,7 @@ cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *f
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    /* the GNU form: the text may or may not lie in the buffer */
+    /* The GNU strerror_r(): the text it returns may or may not be in the buffer. */
     (void)cddpi_fail(status, "%s: %s%s", text, strerror_r(error_number, buffer, sizeof buffer),
                      cddpi_limit_text(error_number));
     last.error_number = error_number;
@@ -205,7 +205,7 @@ cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *fai
     if (failure != &last) {
         last = *failure;
     }
-    /* the failure may come from another process */
+    /* The failure may come from another process, so nothing in it is trusted. */
     last.text[sizeof last.text - 1] = '\0';
     last.operation[sizeof last.operation - 1] = '\0';
     cddpi_text_clean(last.operation, sizeof last.operation, true);

@@ -1,4 +1,4 @@
-/* file.c - owns the system calls by which files are made and changed, and their failures. */
+/* file.c - owns the system calls that create and change files, and reports their failures. */
 #include "base/file.h"
 
 #include "base/alloc.h"
@@ -23,7 +23,7 @@ void cddpi_file_set_hook(int (*hook)(const char *operation))
     test_hook = hook;
 }
 
-/* Whether a test wants this operation to fail; errno is then set. */
+/* Whether a test makes this operation fail; sets errno if so. */
 static bool refused(const char *operation)
 {
     int error = test_hook != NULL ? test_hook(operation) : 0;
@@ -98,8 +98,8 @@ cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, in
     cddp_status status = CDDP_OK;
     int fd;
 
-    /* Check before opening, since opening a device may have effects, and after, since it may be
-     * another file by then. */
+    /* Check before opening, since opening a device may have effects, and again after, since the
+     * path may lead to another file by then. */
     if (fstatat(AT_FDCWD, path, &info, follow) == 0) {
         status = check_regular(&info);
     }
@@ -124,7 +124,7 @@ cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, in
     return CDDP_OK;
 }
 
-/* Whether a new file beside @p path would be @p user's. */
+/* Whether a new file beside @p path would belong to @p user. */
 static bool would_be_of(const char *path, uid_t user)
 {
     char *beside = cddpi_format("%s.owner-%ld", path, (long)getpid());
@@ -205,7 +205,7 @@ cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *
     return CDDP_OK;
 }
 
-/* Write all of @p data from @p offset of the file on; it is not flushed yet. */
+/* Write all of @p data at @p offset of the file. Does not flush the file to the disk. */
 static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *data, size_t bytes,
                              uint64_t offset)
 {
@@ -299,7 +299,7 @@ cddp_status cddpi_writer_finish(struct cddpi_writer *writer)
 
 void cddpi_writer_close(struct cddpi_writer *writer)
 {
-    close(writer->fd); /* fsync has reported what close could */
+    close(writer->fd); /* any error of close() was already reported by fsync() */
     cddpi_free(writer->buffer);
 }
 

@@ -1,5 +1,5 @@
-/* file.h - the system calls that change a file system, and a file being written. A write is
- * complete or reported with file, bytes and cause; tests can make each call fail. */
+/* file.h - the system calls that change a file system, and a buffered writer. A write either
+ * completes or reports the file, the bytes and the cause. Tests can make each call fail. */
 #ifndef CDDPI_BASE_FILE_H
 #define CDDPI_BASE_FILE_H
 
@@ -9,73 +9,76 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/** Tests only, this thread: called before each operation that changes a file system ("open",
- * "write", "fsync", "rename", "mkdir", "unlink", "rmdir"); what it returns, unless 0, is the errno
- * with which the operation fails. While a hook is set, writes are short ones. NULL ends it. */
+/** Tests only, this thread: call @p hook before each operation that changes a file system ("open",
+ *  "write", "fsync", "rename", "mkdir", "unlink", "rmdir"). If the hook returns an errno other than
+ *  0, the operation fails with it. While a hook is set, writes are short writes. NULL removes the
+ *  hook. */
 void cddpi_file_set_hook(int (*hook)(const char *operation));
 
-/* As the calls they are named after: -1 and errno. fsync returns success where a file system cannot
- * flush folders (EINVAL, ENOTSUP). */
+/* Like the system calls of the same names: -1 and errno on failure. fsync succeeds where the file
+ * system cannot flush folders (EINVAL, ENOTSUP). */
 int cddpi_file_mkdirat(int dir, const char *name);
 int cddpi_file_renameat(int dir, const char *from, const char *to);
 int cddpi_file_unlinkat(int dir, const char *name, int flags);
 int cddpi_file_fsync(int fd);
 
-/** What a file of @p mode is: "a folder", "a device", "a named pipe (FIFO)" ... */
+/** The kind of a file with @p mode: "a folder", "a device", "a named pipe (FIFO)" ... */
 const char *cddpi_file_kind_text(mode_t mode);
 
-/** Open the regular file @p path with @p flags. If it is something else, this neither waits nor
- * opens it; with O_NOFOLLOW a symbolic link is something else, too. The text says what it is
- * instead, not its name. */
+/** Open the regular file @p path with @p flags. Anything else is an error and is not opened, so
+ *  that the call never blocks. With O_NOFOLLOW a symbolic link is an error, too. The text says what
+ *  the file is instead; it does not name the file. */
 CDDP_CHECKED cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode,
                                                  int *out_fd);
-/** The same for a file that no other user can have put there: it is no link, and this user's; or,
- *  if @p or_made_alike, of the owner whom a new file in its folder gets, too, since some file
- * systems give all files one owner. */
+/** The same for a file that no other user can have put there: it is not a link and belongs to this
+ *  user. With @p or_made_alike it may instead belong to the owner that a new file in its folder
+ *  would get, because some file systems give all files the same owner. */
 CDDP_CHECKED cddp_status cddpi_file_open_own(const char *path, int flags, mode_t mode,
                                              bool or_made_alike, int *out_fd);
-/** A stream on the regular file @p path: to read ("r") or to append ("a", made if missing). The
- * text names it. Only CDDP_ERR_NOT_FOUND means that there is none; all else is CDDP_ERR_IO, with
- * the errno. */
+/** Open a stream on the regular file @p path: "r" reads, "a" appends and creates the file if it is
+ *  missing. The text names the file. CDDP_ERR_NOT_FOUND means only that the file does not exist;
+ *  other failures are CDDP_ERR_IO, with the errno. */
 CDDP_CHECKED cddp_status cddpi_file_stream(const char *path, const char *form, FILE **out);
-/** A descriptor to read @p path by, -1 with errno. It never waits, and what it opens need not be a
- *  regular file: callers who need one look, and word it. */
+/** Open @p path for reading; -1 with errno. The call never blocks. The file need not be regular: a
+ *  caller that needs a regular file checks that and words the failure. */
 int cddpi_file_open_read(const char *path);
-/** The same for @p name in @p dir, through no link. */
+/** The same for @p name in @p dir. Does not follow a symbolic link. */
 int cddpi_file_open_read_at(int dir, const char *name);
 
-/* A file being written, through a buffer. */
+/* A file that is being written through a buffer. */
 struct cddpi_writer {
     const char *shown; /* what errors call the file; borrowed */
-    /* Optional: called with all that is put, in order; for hashing. */
+    /* Optional: called in order with all data that is put, for hashing. */
     void (*watch)(void *context, const void *data, size_t bytes);
     void *context;
     unsigned char *buffer;
     size_t used;
-    uint64_t bytes; /* put so far */
+    uint64_t bytes; /* number of bytes put so far */
     int fd;
 };
 
-/** ftruncate(), but for a limit of files' sizes (ulimit -f), which counts for shared memory too:
- * then it fails with EFBIG, where ftruncate() would also end a program by SIGXFSZ. */
+/** Like ftruncate(), except when the new size is above the limit for file sizes (ulimit -f), which
+ *  also applies to shared memory. This function then fails with EFBIG, where ftruncate() would also
+ *  send SIGXFSZ and end the program. */
 int cddpi_file_resize(int fd, uint64_t bytes);
 
-/** Create @p name in @p dir, which must not exist. On failure nothing stays open; what was created
- * is the caller's to remove. */
+/** Create @p name in @p dir; it must not exist. On failure nothing stays open. The caller removes
+ *  what was created. */
 CDDP_CHECKED cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,
                                            const char *shown);
 CDDP_CHECKED cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data,
                                           size_t bytes);
 /** Put @p text and a newline. */
 CDDP_CHECKED cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text);
-/** Overwrite the beginning of the file, which has that many bytes; watch is not called. */
+/** Overwrite the beginning of the file, which already has at least @p bytes bytes. Does not call
+ *  watch. */
 CDDP_CHECKED cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data,
                                                size_t bytes);
-/** Write what is buffered; the disk may have it later. */
+/** Write the buffer to the file without flushing it to the disk. */
 CDDP_CHECKED cddp_status cddpi_writer_flush(struct cddpi_writer *writer);
-/** Write what is buffered and flush the file to the disk. */
+/** Write the buffer and flush the file to the disk. */
 CDDP_CHECKED cddp_status cddpi_writer_finish(struct cddpi_writer *writer);
-/** Close, finished or not; what is buffered is lost. */
+/** Close the file, whether finished or not. Buffered data is lost. */
 void cddpi_writer_close(struct cddpi_writer *writer);
 
 #endif

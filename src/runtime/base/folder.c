@@ -1,6 +1,5 @@
-/* folder.c - makes folders, and reads their names. (Those of checkpoints are made and flushed in
- * src/runtime/checkpoint/checkpoint_file.c.)
- */
+/* folder.c - creates folders and lists their names. (src/runtime/checkpoint/checkpoint_file.c
+ * creates and flushes the folders of checkpoints.) */
 #include "base/folder.h"
 
 #include "base/alloc.h"
@@ -15,8 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether making @p path failed because the folder is there. @p last: nothing is made below it,
- * which would show what it is. */
+/* mkdir() of @p path failed with @p error_number. EEXIST is not a failure if the path is a folder.
+ * Only the @p last component is checked: if an earlier one is not a folder, creating the next one
+ * fails. */
 static cddp_status check_there(const char *path, int error_number, bool last)
 {
     struct stat info;
@@ -28,7 +28,7 @@ static cddp_status check_there(const char *path, int error_number, bool last)
         return cddpi_fail_errno(CDDP_ERR_IO, ENOTDIR, "make the folder %s: it is %s", path,
                                 cddpi_file_kind_text(info.st_mode));
     }
-    return CDDP_OK; /* what cannot be looked at shows when it is used */
+    return CDDP_OK; /* if stat() failed, using the folder will report why */
 }
 
 cddp_status cddpi_folder_check_name(const char *path, size_t end)

@@ -1,5 +1,5 @@
-/* foreign.c - owns the list of formats that files are mistaken for. Whoever reads a format of its
- * own does not look here: these words are for what is no file of that format. */
+/* foreign.c - owns the list of file formats that users confuse with ours. It is consulted only
+ * after a file has turned out not to have the expected format. */
 #include "base/foreign.h"
 
 #include "base/utf8.h"
@@ -16,7 +16,7 @@ enum { SHOWN_TEXT = 40 };
     "PyTorch's own format (torch.save), which can run programs when it is read, so cddp does not " \
     "read it: write safetensors from Python"
 
-/* What begins so, or has the bytes at another place. */
+/* Formats that are recognised by these bytes at this offset. */
 static const struct {
     size_t at;
     const char *magic;
@@ -70,7 +70,7 @@ static const struct {
 #undef MAGIC
 };
 
-/* Files of llm.c's begin with a number. */
+/* llm.c's files begin with a little-endian number. */
 static const struct {
     uint32_t magic;
     const char *words;
@@ -88,7 +88,7 @@ static bool is_pointer(const unsigned char *data, size_t bytes)
     return bytes >= sizeof begin - 1 && memcmp(data, begin, sizeof begin - 1) == 0;
 }
 
-/* The first bytes that are no space, behind a byte order mark. */
+/* Skip a byte order mark and leading white space. */
 static const unsigned char *skip_space(const unsigned char *data, size_t *bytes)
 {
     size_t at = cddpi_utf8_mark((const char *)data, *bytes);
@@ -100,7 +100,7 @@ static const unsigned char *skip_space(const unsigned char *data, size_t *bytes)
     return data + at;
 }
 
-/* Web pages and the like, which take letters of both cases. */
+/* HTML and XML, whose tags may be in either case. */
 static const char *markup(const unsigned char *data, size_t bytes)
 {
     static const struct {
@@ -156,8 +156,8 @@ static bool is_control(const unsigned char *at, size_t length)
     return at[0] < 0x20 || at[0] == 0x7f || (length == 2 && at[0] == 0xc2 && at[1] < 0xa0);
 }
 
-/* UTF-8 without characters that no text has. Only the beginning of a file is here, which may end
- * inside a character. */
+/* Whether the data is UTF-8 without control characters that no text contains. Only the beginning of
+ * the file is here, which may end in the middle of a character. */
 static bool is_text(const unsigned char *data, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
@@ -175,7 +175,7 @@ static bool is_text(const unsigned char *data, size_t bytes)
     return true;
 }
 
-/* How many bytes of text can be shown: those of its first line, but not too many. */
+/* How many bytes of the text can be shown: its first line, up to SHOWN_TEXT bytes. */
 static size_t first_line(const unsigned char *text, size_t bytes)
 {
     size_t shown = 0;

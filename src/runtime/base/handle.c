@@ -1,5 +1,5 @@
-/* handle.c - owns the checks at the entry of public calls, and the handles that were destroyed
- * last. */
+/* handle.c - owns the checks at the start of public calls, and the most recently destroyed
+ * handles. */
 #include "base/handle.h"
 
 #include "base/alloc.h"
@@ -12,7 +12,8 @@
 
 enum { KEPT = 256, POISON = 0xdd };
 
-/* A word that no other memory begins with by chance: "cddp" in the upper half. */
+/* The magic number of a live handle. Its upper half, 0xcdd9, stands for "cddp". Other memory is
+ * very unlikely to begin with it. */
 #define MAGIC(kind) (UINT32_C(0xcdd90100) + (uint32_t)(kind))
 #define MAGIC_DESTROYED(kind) (UINT32_C(0xdeadcd00) + (uint32_t)(kind))
 
@@ -23,7 +24,7 @@ static const char *const names[CDDPI_HANDLE_KINDS] = {
     [CDDPI_HANDLE_LOADER] = "loader",   [CDDPI_HANDLE_DEVICES] = "list of devices",
 };
 
-/* Destroyed handles, whose memory is still there. */
+/* The most recently destroyed handles, whose memory is not freed yet. */
 static _Atomic(void *) kept[KEPT];
 static _Atomic unsigned next_kept;
 
@@ -32,7 +33,8 @@ static uintptr_t this_thread(void)
     return (uintptr_t)pthread_self();
 }
 
-/* What lies in memory only is as good in a forked process as in the one that made it. */
+/* Handles of these kinds cannot be used in a fork. A handle that only holds memory can: its copy in
+ * the child is complete. */
 static bool is_bound_to_process(enum cddpi_handle_kind kind)
 {
     return kind != CDDPI_HANDLE_SAMPLER && kind != CDDPI_HANDLE_SAFETENSORS &&
@@ -145,7 +147,7 @@ void cddpi_handle_release(struct cddpi_handle *handle, size_t bytes)
     cddpi_free(atomic_exchange_explicit(&kept[place], handle, memory_order_acq_rel));
 }
 
-/* At the end of the program, so that checkers of leaks see none. */
+/* Free them when the program ends, so that leak checkers report nothing. */
 __attribute__((destructor)) static void release_kept(void)
 {
     for (unsigned i = 0; i < KEPT; i++) {

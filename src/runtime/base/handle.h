@@ -1,11 +1,12 @@
-/* handle.h - what every public handle begins with, and the checks at the entry of every public
- * call: is it such a handle, does it still live, is this the process that made it, and is no other
- * thread in a call with it.
+/* handle.h - the first member of every public handle, and the checks at the start of every public
+ * call: the pointer is a handle of the right kind, the handle is not destroyed, this process
+ * created it, and no other thread is in a call with it.
  *
  *     CDDPI_ENTER(&group->handle, cddpi_group_enter(group, "group_split"));
  *     ... the call, which ends wherever the function returns
  *
- * The thread that is in a call may enter again: calls call each other, and hooks call the group. */
+ * The thread that is in a call may enter again, because calls call each other, and hooks call the
+ * group. */
 #ifndef CDDPI_HANDLE_H
 #define CDDPI_HANDLE_H
 
@@ -28,27 +29,29 @@ enum cddpi_handle_kind {
 
 /* The first member of each handle. */
 struct cddpi_handle {
-    uint32_t magic;          /* says the kind; another once the handle is destroyed */
-    int32_t pid;             /* of the process that made it */
+    uint32_t magic;          /* the kind; changes when the handle is destroyed */
+    int32_t pid;             /* the process that created the handle */
     _Atomic uintptr_t owner; /* the thread that is in a call; 0: none */
-    uint32_t depth;          /* calls within that call; the owner's */
+    uint32_t depth;          /* nested calls; only the owner thread uses it */
 };
 
 void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind);
 
-/** Whether @p handle lives, also in a fork of the process that made it. @p call as below. */
+/** Check that @p handle is not destroyed. Passes in a fork of the process that created it, too.
+ *  @p call: as in cddpi_handle_check(). */
 cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                     const char *call);
 
-/** Whether @p handle may be used in this process, by any thread. @p call names the public function,
- *  without cddp_, in the text.
+/** Check that @p handle may be used in this process, by any thread. @p call is the name of the
+ *  public function for the text, without cddp_.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, or not such a handle); CDDP_ERR_STATE (destroyed, or
- *          a fork of the process that made it; what lies in memory only is good in a fork). */
+ *          this process is a fork of the one that created it; handles that hold memory only may be
+ *          used in a fork). */
 cddp_status cddpi_handle_check(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                const char *call);
 
-/** The same, and let no other thread enter until cddpi_handle_leave(). CDDP_ERR_STATE also if
- *  another thread is in a call: nothing was done then. */
+/** The same check, then keep other threads out until cddpi_handle_leave(). CDDP_ERR_STATE also if
+ *  another thread is in a call; the call then does nothing. */
 cddp_status cddpi_handle_enter(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                const char *call);
 
@@ -63,7 +66,7 @@ static inline cddp_status cddpi_handle_leave(struct cddpi_handle *handle, cddp_s
     return status;
 }
 
-/* For CDDPI_ENTER: leaves what a function has entered, or nothing. */
+/* For CDDPI_ENTER: leaves the handle that a function has entered. NULL: nothing. */
 static inline void cddpi_handle_leave_entered(struct cddpi_handle *const *entered)
 {
     if (*entered != NULL) {
@@ -71,37 +74,38 @@ static inline void cddpi_handle_leave_entered(struct cddpi_handle *const *entere
     }
 }
 
-/** Begin a public call in this function, once in it, and end it wherever the function returns.
- *  @param handle  What is left at the end, read after @p enter; NULL: nothing.
- *  @param enter   A call that enters @p handle; if it fails, this function returns its status. */
+/** Begin a public call in this function. The call ends wherever the function returns. Use it once
+ *  in a function.
+ *  @param handle  The handle to leave at the end, evaluated after @p enter. NULL: nothing.
+ *  @param enter   A call that enters @p handle. If it fails, this function returns its status. */
 #define CDDPI_ENTER(handle, enter)                                                                 \
     CDDPI_TRY(enter);                                                                              \
     __attribute__((cleanup(cddpi_handle_leave_entered),                                            \
                    unused)) struct cddpi_handle *const entered_ = (handle)
 
-/** Whether this thread is within a call with @p handle. */
+/** Whether this thread is in a call with @p handle. */
 bool cddpi_handle_is_entered(const struct cddpi_handle *handle);
 
-/** Whether the call that this thread is in is within another one with @p handle. */
+/** Whether the current call is nested in another call with @p handle. */
 static inline bool cddpi_handle_is_nested(const struct cddpi_handle *handle)
 {
     return handle->depth > 0;
 }
 
-/** Whether @p handle was made by this process, and not by one that it was forked from. */
+/** Whether this process created @p handle, rather than a process that it was forked from. */
 bool cddpi_handle_is_own(const struct cddpi_handle *handle);
 
-/** For destroy, which cannot fail: as enter, but what is wrong goes into the log as a warning, and
- *  a fork passes. False: leave the handle alone. */
+/** For destroy functions, which cannot fail: like cddpi_handle_enter(), but a failure is logged as
+ *  a warning, and a fork passes. False: do not touch the handle. */
 bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                              const char *call);
 
-/** From now on @p handle is destroyed: each use of it fails. */
+/** Mark @p handle as destroyed: each later use of it fails. */
 void cddpi_handle_end(struct cddpi_handle *handle);
 
-/** Release the @p bytes of memory that begin with @p handle, some time later: the last few hundred
- *  of destroyed handles are kept, so that their use after that is an error and no crash. Ends it,
- *  too. Any thread. */
+/** Mark @p handle as destroyed, and free its @p bytes of memory later. The last few hundred
+ *  destroyed handles are kept, so that a use after destroy is an error and not a crash. Any
+ *  thread. */
 void cddpi_handle_release(struct cddpi_handle *handle, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* interface.c - see interface.h. */
+/* interface.c - owns the matching of interface names, and the check of the loopback interface. */
 #include "base/interface.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* interface.h - which network interfaces a user means, in the syntax of NCCL_SOCKET_IFNAME. */
+/* interface.h - selects network interfaces, in the syntax of NCCL_SOCKET_IFNAME. */
 #ifndef CDDPI_INTERFACE_H
 #define CDDPI_INTERFACE_H
 
@@ -6,12 +6,13 @@
 
 #include <stdbool.h>
 
-/** Whether @p name is one of @p patterns: prefixes with commas between them; behind "=" whole
- *  names; behind "^" those that are not meant. NULL or "": all are. Any thread. */
+/** Whether the interface @p name matches @p patterns, a list of prefixes separated by commas. A
+ *  leading "=" means exact names; a leading "^" excludes the matching interfaces. NULL or ""
+ *  matches every interface. Any thread. */
 bool cddpi_interface_matches(const char *patterns, const char *name);
 
-/** Whether @p host can be reached, if it is this machine's loopback.
- *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE: its interface is down, and the text says so. */
+/** If @p host is this machine's loopback address, check that its interface is up.
+ *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE: the interface is down; the text says so. */
 CDDP_CHECKED cddp_status cddpi_interface_check_loopback(const char *host);
 
 #endif

@@ -1,4 +1,5 @@
-/* json.c - owns what JSON files of other programs have that jansson does not take as it is. */
+/* json.c - accepts what jansson rejects in JSON files from other programs: a byte order mark, and
+ * integers that are written as reals. */
 #include "base/json.h"
 
 #include "base/utf8.h"

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int report_fd = -1; /* set before there are other threads */
+static int report_fd = -1; /* set before other threads exist */
 static atomic_bool has_begun;
 
 void cddpi_launcher_report_open(void)
@@ -19,8 +19,8 @@ void cddpi_launcher_report_open(void)
     int fd = (int)cddpi_env_integer(CDDPI_ENV_REPORT_FD, 3, INT16_MAX, -1);
     struct stat status;
 
-    /* The variable may be inherited from an older launcher: then the descriptor is something else.
-     */
+    /* The variable may be inherited from an outer launcher; the descriptor is then something
+     * else. */
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) &&
         fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) {
         report_fd = fd;
@@ -38,7 +38,7 @@ static void tell_all(const char *what, size_t bytes)
     int kept = errno;
 
     if (report_fd >= 0) {
-        (void)!write(report_fd, what, bytes); /* a full or closed pipe is no failure */
+        (void)!write(report_fd, what, bytes); /* it is not an error if the pipe is full or closed */
     }
     errno = kept;
 }
@@ -66,7 +66,7 @@ void cddpi_launcher_report_culprit(int rank, int culprit)
                                                      (char)(rank >> 8 & 255), (char)(culprit & 255),
                                                      (char)(culprit >> 8 & 255)};
 
-    tell_all(report, sizeof report); /* a pipe keeps so few bytes together */
+    tell_all(report, sizeof report); /* short enough for a pipe to write it in one piece */
 }
 
 static void put_number(char *out, size_t number)

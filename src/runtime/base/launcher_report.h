@@ -1,7 +1,8 @@
-/* launcher_report.h - what a rank tells its launcher: that it is still saving when it was asked to
- * end, and why it fails. The launcher gives a pipe (CDDP_REPORT_FD); each report in it lengthens
- * the time until the rank is killed. CDDPI_REPORT_SAVED also tells that a restart would begin later
- * in the run than this one did. One per process; nothing happens without the pipe. */
+/* launcher_report.h - messages from a rank to its launcher: that the rank is still saving after it
+ * was asked to end, and why it fails. The launcher passes a pipe (CDDP_REPORT_FD). Each report
+ * extends the time until the launcher kills the rank. CDDPI_REPORT_SAVED also says that a restart
+ * would begin later in the run than this start did. One pipe per process; without a pipe these
+ * calls do nothing. */
 #ifndef CDDPI_BASE_LAUNCHER_REPORT_H
 #define CDDPI_BASE_LAUNCHER_REPORT_H
 
@@ -10,37 +11,38 @@
 enum {
     CDDPI_REPORT_ALIVE = 'w',
     CDDPI_REPORT_SAVED = 's',
-    /* Two numbers follow: the rank that fails, and the rank that is the cause. Numbers here have
-     * two bytes, the lower one first. */
+    /* Followed by two numbers: the failing rank, and the rank that caused the failure. Each number
+     * is 2 bytes, little-endian. */
     CDDPI_REPORT_CULPRIT = 'b',
-    CDDPI_REPORT_CULPRIT_BYTES = 5, /* in all */
-    /* Three numbers follow: the rank, where in the text its failure begins, and the length of the
-     * text; then the text. */
+    CDDPI_REPORT_CULPRIT_BYTES = 5, /* total length */
+    /* Followed by three numbers: the rank, the offset in the text at which its failure begins, and
+     * the length of the text; then the text. */
     CDDPI_REPORT_FAILURE = 'f',
     CDDPI_REPORT_FAILURE_BYTES = 7, /* before the text */
-    CDDPI_REPORT_BYTES = 4096       /* at most, so that a pipe keeps them together (PIPE_BUF) */
+    CDDPI_REPORT_BYTES = 4096 /* the most, so that a pipe writes a report in one piece (PIPE_BUF) */
 };
 
-/** Take the pipe over from the launcher: programs that this one starts do not get it. At the start
- *  of main(), before other threads. */
+/** Take over the pipe from the launcher; child programs do not inherit it. Call at the start of
+ *  main(), before other threads exist. */
 void cddpi_launcher_report_open(void);
 
-/** Begin to report: from now on cddpi_launcher_report_alive() does. Safe in a signal handler. */
+/** Start reporting: from now on cddpi_launcher_report_alive() has an effect. Safe in a signal
+ *  handler. */
 void cddpi_launcher_report_begin(void);
 
-/** Say that a checkpoint was written. Any thread. */
+/** Report that a checkpoint was written. Any thread. */
 void cddpi_launcher_report_saved(void);
 
-/** Say that @p rank, which is this one, fails because @p culprit did: the launcher is to name that,
- *  whichever ends first. */
+/** Report that this rank, @p rank, fails because @p culprit failed. The launcher then names
+ *  @p culprit, whichever of the two ends first. */
 void cddpi_launcher_report_culprit(int rank, int culprit);
 
-/** Say that @p rank, which is this one, is about to write @p text to stderr: its failure, which
- * begins at @p named and may be that of other ranks, too. What is too long loses its end. */
+/** Report that this rank, @p rank, is about to write @p text to stderr. Its failure begins at
+ *  offset @p named and may be that of other ranks, too. A text that is too long is cut off. */
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named);
 
-/** Say that work goes on; nothing before cddpi_launcher_report_begin(). Any thread, never blocks,
- * leaves errno alone; safe in a signal handler. */
+/** Report that work goes on; no effect before cddpi_launcher_report_begin(). Any thread. Never
+ *  blocks, keeps errno, safe in a signal handler. */
 void cddpi_launcher_report_alive(void);
 
 #endif

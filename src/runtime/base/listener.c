@@ -1,6 +1,6 @@
-/* listener.c - accepts connections of which most may be strangers'. Anybody who reaches the port
- * can connect, so what strangers can take is bounded: a number of connections, never the
- * descriptors that the program itself needs. */
+/* listener.c - accepts connections, most of which may come from strangers: anybody who reaches the
+ * port can connect. The listener therefore limits the number of connections that strangers hold,
+ * and never gives them the descriptors that the program itself needs. */
 #include "base/listener.h"
 
 #include "base/clock.h"
@@ -13,14 +13,15 @@
 #include <unistd.h>
 
 enum {
-    ACCEPTS_AT_ONCE = 1024, /* then connections that were accepted have their turn */
-    PROOF_MS = 300,         /* within which a rank's proof comes, unless its machine is very busy */
+    ACCEPTS_AT_ONCE = 1024, /* then connections that are already accepted get a turn */
+    PROOF_MS = 300, /* a rank proves itself within this time, unless its machine is very busy */
     CROWD_PAUSE_MS = 5,
     ACCEPT_PAUSE_MS = 50
 };
 
-/* False if there is nothing to raise. Only called when it is needed, because children inherit it
- * and some old programs cannot stand descriptors above 1023. */
+/* Raise the soft limit of open files. False: it is already the hard limit. Called only when
+ * necessary, because children inherit the limit, and some old programs fail with descriptors above
+ * 1023. */
 static bool raise_file_limit(void)
 {
     struct rlimit limit;
@@ -46,8 +47,8 @@ static void report_limit(struct cddpi_listener *listener)
     }
 }
 
-/* Say to one newcomer that there is no descriptor for it. 0, or the errno of accepting it: EAGAIN
- * if nobody is there after all (without a descriptor, the kernel does not look). */
+/* Accept one connection and tell it that no descriptor is left. Returns 0 or the errno of accept():
+ * EAGAIN if no connection is waiting (without a free descriptor, the kernel does not look). */
 static int reject_one(struct cddpi_listener *listener)
 {
     int error;
@@ -66,8 +67,8 @@ static int reject_one(struct cddpi_listener *listener)
     return error;
 }
 
-/* Whether @p fd, the lowest that was free, is one of those that are left to the program. Strangers
- * and clients may have half of the descriptors in any case. */
+/* Whether @p fd, the lowest free number, is one of the descriptors reserved for the program.
+ * Strangers and clients may use at least half of all descriptors. */
 static bool is_reserved(const struct cddpi_listener *listener, int fd)
 {
     struct rlimit limit;
@@ -94,7 +95,7 @@ static void admit(struct cddpi_listener *listener, int fd, const struct sockaddr
             return;
         }
         lower = cddpi_own_fd(
-            fcntl(fd, F_DUPFD_CLOEXEC, 0)); /* a lower number, and frees this one */
+            fcntl(fd, F_DUPFD_CLOEXEC, 0)); /* gets a lower number and frees this one */
         if (lower >= 0) {
             cddpi_own_fd_close(fd);
             fd = lower;
@@ -103,7 +104,8 @@ static void admit(struct cddpi_listener *listener, int fd, const struct sockaddr
     listener->ops->take(listener->context, fd, address);
 }
 
-/* Let newcomers wait in the queue for @p ms: epoll would report them again at once. */
+/* Let new connections wait in the kernel's queue for @p ms. epoll must not watch the socket
+ * meanwhile, since it would report them again at once. */
 static void pause_accepting(struct cddpi_listener *listener, uint32_t ms)
 {
     listener->ops->watch(listener->context, false);
@@ -138,7 +140,7 @@ int64_t cddpi_listener_tick(struct cddpi_listener *listener)
     return next_ns;
 }
 
-/* False if accepting is over for now. */
+/* False: stop accepting for now. */
 static bool survive_accept_error(struct cddpi_listener *listener, int error)
 {
     if (error == EMFILE) {
@@ -158,7 +160,7 @@ static bool survive_accept_error(struct cddpi_listener *listener, int error)
         pause_accepting(listener, ACCEPT_PAUSE_MS);
         return false;
     }
-    return true; /* the connection was gone already: the next one */
+    return true; /* the connection is already gone: accept the next one */
 }
 
 void cddpi_listener_accept(struct cddpi_listener *listener)
@@ -168,7 +170,7 @@ void cddpi_listener_accept(struct cddpi_listener *listener)
         socklen_t bytes = sizeof address;
         int fd;
 
-        /* they are as new: no one pushes them out */
+        /* The present strangers are just as new, so none of them is dropped for a newcomer. */
         if (listener->ops->count(listener->context) >= listener->new_max) {
             pause_accepting(listener, CROWD_PAUSE_MS);
             return;

@@ -1,7 +1,7 @@
-/* listener.h - accepts connections on a port that strangers reach, and bounds what they can take:
- * how many connections there are without a proof, and which descriptors they never get, because the
- * program itself needs them (for a checkpoint, say). The store's server and the carrier between
- * hosts share it. One thread, or under the owner's lock. */
+/* listener.h - accepts connections on a port that strangers can reach, and limits what strangers
+ * can use: the number of unauthenticated connections, and the descriptors that the program itself
+ * needs (for a checkpoint, say). Used by the store's server and by the transport between hosts. Use
+ * from one thread, or under the owner's lock. */
 #ifndef CDDPI_BASE_LISTENER_H
 #define CDDPI_BASE_LISTENER_H
 
@@ -9,45 +9,46 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* What the owner does with connections. A stranger is one that has proved nothing yet. */
+/* What the owner does with connections. A stranger is a connection that has not authenticated
+ * yet. */
 struct cddpi_listener_ops {
-    int (*count)(void *context); /* of strangers */
-    /* Since when the oldest stranger is there; only called while there is one. */
+    int (*count)(void *context); /* the number of strangers */
+    /* When the oldest stranger connected. Called only while there is a stranger. */
     int64_t (*oldest_ns)(void *context);
-    /* Drop the oldest; one whose proof has come by now is let in instead, and the next one's turn
-     * is it. False: there is none to drop. */
+    /* Drop the oldest stranger. If its proof has arrived meanwhile, admit it and go on with the
+     * next oldest. False: there is none to drop. */
     bool (*drop_oldest)(void *context);
-    /* Begin to greet a newcomer; the descriptor is the owner's from here. */
+    /* Start to greet a new connection. The owner now owns the descriptor. */
     void (*take)(void *context, int fd, const struct sockaddr_storage *address);
-    /* Say to a newcomer that there is no room, and close. NULL: connections that prove themselves
-     * matter more than the program's reserve, so newcomers are taken all the same, one at a time.
-     */
+    /* Tell a new connection that there is no room, and close it. NULL: admitting authenticated
+     * peers matters more than the program's reserve of descriptors, so new connections are accepted
+     * anyway, one at a time. */
     void (*reject)(void *context, int fd);
-    /* Let epoll report new connections, or not. */
+    /* Turn epoll's reports of new connections on or off. */
     void (*watch)(void *context, bool on);
 };
 
 struct cddpi_listener {
     const struct cddpi_listener_ops *ops;
     void *context;
-    const char *what; /* listens, for the log: "store server" */
+    const char *what; /* what listens, for the log: "store server" */
     int listen_fd;
-    int spare_fd; /* given up for a moment to tell a newcomer that there is no descriptor; -1: none
-                   */
+    int spare_fd; /* closed for a moment to tell a new connection that no descriptor is left; -1:
+                     none */
     uint16_t port;
-    int silent_max;          /* strangers whose proof should have come by now */
-    int new_max;             /* strangers in all: many ranks may start at once */
-    int reserved;            /* descriptors that are the program's, however many come */
-    int64_t listen_again_ns; /* 0, or when accepting is tried again */
+    int silent_max;          /* limit on strangers whose proof is overdue */
+    int new_max;             /* limit on all strangers: many ranks may start at the same time */
+    int reserved;            /* descriptors kept for the program, however many connections come */
+    int64_t listen_again_ns; /* when to accept again after a pause; 0: no pause */
     bool reported_limit;
 };
 
-/** Accept new connections, a bounded number of them. */
+/** Accept new connections, up to a limit per call. */
 void cddpi_listener_accept(struct cddpi_listener *listener);
 
-/** Drop strangers that should have proved something by now, the oldest first, until as many are
- *  left as may be silent; and listen again after a pause. Returns when it is to be called again;
- *  INT64_MAX: not before others come. */
+/** Drop strangers whose proof is overdue, the oldest first, until only the permitted number is
+ *  left. Also accept again after a pause. Returns when to call this again; INT64_MAX: not before a
+ *  new connection comes. */
 int64_t cddpi_listener_tick(struct cddpi_listener *listener);
 
 #endif

@@ -1,4 +1,5 @@
-/* log.c - one line at a time to stderr, in one write, so that lines of several ranks do not mix. */
+/* log.c - writes each log line to stderr with one write(), so that lines of several ranks do not
+ * mix. */
 #include "base/log.h"
 
 #include "base/env.h"
@@ -15,7 +16,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static enum cddpi_log_level log_level = CDDPI_LOG_WARN;
 
-/* Where lines go that do not go to stderr. */
+/* The sink that replaces stderr. */
 static cddp_log_fn log_sink;
 static void *log_sink_state;
 
@@ -32,7 +33,7 @@ static void read_level(void)
             known = true;
         }
     }
-    if (!known) { /* cddpi_log() would wait for this very call */
+    if (!known) { /* cddpi_log() would wait for this very call to end */
         char line[256];
 
         snprintf(line, sizeof line,

@@ -1,4 +1,4 @@
-/* machine.c - asks the kernel for its boot id. */
+/* machine.c - reads the kernel's boot id. */
 #include "base/machine.h"
 
 #include <fcntl.h>

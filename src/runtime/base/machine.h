@@ -1,14 +1,15 @@
-/* machine.h - which machine this is. */
+/* machine.h - identifies this machine. */
 #ifndef CDDPI_BASE_MACHINE_H
 #define CDDPI_BASE_MACHINE_H
 
 enum {
     CDDPI_MACHINE_BYTES = 64,
-    CDDPI_MACHINE_RANKS = 512 /* that share memory, at most */
+    CDDPI_MACHINE_RANKS = 512 /* the most ranks that can share memory */
 };
 
-/** The running kernel's own number, else the host's name: equal for all processes of a machine,
- * those in other containers among them, and different from all other machines'. Any thread. */
+/** The boot id of the running kernel, else the host name. It is equal for all processes of a
+ *  machine, including those in other containers, and different on every other machine. Any
+ *  thread. */
 void cddpi_machine(char out[CDDPI_MACHINE_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
-/* mapped_file.c - owns the list of mapped files and the handler of SIGBUS. The list is the one
- * thing here that all of the process shares, since signals are. */
+/* mapped_file.c - owns the list of mapped files and the SIGBUS handler. The list is shared by the
+ * whole process, because signal handlers are. */
 #include "base/mapped_file.h"
 
 #include "base/alloc.h"
@@ -19,12 +19,12 @@ struct cddpi_mapped_file {
     size_t bytes;
     dev_t dev;
     ino_t inode;
-    atomic_size_t lost_at; /* the first byte that was found missing, plus 1; 0: none */
+    atomic_size_t lost_at; /* the first missing byte plus 1; 0: none is missing */
     struct cddpi_mapped_file *next;
 };
 
-/* A thread that has the lock touches no mapped file, so the handler never waits for its own thread.
- */
+/* A thread that holds the lock touches no mapped file, so the handler never waits for its own
+ * thread. */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 static struct cddpi_mapped_file *files;
 
@@ -42,8 +42,9 @@ static void release_lock(void)
     atomic_flag_clear_explicit(&lock, memory_order_release);
 }
 
-/* Map zeros over a page, by the system call where it takes the arguments of mmap(): ThreadSanitizer
- * takes mmap() for a write to all the memory, a race with the threads that read it. */
+/* Map zeros over a page with a raw system call, where mmap() maps directly to one. ThreadSanitizer
+ * treats a call of mmap() as a write to the whole range, and so as a race with the threads that
+ * read it. */
 static bool map_zeros(void *page, size_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -55,8 +56,9 @@ static bool map_zeros(void *page, size_t bytes)
 #endif
 }
 
-/* Put zeros in the place of the page of @p address and of all behind it: the file is cut off from
- * there on, or useless for another reason. False: the address is in no mapped file. */
+/* Replace the page of @p address and all pages after it by zeros: the file was truncated at or
+ * before that page, or cannot be read for another reason. False: @p address is in no mapped
+ * file. */
 static bool put_zeros(void *address)
 {
     uint8_t *page = (uint8_t *)((uintptr_t)address / page_bytes * page_bytes);
@@ -78,7 +80,7 @@ static bool put_zeros(void *address)
     return done;
 }
 
-/* On return the read is done again, with zeros there or with the signal's former effect. */
+/* When this returns, the read runs again: it finds zeros, or the signal has its former effect. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     int error = errno;
@@ -119,8 +121,8 @@ cddp_status cddpi_mapped_file_open(int fd, const char *path, const struct stat *
         cddpi_free(file);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to describe it", path);
     }
-    /* A private mapping that nobody writes shares its pages with everyone; unlike a shared one it
-     * is allowed on sealed memory by kernels before 6.7 too. */
+    /* A private mapping that nobody writes still shares its pages with other processes. Unlike a
+     * shared mapping, kernels before 6.7 allow it on sealed memory, too. */
     data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
         cddpi_free(file->path);
@@ -162,8 +164,8 @@ const void *cddpi_mapped_file_data(const struct cddpi_mapped_file *file)
     return file->data;
 }
 
-/* Whether the file is shorter than it was. A file that has replaced it under its name does not
- * count. */
+/* Whether the file is shorter than when it was opened. A file that replaced it under the same name
+ * does not count. */
 static bool is_shorter(const struct cddpi_mapped_file *file, struct stat *out)
 {
     return stat(file->path, out) == 0 && out->st_dev == file->dev && out->st_ino == file->inode &&

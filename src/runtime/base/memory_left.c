@@ -1,5 +1,5 @@
-/* memory_left.c - owns what the kernel's files say about memory that is left. A file that cannot be
- * read sets no limit. */
+/* memory_left.c - reads from the kernel's files how much memory is left. A file that cannot be read
+ * sets no limit. */
 #include "base/memory_left.h"
 
 #include "base/control_group.h"
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#define NO_LIMIT (UINT64_C(1) << 62) /* version 1 writes almost 2^63 for no limit */
+#define NO_LIMIT (UINT64_C(1) << 62) /* cgroups v1 write almost 2^63 for no limit */
 
 const char *cddpi_print_size(uint64_t bytes, char *out)
 {
@@ -41,7 +41,7 @@ static void keep_least(struct cddpi_memory_left *left, uint64_t bytes, const cha
     }
 }
 
-/* How many bytes can be swapped out once the group's memory limit is reached. */
+/* How many bytes can be swapped out when the group reaches its memory limit. */
 static uint64_t swap_left(const struct cddpi_control_group *group, uint64_t of_machine)
 {
     uint64_t limit = 0;
@@ -60,7 +60,7 @@ static uint64_t swap_left(const struct cddpi_control_group *group, uint64_t of_m
     return is_known && limit < of_machine ? limit : of_machine;
 }
 
-/* Lower @p left to what one control group has left. */
+/* Lower @p left to what this control group has left, if that is less. */
 static void look_at_group(const struct cddpi_control_group *group, uint64_t swap,
                           struct cddpi_memory_left *left)
 {

@@ -1,6 +1,6 @@
-/* memory_left.h - how much memory can still be taken before the kernel kills processes for it, as
- * the machine and this process's control groups (cgroups, version 1 or 2) say; and how many it has
- * killed. */
+/* memory_left.h - how much more memory can be used before the kernel kills processes for lack of
+ * memory, as the machine and this process's control groups (cgroups v1 and v2) report it; and how
+ * many processes the kernel has killed. */
 #ifndef CDDPI_BASE_MEMORY_LEFT_H
 #define CDDPI_BASE_MEMORY_LEFT_H
 
@@ -9,21 +9,23 @@
 #include <stdbool.h>
 
 struct cddpi_memory_left {
-    uint64_t bytes;  /* what caches hold and could give up included; UINT64_MAX: not known */
-    char limit[512]; /* what limits it, for texts: "this machine", "the limit of 2.0 GiB of ..." */
+    uint64_t bytes;  /* includes caches that the kernel can drop; UINT64_MAX: unknown */
+    char limit[512]; /* the limiting factor, for texts: "this machine", "the limit of 2.0 GiB of
+                        ..." */
 };
 
-/** The least of what the machine, this process's control group and those above it have left. */
+/** The smallest amount that the machine, this process's control group and its parent groups have
+ *  left. */
 void cddpi_memory_left(struct cddpi_memory_left *out);
 
-/** Whether @p bytes more can be taken. @p format makes the beginning of the failure's text.
- *  @return CDDP_OK, also when it is not known; CDDP_ERR_NO_MEMORY: the text says how much is
- *          needed, how much there is and which limit that is. */
+/** Check that @p bytes more can be used. @p format makes the beginning of the failure's text.
+ *  @return CDDP_OK, also if unknown; CDDP_ERR_NO_MEMORY: the text says how much is needed, how much
+ *          is available and which limit applies. */
 CDDP_CHECKED cddp_status cddpi_memory_need(uint64_t bytes, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Whether there is room for @p bytes of addresses below the limit of ulimit -v (RLIMIT_AS);
- * without a limit there always is. For what is not ours and does not check.
+/** Check that @p bytes of address space fit below the limit of ulimit -v (RLIMIT_AS). Always
+ *  CDDP_OK without a limit. For foreign code that does not check its own allocations.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY: the text names the limit. */
 CDDP_CHECKED cddp_status cddpi_address_space_need(uint64_t bytes, const char *what);
 
@@ -32,14 +34,16 @@ bool cddpi_address_space_is_limited(void);
 
 enum { CDDPI_SIZE_TEXT = 32 };
 
-/** "1.5 GiB", "21.0 MiB", "12 bytes" into @p out of CDDPI_SIZE_TEXT bytes, which is returned. */
+/** Print a size such as "1.5 GiB", "21.0 MiB" or "12 bytes" into @p out, which has CDDPI_SIZE_TEXT
+ *  bytes. Returns @p out. */
 const char *cddpi_print_size(uint64_t bytes, char *out);
 
 /* How many processes the kernel has killed because memory ran out. */
 struct cddpi_memory_kills {
     uint64_t count;
-    char counter[512]; /* the file that counts; "": there is none */
-    bool is_own; /* it counts this process's control group; else the whole machine, others' too */
+    char counter[512]; /* the file with the count; "": none */
+    bool is_own;       /* the count is of this process's control group; else of the whole machine,
+                          including other users' processes */
 };
 
 void cddpi_memory_kills(struct cddpi_memory_kills *out);

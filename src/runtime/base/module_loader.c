@@ -1,4 +1,4 @@
-/* module_loader.c - finds and opens modules, and owns the table of what they may call. */
+/* module_loader.c - finds and opens modules, and owns the table of functions that they may call. */
 #include "base/module_loader.h"
 
 #include "base/alloc.h"
@@ -67,7 +67,7 @@ const struct cddpi_module_host *cddpi_module_host(void)
     return &host;
 }
 
-/* Take the table of an opened file, if it is one of ours. */
+/* Get the table of an opened module, if the file is one of our modules and fits this version. */
 static cddp_status take_table(const struct cddpi_module_file *module, void *handle,
                               const char *path, const void **out)
 {
@@ -91,8 +91,7 @@ static cddp_status take_table(const struct cddpi_module_file *module, void *hand
     return CDDP_OK;
 }
 
-/* The file that this code is in: the library, or a program that it is linked into. NULL: unknown.
- */
+/* The file that contains this code: the library, or the program that links it. NULL: unknown. */
 static const char *own_file(void)
 {
     Dl_info library;
@@ -133,9 +132,9 @@ static cddp_status open_file(const struct cddpi_module_file *module, const char 
     return status;
 }
 
-/* Look beside the file that this code is in: the library, or a program that it is linked into. In
- * an installation modules lie in a folder of their own beside the library, in a build folder one or
- * two folders away. */
+/* Look beside the file that contains this code: the library, or the program that links it. In an
+ * installation, modules are in a folder beside the library; in a build folder, they are one or two
+ * folders away. */
 static bool beside(const struct cddpi_module_file *module, const char *of, const char *folder,
                    const char *built_in, char *path, size_t bytes)
 {
@@ -147,14 +146,14 @@ static bool beside(const struct cddpi_module_file *module, const char *of, const
     return length > 0 && (size_t)length < bytes && access(path, R_OK) == 0;
 }
 
-/* Where a module may be, and in @p refused why one that is there is not taken. */
+/* A place where a module may be; and, in @p refused, why a module that exists is not used. */
 struct module_loader_search {
     char path[PATH_MAX + 128];
-    char real[PATH_MAX]; /* of the one that is taken */
+    char real[PATH_MAX]; /* the path of the module to open */
     char refused[2 * PATH_MAX];
 };
 
-/* Whether the file at search->path is taken; a warning, if it is there and is not. */
+/* Whether the file at search->path can be trusted. If it cannot, log a warning. */
 static bool is_taken(const struct cddpi_module_file *module, struct module_loader_search *search)
 {
     char why[PATH_MAX + 64];
@@ -198,7 +197,8 @@ static bool find_beside(const struct cddpi_module_file *module, struct module_lo
     return false;
 }
 
-/* Where the loader would look first; other places of its are the system's. */
+/* Search LD_LIBRARY_PATH, where the dynamic loader looks first. Its other folders belong to the
+ * system. */
 static bool find_by_variable(const struct cddpi_module_file *module,
                              struct module_loader_search *search)
 {
@@ -231,7 +231,7 @@ static cddp_status open_given(const struct cddpi_module_file *module, const char
     } else if (access(path, F_OK) == 0) {
         status = fail_untrusted(module, path, why);
     } else {
-        status = open_file(module, path, out); /* a name that the loader may know */
+        status = open_file(module, path, out); /* a name that the dynamic loader may find */
     }
     return status == CDDP_OK ? status
                              : cddpi_fail_prefix(status, "$%s", cddpi_env_rows[module->at].name);
@@ -246,7 +246,7 @@ static cddp_status open_found(const struct cddpi_module_file *module,
         return open_file(module, search->real, out);
     }
     snprintf(search->path, sizeof search->path, CDDP_LIBDIR "/cddp/%s", module->file);
-    if (access(search->path, R_OK) == 0 && is_taken(module, search)) { /* where it is installed */
+    if (access(search->path, R_OK) == 0 && is_taken(module, search)) { /* the installation folder */
         return open_file(module, search->real, out);
     }
     if (find_by_variable(module, search)) {

@@ -1,4 +1,4 @@
-/* nearest.c - how far apart two words are, for "did you mean". */
+/* nearest.c - owns the edit distance of two words, for "did you mean". */
 #include "base/nearest.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* nearest.h - how far apart two words are, so that a message about an unknown word can name the
- * known one that was probably meant. */
+/* nearest.h - the edit distance of two words, so that a message about an unknown word can suggest
+ * the known one that was probably meant. */
 #ifndef CDDPI_NEAREST_H
 #define CDDPI_NEAREST_H
 
-/** Number of edits (insert, delete, replace, swap neighbours) that make @p a from @p b; of each the
- *  first 64 bytes count. */
+/** The number of edits (insert, delete, replace, swap neighbours) that turn @p a into @p b. Only
+ *  the first 64 bytes of each count. */
 unsigned cddpi_edit_distance(const char *a, const char *b);
 
 #endif

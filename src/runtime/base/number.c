@@ -1,4 +1,4 @@
-/* number.c - strict conversion of text to numbers. */
+/* number.c - converts text to numbers strictly. */
 #include "base/number.h"
 
 #include <ctype.h>

@@ -1,14 +1,15 @@
-/* number.h - text to numbers, strictly: the whole text must be one number inside its range. */
+/* number.h - strict conversion of text to numbers: the whole text must be one number in range. */
 #ifndef CDDPI_NUMBER_H
 #define CDDPI_NUMBER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Decimal whole number in [@p low, @p high]; false leaves @p out alone. */
+/** A decimal integer in [@p low, @p high]. False: @p out is unchanged. */
 bool cddpi_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
 
-/** Finite decimal number, with the C locale's point; false leaves @p out alone. */
+/** A finite decimal number, with "." as the decimal point in every locale. False: @p out is
+ *  unchanged. */
 bool cddpi_parse_real(const char *text, double *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* options.c - owns the reading of command lines by a table of options. */
+/* options.c - parses command lines with a table of options. */
 #include "base/options.h"
 
 #include "base/alloc.h"
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { WIDTH = 96 /* of --help */, PATHS = 64 };
+enum { WIDTH = 96 /* line width of --help */, PATHS = 64 };
 
 /* The known option that @p name may have meant, or NULL. */
 static const char *nearest(const struct cddpi_options *options, const char *name)
@@ -24,7 +24,7 @@ static const char *nearest(const struct cddpi_options *options, const char *name
         unsigned distance = cddpi_edit_distance(name, known);
 
         if (length > 3 && strncmp(name, known, length) == 0) {
-            distance = 1; /* such as --nproc-per-node of torchrun */
+            distance = 1; /* such as torchrun's --nproc-per-node */
         }
         if (distance < best_distance) {
             best_distance = distance;
@@ -74,7 +74,7 @@ static bool is_path(const struct cddpi_option *row)
 
 cddp_status cddpi_option_path(const struct cddpi_options *options, int id, const char **value)
 {
-    static char *kept[PATHS]; /* as long as the process, as the words of its command line are */
+    static char *kept[PATHS]; /* never freed: they live as long as the words of the command line */
     static int count;
     char *path = NULL;
     cddp_status status = cddpi_user_path(*value, &path);

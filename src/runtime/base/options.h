@@ -1,5 +1,5 @@
-/* options.h - command lines: one table of a program's options feeds the parser, the suggestions and
- * the text of --help. */
+/* options.h - command lines: one table of a program's options serves the parser, the suggestions
+ * and the text of --help. */
 #ifndef CDDPI_OPTIONS_H
 #define CDDPI_OPTIONS_H
 
@@ -12,7 +12,7 @@ struct cddpi_option {
     const char *name; /* without dashes */
     char letter;      /* 0: none */
     const char *argument;
-    const char *text; /* a sentence, which --help breaks into lines */
+    const char *text; /* a sentence; --help wraps it */
 };
 
 struct cddpi_options {
@@ -21,8 +21,9 @@ struct cddpi_options {
     int count;
 };
 
-/* A program's table from a list of rows, MAP(X) with X(id, name, letter, argument, text) for each:
- * OPTION_id and OPTION_COUNT, rows, and table. Once in a file. */
+/* Define a program's option table from a list of rows: MAP(X) has X(id, name, letter, argument,
+ * text) for each row. Defines OPTION_id for each row, OPTION_COUNT, `rows` and `table`. Use it once
+ * per file. */
 #define CDDPI_OPTION_ID(id, name, letter, argument, text) OPTION_##id,
 #define CDDPI_OPTION_ROW(id, name, letter, argument, text) {name, letter, argument, text},
 #define CDDPI_OPTION_TABLE(program, MAP)                                                           \
@@ -32,41 +33,42 @@ struct cddpi_options {
 
 /** Read the option at argv[*index], which begins with a dash, and its argument: --name VALUE,
  *  --name=VALUE, -n VALUE or -nVALUE.
- *  @param index   Moved to the argument, if that is a word of its own.
- *  @param values  One a row: gets the argument, or "" if the option takes none. Borrowed from argv.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the option, and a similar known one.
- */
+ *  @param index   Advanced to the argument if the argument is a separate word.
+ *  @param values  One per row: set to the argument, or to "" if the option takes none. Borrowed
+ *                 from argv.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the option and a similar known one. */
 CDDP_CHECKED cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv,
                                            int *index, const char **values);
 
-/** For an option whose value is a path under another name than FILE, DIR or PATH: @p value, as
- *  cddpi_user_path() takes it. */
+/** Expand @p value like cddpi_user_path(). For an option whose value is a path although its
+ *  argument is not called FILE, DIR or PATH. */
 CDDP_CHECKED cddp_status cddpi_option_path(const struct cddpi_options *options, int id,
                                            const char **value);
 
-/** Read all options of a command line. The words between them, and all behind "--", are moved to
- * the front: argv[1] to argv[@p out_count].
+/** Read all options of a command line. Words that are not options, and all words after "--", move
+ *  to the front: argv[1] to argv[@p out_count].
  *  @return As cddpi_option_read(). */
 CDDP_CHECKED cddp_status cddpi_options_read(const struct cddpi_options *options, int argc,
                                             char **argv, const char **values, int *out_count);
 
-/** Which one of the rows @p ids was given, of which only one may be; -1: none was. */
+/** Which of the rows @p ids was given. Only one of them may be given. -1: none was. */
 CDDP_CHECKED cddp_status cddpi_option_choice(const struct cddpi_options *options,
                                              const char *const *values, const int *ids, int count,
                                              int *out);
 
-/** Row @p id as one of @p words: @p out gets its place there; if the option was not given, @p out
- *  stays. */
+/** Read the value of option @p id as one of @p words. @p out: the word's index; unchanged if the
+ *  option was not given. */
 CDDP_CHECKED cddp_status cddpi_option_word(const struct cddpi_options *options,
                                            const char *const *values, int id,
                                            const char *const *words, int count, int *out);
 
-/** Row @p id as a whole number in [@p low, @p high]; if it was not given, @p out stays. */
+/** Read the value of option @p id as an integer in [@p low, @p high]. @p out is unchanged if the
+ *  option was not given. */
 CDDP_CHECKED cddp_status cddpi_option_whole(const struct cddpi_options *options,
                                             const char *const *values, int id, int64_t low,
                                             int64_t high, int64_t *out);
 
-/** Print all rows, with their sentences beginning at @p column. */
+/** Print all rows to @p to. Their sentences begin at @p column. */
 void cddpi_options_print(const struct cddpi_options *options, int column, FILE *to);
 
 #endif

@@ -1,5 +1,6 @@
-/* own_fd.c - knows which descriptors are this process's alone, and takes them from its children. A
- * set of bits without a lock, as only what is safe in a signal handler may be done in a fork. */
+/* own_fd.c - records which descriptors belong to this process only, and replaces them in forked
+ * children. The record is a lock-free bit set, because a fork may only do what is safe in a signal
+ * handler. */
 #include "base/own_fd.h"
 
 #include <errno.h>
@@ -12,18 +13,18 @@
 
 enum {
     WORD_BITS = 64,
-    WORDS = (1 << 20) / WORD_BITS /* as many as Linux lets a process open, unless it is told else */
+    WORDS = (1 << 20) / WORD_BITS /* the most that Linux allows by default (fs.nr_open) */
 };
 
-static _Atomic uint64_t own[WORDS]; /* pages that are not used cost nothing */
-static _Atomic int used_words;      /* those behind have no bit */
+static _Atomic uint64_t own[WORDS]; /* unused pages cost nothing */
+static _Atomic int used_words;      /* words from here on have no bit set */
 
 static int open_placeholder(void)
 {
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-/* In the child, before fork() returns there. */
+/* Runs in the child before fork() returns there. */
 static void replace_all(void)
 {
     int error = errno;
@@ -38,7 +39,7 @@ static void replace_all(void)
 
             if (placeholder >= 0) {
                 (void)dup3(placeholder, fd, O_CLOEXEC);
-            } else { /* there was no number left: now there is fd's */
+            } else { /* no descriptor was free before; now that of fd is */
                 close(fd);
                 placeholder = open_placeholder();
             }
@@ -52,7 +53,7 @@ static void replace_all(void)
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(NULL, NULL, replace_all); /* no memory: then children keep them */
+    (void)pthread_atfork(NULL, NULL, replace_all); /* if memory runs out, children keep them */
 }
 
 int cddpi_own_fd(int fd)
@@ -77,7 +78,8 @@ void cddpi_own_fd_close(int fd)
     if (fd < 0) {
         return;
     }
-    if (fd / WORD_BITS < WORDS) { /* first: once it is closed, the number may be another thread's */
+    /* clear the bit first: after close() another thread may get the number */
+    if (fd / WORD_BITS < WORDS) {
         atomic_fetch_and(&own[fd / WORD_BITS], ~(UINT64_C(1) << fd % WORD_BITS));
     }
     close(fd);

@@ -1,22 +1,23 @@
 /* philox.h - counter-based random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw,
- * "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011. A value depends on its key and counter
- * alone, so neither the number of threads nor that of ranks can change it. Any thread. */
+ * "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011. A value depends only on its key and
+ * counter, so neither the number of threads nor the number of ranks changes it. Any thread. */
 #ifndef CDDPI_PHILOX_H
 #define CDDPI_PHILOX_H
 
 #include <stdint.h>
 
-/* What a random number is for; one stream each, so that adding one use leaves the others alone. */
+/* The purpose of a random number. Each purpose has its own stream, so that a new use does not
+ * change the others. */
 enum cddpi_random_purpose {
-    CDDPI_RANDOM_ORDER = 1,   /* data order: index is the epoch */
-    CDDPI_RANDOM_INIT = 2,    /* initial parameters: index is the parameter */
-    CDDPI_RANDOM_DROPOUT = 3, /* index is the op, counter holds step and element */
-    CDDPI_RANDOM_AUGMENT = 4, /* index is the epoch, counter holds the sample */
+    CDDPI_RANDOM_ORDER = 1,   /* data order; index: epoch */
+    CDDPI_RANDOM_INIT = 2,    /* initial parameters; index: parameter */
+    CDDPI_RANDOM_DROPOUT = 3, /* index: op; counter: step and element */
+    CDDPI_RANDOM_AUGMENT = 4, /* index: epoch; counter: sample */
     CDDPI_RANDOM_TEST = 5,
-    CDDPI_RANDOM_GENERATE = 6,  /* index is the position in the text, counter the step */
-    CDDPI_RANDOM_SYNTHETIC = 7, /* data of benchmarks: index is the part, the seed 0 */
-    CDDPI_RANDOM_LATENT = 8, /* a generator's input: index is the step, counter holds the sample */
-    CDDPI_RANDOM_SHEET = 9   /* that of images to look at: counter holds the sample */
+    CDDPI_RANDOM_GENERATE = 6,  /* index: position in the text; counter: step */
+    CDDPI_RANDOM_SYNTHETIC = 7, /* benchmark data; index: part; seed: 0 */
+    CDDPI_RANDOM_LATENT = 8,    /* a generator's input; index: step; counter: sample */
+    CDDPI_RANDOM_SHEET = 9      /* a generator's input for preview images; counter: sample */
 };
 
 struct cddpi_philox {
@@ -25,7 +26,7 @@ struct cddpi_philox {
     uint32_t index;
 };
 
-/** The stream of (seed, purpose, index). */
+/** The stream for (seed, purpose, index). */
 static inline struct cddpi_philox cddpi_philox_stream(uint64_t seed, uint32_t purpose,
                                                       uint32_t index)
 {
@@ -65,7 +66,7 @@ static inline void cddpi_philox4(const struct cddpi_philox *stream, uint64_t cou
     }
 }
 
-/** A word as a float in [0, 1) with 24 random bits. */
+/** Convert a word to a float in [0, 1) with 24 random bits. */
 static inline float cddpi_uniform01(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;

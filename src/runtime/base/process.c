@@ -1,5 +1,5 @@
-/* process.c - knows this process's number without asking the system each time; reads
- * /proc/PID/stat, and opens files of other processes by /proc/PID/fd. */
+/* process.c - caches this process's id, reads /proc/PID/stat, and opens files of other processes
+ * through /proc/PID/fd. */
 #include "base/process.h"
 
 #include "base/error.h"
@@ -16,13 +16,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Shared memory keeps its size: who maps it meets no end of it. */
+/* The size of shared memory is sealed: if it shrank, an access to the mapping would raise
+ * SIGBUS. */
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* This process's number, or 0, in a page that the system clears in a fork. NULL: it cannot. */
+/* This process's id, or 0, in a page that the kernel zeroes in a fork. NULL: not possible here. */
 static _Atomic(_Atomic int32_t *) known_id;
 
-/* As the system does, for emulators that only say so: user-mode qemu 7.2. */
+/* Zero the id ourselves as well: emulators such as user-mode qemu 7.2 accept MADV_WIPEONFORK but do
+ * not do it. */
 static void forget_known_id(void)
 {
     atomic_store_explicit(known_id, 0, memory_order_relaxed);
@@ -40,7 +42,7 @@ static void map_known_id(void)
         munmap(page, bytes);
         return;
     }
-    atomic_store_explicit(&known_id, page, memory_order_release); /* until the process ends */
+    atomic_store_explicit(&known_id, page, memory_order_release); /* never unmapped */
     (void)pthread_atfork(NULL, NULL, forget_known_id);
 }
 
@@ -65,7 +67,7 @@ int cddpi_process_id(void)
     return id;
 }
 
-/* State letter of process @p pid, and when it started. False: there is none. */
+/* Read the state letter of process @p pid and when it started. False: no such process. */
 static bool read_state(int pid, char *out_state, uint64_t *out_start_time)
 {
     char path[64];
@@ -75,7 +77,7 @@ static bool read_state(int pid, char *out_state, uint64_t *out_start_time)
     uint64_t start;
     int fd;
 
-    /* that of its first thread, which is the same: qemu makes up a process's own /proc/PID/stat */
+    /* the first thread's stat, which is the same: qemu makes up a process's own /proc/PID/stat */
     snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -87,7 +89,7 @@ static bool read_state(int pid, char *out_state, uint64_t *out_start_time)
         return false;
     }
     text[length] = '\0';
-    at = strrchr(text, ')'); /* the name in front may contain any characters */
+    at = strrchr(text, ')'); /* the name before it may contain any character */
     if (at == NULL || at[1] != ' ' || at[2] == '\0') {
         return false;
     }
@@ -159,7 +161,7 @@ cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd)
     return CDDP_OK;
 }
 
-/* Whether @p info is of memory of this user's, as far as owner and type tell. */
+/* Whether owner and type show that @p info may be shared memory of this user. */
 static bool may_be_shared(const struct stat *info)
 {
     return S_ISREG(info->st_mode) && info->st_uid == geteuid();
@@ -190,8 +192,8 @@ cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t b
         return cddpi_fail(CDDP_ERR_PEER, "process %d, which shares its memory, is gone", pid);
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    /* looked at before, since opening a device may have effects, and after, since it may be another
-     * file by then */
+    /* Check before opening, since opening a device may have effects, and again after, since the
+     * path may lead to another file by then. */
     if (stat(path, &info) == 0 && !may_be_shared(&info)) {
         return fail_foreign(path);
     }

@@ -1,5 +1,5 @@
-/* process.h - this process's number, and what the system knows about other processes of this
- * machine. Any thread. */
+/* process.h - this process's id, and what the system knows about other processes on this machine.
+ * Any thread. */
 #ifndef CDDPI_BASE_PROCESS_H
 #define CDDPI_BASE_PROCESS_H
 
@@ -7,35 +7,35 @@
 
 #include <stdbool.h>
 
-/** As getpid(), without a call of the system; right in a fork, too. */
+/** Like getpid(), without a system call. Correct in a fork, too. */
 int cddpi_process_id(void);
 
-/** When this process started, in the system's ticks: with its number that names it, since a later
- *  process may get the same number. 0: /proc is not there. */
+/** When this process started, in clock ticks. The process id and the start time together identify a
+ *  process, since ids are reused. 0: /proc is not mounted. */
 uint64_t cddpi_process_start_time(void);
 
-/** Whether the process @p pid that started at @p start_time is there and has not ended (a dead one
- *  that nobody has reaped has). */
+/** Whether the process @p pid that started at @p start_time is still running. A zombie is not
+ *  running. */
 bool cddpi_process_is_alive(int pid, uint64_t start_time);
 
-/** Whether @p pid is stopped, by a signal or a debugger. False: also if there is none. */
+/** Whether @p pid is stopped by a signal or a debugger. False also if there is no such process. */
 bool cddpi_process_is_stopped(int pid);
 
-/** Whether /proc is there: without it no process knows of others.
+/** Check that /proc is mounted; without it, processes cannot look at each other.
  *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE: the text says so. */
 CDDP_CHECKED cddp_status cddpi_process_check_proc(void);
 
-/** Memory without a name for other processes of this user, of @p bytes bytes for good: who maps it
- *  meets no end of it. @p name is what /proc shows.
- *  @param out_fd  The caller's, closed on exec.
- *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
+/** Create an unnamed file in memory (memfd) of @p bytes bytes that other processes of this user can
+ *  map. Its size is sealed, so that no mapping can become longer than the file. @p name is what
+ *  /proc shows. */
 cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd);
 
-/** Open what process @p pid, which started at @p start_time, has shared so as its file @p fd. What
- *  else that may be is not opened: the numbers came from others.
- *  @param bytes   It has at least so many.
- *  @param out_fd  The caller's, closed on exec.
- *  @return CDDP_OK, CDDP_ERR_PEER (it is gone), CDDP_ERR_UNAVAILABLE. */
+/** Open memory that process @p pid, which started at @p start_time, created with
+ *  cddpi_process_share() as its descriptor @p fd. Any other file with that number is refused,
+ *  because the numbers came from another process.
+ *  @param bytes   The least size that the memory must have.
+ *  @param out_fd  Owned by the caller, close-on-exec.
+ *  @return CDDP_OK, CDDP_ERR_PEER (the process is gone), CDDP_ERR_UNAVAILABLE. */
 cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t bytes, int *out_fd);
 
 #endif

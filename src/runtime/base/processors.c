@@ -1,4 +1,5 @@
-/* processors.c - owns the counting of processors. A file that cannot be read sets no limit. */
+/* processors.c - counts the CPUs that this process may use. A file that cannot be read sets no
+ * limit. */
 #include "base/processors.h"
 
 #include "base/control_group.h"
@@ -10,7 +11,7 @@
 
 enum { MAX_CPUS = 8192, LINE_BYTES = 128 };
 
-/* The mask's length is that of the kernel's, which may have more than 1024 processors. */
+/* The mask must be as long as the kernel's, which may have more than 1024 CPUs. */
 static int count_allowed(void)
 {
     cpu_set_t *mask = CPU_ALLOC(MAX_CPUS);
@@ -27,7 +28,7 @@ static int count_allowed(void)
     return count > 0 ? count : 1;
 }
 
-/* Version 2 has "QUOTA PERIOD" or "max PERIOD" in one file. */
+/* cgroups v2: "QUOTA PERIOD" or "max PERIOD" in one file. */
 static double read_max(const char *folder)
 {
     FILE *file = cddpi_kernel_file_open(folder, "/cpu.max");
@@ -50,7 +51,8 @@ static double read_max(const char *folder)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* Version 1 has two files; -1 is no quota, which as a number without a sign is a large one. */
+/* cgroups v1: two files. A quota of -1 means unlimited; read as an unsigned number it is very
+ * large. */
 static double read_cfs(const char *folder)
 {
     uint64_t quota = 0;
@@ -63,7 +65,7 @@ static double read_cfs(const char *folder)
     return (int64_t)quota > 0 && period > 0 ? (double)quota / (double)period : 0;
 }
 
-/* The least that this process's control group and those above it give. */
+/* Find the smallest quota of this process's control group and its parent groups. */
 static void look_at_groups(bool is_v2, struct cddpi_processors *out)
 {
     struct cddpi_control_group group;
@@ -97,7 +99,7 @@ void cddpi_processors(struct cddpi_processors *out)
     look_at_groups(true, out);
     look_at_groups(false, out);
     if (out->quota >= out->allowed) {
-        out->quota = 0; /* it limits nothing */
+        out->quota = 0; /* the quota is no limit */
         out->limit[0] = '\0';
     }
     out->count = cddpi_processors_within(out->allowed, out->quota);

@@ -1,4 +1,4 @@
-/* replace.c - owns how a file appears whole or not at all. */
+/* replace.c - replaces files atomically. */
 #include "base/replace.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@
 
 enum { NAME_TRIES = 64 };
 
-/* @p path's part behind its folder. */
+/* The file name in @p path, without its folder. */
 static const char *base_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -49,23 +49,23 @@ static cddp_status open_parent(const char *path, int *out)
     return status;
 }
 
-/* A name in @p dir that nothing has: a crashed writer of our process id may have left some behind.
- */
+/* A name in @p dir that is not in use: a crashed writer with our process id may have left files
+ * behind. */
 static char *temporary_name(int dir, const char *base)
 {
     for (int i = 0; i < NAME_TRIES; i++) {
         char *name = cddpi_format(".%s.tmp-%ld-%d", base, (long)getpid(), i);
 
         if (name == NULL || faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
-            return name; /* if it is taken by now, creating the file fails */
+            return name; /* if another process takes the name meanwhile, creating the file fails */
         }
         cddpi_free(name);
     }
     return NULL;
 }
 
-/* Fail where @p path is a device or a pipe, or links to one: renaming would replace it by a file.
- */
+/* Fail if @p path is, or links to, something other than a regular file, such as a device or a pipe:
+ * rename() would replace it by a file. */
 static cddp_status check_place(int dir, const char *path)
 {
     struct stat info;
@@ -124,7 +124,8 @@ fail:
     return status;
 }
 
-/* Give the temporary file its name; @p flush: what was put is flushed, and so is the name. */
+/* Rename the temporary file to its final name. @p flush: also flush the folder, which makes the
+ * name durable; the contents are already flushed. */
 static cddp_status move_in(const struct cddpi_replacement *replacement, const char *path,
                            bool flush)
 {
@@ -177,7 +178,7 @@ void cddpi_replacement_discard(struct cddpi_replacement *replacement)
     release(replacement);
 }
 
-/* Whether @p name is one that temporary_name() gives for @p base, in whatever process. */
+/* Whether temporary_name() of any process could have made @p name for @p base. */
 static bool is_temporary(const char *name, const char *base)
 {
     size_t length = strlen(base);

@@ -1,49 +1,50 @@
-/* replace.h - a file that appears under its name whole or not at all: made under another name
- * beside its place, flushed, renamed, and its folder flushed. Any thread. */
+/* replace.h - replaces a file atomically: readers see the whole new file or the old one. The file
+ * is written under a temporary name in the same folder, flushed and renamed; then the folder is
+ * flushed. Any thread. */
 #ifndef CDDPI_REPLACE_H
 #define CDDPI_REPLACE_H
 
 #include "base/file.h"
 
-/* A file that is being written. Zeroed: closed. */
+/* A file that is being written. All zeros: closed. */
 struct cddpi_replacement {
-    char *path; /* as it will be called; NULL: closed */
+    char *path; /* its final path; NULL: closed */
     char *temporary;
-    int dir;                    /* the folder of both */
-    struct cddpi_writer writer; /* where its contents are put; errors call the file path */
+    int dir;                    /* the folder of both names */
+    struct cddpi_writer writer; /* writes the contents; errors call the file `path` */
 };
 
-/** Begin the file that will be called @p path.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no name of a regular file), CDDP_ERR_IO, CDDP_ERR_NO_MEMORY;
- * texts, here and below, name the file. */
+/** Begin writing the file @p path.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (not the name of a regular file), CDDP_ERR_IO,
+ *          CDDP_ERR_NO_MEMORY; texts, here and below, name the file. */
 CDDP_CHECKED cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *out);
 
-/** Flush what was put and give the file its name: @p path, in the same folder, or if that is NULL
- *  the one it was opened with. Closes in any case. On failure an older file of that name is as it
- *  was and nothing is left beside it. One failure is different: if only the folder could not be
- *  flushed (the text says so), the new file is there. */
+/** Flush the contents and rename the file to @p path, which must be in the same folder. NULL: to
+ *  the path that it was opened with. Always closes. On failure an older file of that name is
+ *  unchanged and the temporary file is removed. One exception: if only the flush of the folder
+ *  failed (the text says so), the new file is in place. */
 CDDP_CHECKED cddp_status cddpi_replacement_finish(struct cddpi_replacement *replacement,
                                                   const char *path);
 
-/** Remove what was written; accepts a closed one. */
+/** Remove the temporary file. Accepts a closed replacement. */
 void cddpi_replacement_discard(struct cddpi_replacement *replacement);
 
-/** Remove what writers of @p path that crashed have left beside it. Nobody else may be writing it.
- */
+/** Remove temporary files that crashed writers of @p path have left beside it. No other process may
+ *  be writing @p path. */
 void cddpi_replacement_sweep(const char *path);
 
-/** Puts all of a file. */
+/** Writes the whole file. */
 typedef cddp_status (*cddpi_file_put_fn)(void *context, struct cddpi_writer *writer);
 
-/** All of that in one call: what @p put writes becomes the file @p path. */
+/** All of the above in one call: what @p put writes becomes the file @p path. */
 CDDP_CHECKED cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context);
 
-/** The same without flushing to the disk: for what is written anew all the time, or while a job
- * ends. A loss of power may leave an empty file. */
+/** The same without flushing to the disk, for files that are rewritten often or while a job ends.
+ *  After a power failure the file may be empty. */
 CDDP_CHECKED cddp_status cddpi_file_replace_quickly(const char *path, cddpi_file_put_fn put,
                                                     void *context);
 
-/** @p text and a newline become the file @p path. */
+/** Replace the file @p path by @p text and a newline. */
 CDDP_CHECKED cddp_status cddpi_file_replace_line(const char *path, const char *text);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* As $'...', which bash, zsh, ksh and POSIX.1-2024 know. */
+/* Write $'...', which bash, zsh, ksh and POSIX.1-2024 know. */
 static void print_escaped(FILE *to, const char *word)
 {
     fputs("$'", to);
@@ -49,7 +49,7 @@ void cddpi_shell_print(FILE *to, const char *word)
 
     snprintf(shown, sizeof shown, "%s", word);
     cddpi_text_clean(shown, sizeof shown, true);
-    if (strcmp(shown, word) != 0) { /* a terminal would obey it, or it is too long to be shown */
+    if (strcmp(shown, word) != 0) { /* a terminal would act on it, or it is too long to clean */
         print_escaped(to, word);
     } else {
         cddpi_shell_quote(to, word);

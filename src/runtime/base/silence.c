@@ -1,4 +1,4 @@
-/* silence.c - judges how long a peer on another machine has been silent; see silence.h. */
+/* silence.c - decides whether a peer on another machine has been silent for too long. */
 #include "base/silence.h"
 
 #include "base/env.h"
@@ -12,14 +12,14 @@
 #endif
 
 enum {
-    LEAST_MS = 100, /* of CDDP_HEARTBEAT_MS */
+    LEAST_MS = 100, /* lower limit of CDDP_HEARTBEAT_MS */
     DEFAULT_MS = 10000,
-    LOOKS = 16, /* within the limit */
+    LOOKS = 16, /* checks within the limit */
     SHORTEST_LOOK_MS = 20,
     LONGEST_LOOK_MS = 250,
-    ASK_S = 1, /* the kernel's least, after which it asks an idle peer */
+    ASK_S = 1, /* idle time before a keepalive probe; the kernel's minimum */
     BACKSTOP_MS = 10000,
-    REPEAT_MS = 1000 /* the kernel's least */
+    REPEAT_MS = 1000 /* longest time between retransmissions; the kernel's minimum */
 };
 
 uint32_t cddpi_silence_limit_ms(uint32_t least_ms)
@@ -62,7 +62,7 @@ void cddpi_silence_watch(int fd, uint32_t limit_ms)
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &ask_s, sizeof ask_s);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &ask_s, sizeof ask_s);
-    /* also instead of a count of questions, of which there may be many */
+    /* Also replaces the kernel's limit on the number of unanswered probes, since we cause many. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &backstop_ms, sizeof backstop_ms);
 }
 
@@ -72,12 +72,13 @@ void cddpi_silence_repeat(int fd, uint32_t end_ms)
     unsigned limit_ms = end_ms;
 
     if (setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &most_ms, sizeof most_ms) == 0) {
-        /* else it ends after as many attempts as before, which take 15 s now */
+        /* Without this, the connection ends after as many attempts as before, which now take only
+         * 15 s. */
         (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
     }
 }
 
-/* Milliseconds since anything came; -1: the kernel does not tell. */
+/* Milliseconds since anything was received; -1: the kernel does not say. */
 static int64_t heard_ms(int fd)
 {
     struct tcp_info info;
@@ -86,7 +87,7 @@ static int64_t heard_ms(int fd)
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
         return -1;
     }
-    /* of data that acknowledge nothing new only the second knows */
+    /* Data that acknowledges nothing new updates only the second one. */
     return info.tcpi_last_ack_recv < info.tcpi_last_data_recv ? info.tcpi_last_ack_recv
                                                               : info.tcpi_last_data_recv;
 }
@@ -98,7 +99,7 @@ bool cddpi_silence_look_at(struct cddpi_silence *silence, int fd, uint32_t limit
     int ask_s = ASK_S;
 
     if (ms >= ASK_S * 1000) {
-        /* the time is over already, so the kernel asks now */
+        /* The idle time has already passed, so setting it makes the kernel send a probe now. */
         (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &ask_s, sizeof ask_s);
     }
     return cddpi_silence_look(silence, ms <= passed_ms, cddpi_silence_look_ms(limit_ms), limit_ms,

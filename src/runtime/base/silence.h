@@ -1,11 +1,11 @@
-/* silence.h - how long a peer on another machine may be silent: one patience for a group's ranks
- * and for cddp-run. Only time in which somebody looks counts: who stood still himself does not take
- * all others for lost.
+/* silence.h - how long a peer on another machine may be silent: one time limit for a group's ranks
+ * and for cddp-run. Only time during which this process checked counts. A process that was itself
+ * stopped therefore does not declare all its peers lost.
  *
- * Ranks ask the kernel. A connection on which nothing is under way is asked for an answer once a
- * second by the kernel itself, and, as soon as one is late, at each look by us: such a question is
- * not repeated by TCP, which would wait longer and longer between two, so that a link that is back
- * is found at the next look. The peer's kernel answers for a process that is stopped or slow. */
+ * Ranks rely on TCP keepalive. On an idle connection the kernel probes the peer once a second. As
+ * soon as an answer is late, each check of ours makes the kernel probe again at once. TCP does not
+ * retransmit such a probe with growing delays, so a repaired link is noticed at the next check. The
+ * peer's kernel answers even if the peer's process is stopped or slow. */
 #ifndef CDDPI_BASE_SILENCE_H
 #define CDDPI_BASE_SILENCE_H
 
@@ -13,44 +13,45 @@
 #include <stdint.h>
 
 enum {
-    CDDPI_SILENCE_MOST_MS = 86400000, /* of CDDP_HEARTBEAT_MS */
-    /* on top of the limit: the peer may have been asked a second before the link broke, and one
-     * that is back may carry packets only a second later, once the neighbour's address is found */
+    CDDPI_SILENCE_MOST_MS = 86400000, /* upper limit of CDDP_HEARTBEAT_MS */
+    /* added to the limit: the last probe before the link broke may be a second old, and a repaired
+     * link may carry packets only a second later, once the neighbour's address is resolved */
     CDDPI_SILENCE_SPARE_MS = 2000
 };
 
-/** CDDP_HEARTBEAT_MS, but not less than @p least_ms. */
+/** CDDP_HEARTBEAT_MS, but at least @p least_ms. */
 uint32_t cddpi_silence_limit_ms(uint32_t least_ms);
 
-/** How often to look, with that limit. */
+/** The interval of checks for that limit, in ms. */
 uint32_t cddpi_silence_look_ms(uint32_t limit_ms);
 
-/* One peer's. Zeroed: it was never looked for. */
+/* State for one peer. All zeros: never checked. */
 struct cddpi_silence {
     int64_t looked_ns;
-    int64_t silent_ns; /* as far as it counts */
+    int64_t silent_ns; /* the silence that counts */
 };
 
-/** Look at @p now_ns: @p is_heard says whether there was a sign since the last look, which should
- *  have been @p step_ms ago; twice that counts at most. True: the peer has been silent for longer
- *  than it may. */
+/** Check the peer at time @p now_ns. @p is_heard: there was a sign of life since the last check.
+ *  @p step_ms is the intended interval of checks: one check adds at most twice that time to the
+ *  silence. True: the peer has been silent for longer than the limit. */
 bool cddpi_silence_look(struct cddpi_silence *silence, bool is_heard, uint32_t step_ms,
                         uint32_t limit_ms, int64_t now_ns);
 
-/** Let the kernel ask over the connected socket @p fd, on which nothing else is sent as long as all
- *  is well. It gives the connection up by itself only long after the limit. */
+/** Enable TCP keepalive on the connected socket @p fd, on which nothing else is sent while all is
+ *  well. The kernel itself ends the connection only long after the limit. */
 void cddpi_silence_watch(int fd, uint32_t limit_ms);
 
-/** Let TCP repeat what is lost at least once a second, where the kernel can do that (Linux 6.15):
- * it would wait ever longer, and again as long once a link is back. Without an answer the kernel
- * ends the connection after @p end_ms then. */
+/** Make TCP retransmit lost data at least once a second, where the kernel can do that (Linux 6.15).
+ *  Otherwise the delays grow, and a repaired link may stay unused for as long as the outage lasted.
+ *  If there is no answer, the kernel then ends the connection after @p end_ms. */
 void cddpi_silence_repeat(int fd, uint32_t end_ms);
 
-/** Look at such a socket, every cddpi_silence_look_ms(); as cddpi_silence_look(). */
+/** Check the peer of such a socket; call it every cddpi_silence_look_ms(). Result: as of
+ *  cddpi_silence_look(). */
 bool cddpi_silence_look_at(struct cddpi_silence *silence, int fd, uint32_t limit_ms,
                            int64_t now_ns);
 
-/** For how many seconds nothing has come over such a socket. */
+/** The number of seconds since anything came over such a socket. */
 double cddpi_silence_seconds(int fd);
 
 #endif

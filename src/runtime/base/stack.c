@@ -1,4 +1,4 @@
-/* stack.c - owns the size limit of the program's stacks. */
+/* stack.c - owns the stack size of the program and its threads. */
 #include "base/stack.h"
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 
 enum { LEAST_KIB = 256, USUAL_KIB = 8192 };
 
-/* Set the stack size of new threads: by default it is the limit from when the program began. */
+/* Set the stack size of new threads. Their default is the limit from when the program began. */
 static void set_thread_stack(size_t bytes)
 {
     pthread_attr_t attributes;

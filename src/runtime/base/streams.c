@@ -1,4 +1,4 @@
-/* streams.c - owns what happens when a standard stream is closed, or cannot be written to. */
+/* streams.c - handles standard streams that are closed or cannot be written to. */
 #include "base/streams.h"
 
 #include "base/utf8.h"
@@ -13,7 +13,7 @@ void cddpi_streams_open(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0) {
-            /* the lowest free number is this one: those below are open by now */
+            /* open() returns the lowest free number, which is fd: the lower ones are open by now */
             (void)open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
         }
     }

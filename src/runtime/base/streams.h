@@ -4,16 +4,16 @@
 
 #include <stdio.h>
 
-/** Open /dev/null at those of the descriptors 0, 1 and 2 that are closed, so that no file or pipe
- * of ours gets their numbers. First of all in main(). */
+/** Open /dev/null for each of the descriptors 0, 1 and 2 that is closed, so that no other file or
+ *  pipe gets their numbers. Call it first in main(). */
 void cddpi_streams_open(void);
 
-/** For programs: print to @p to what @p format makes, with foreign text such as names of files in
- * it; escaped as in cddpi_text_clean(). */
+/** For programs: print to @p to. The result of @p format may contain foreign text such as file
+ *  names; it is escaped like in cddpi_text_clean(). */
 void cddpi_say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/** Write out what stdout has buffered. Returns @p status; but if that is 0 and not all can be
- *  written, says so on stderr in the name of @p program and returns 1. */
+/** Flush stdout. Returns @p status. If @p status is 0 and the flush fails, prints an error on
+ *  stderr in the name of @p program and returns 1. */
 int cddpi_streams_end(const char *program, int status);
 
 #endif

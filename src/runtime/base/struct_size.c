@@ -1,5 +1,5 @@
-/* struct_size.c - owns how structs of the caller's are read and filled, whatever version the caller
- * was compiled with. */
+/* struct_size.c - reads and fills the caller's structs, whichever version the caller was compiled
+ * with. */
 #include "base/struct_size.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* trusted_file.c - looks at owner and mode of a file and of its folder. */
+/* trusted_file.c - checks the owner and mode of a file and of its folder. */
 #include "base/trusted_file.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@ static bool may_own(uid_t owner, uid_t also)
     return owner == 0 || owner == geteuid() || owner == also;
 }
 
-/* The mode's bits by which somebody else may write. By convention group N of user N is private;
- * where it is, umask 002 is usual. */
+/* The mode bits that let other users write. By convention, group N of user N is private; with such
+ * groups umask 002 is common. */
 static unsigned written_by_others(const struct stat *info)
 {
     unsigned group = info->st_gid == (gid_t)info->st_uid ? 0u : (unsigned)S_IWGRP;
@@ -59,6 +59,6 @@ bool cddpi_file_is_trusted(const char *path, const char *like, char out_real[PAT
     }
     memcpy(folder, out_real, sizeof folder);
     *(strrchr(folder, '/') + (strrchr(folder, '/') == folder)) = '\0';
-    /* the folder first: then the file is what its owner put there */
+    /* Check the folder first: if it is safe, only its owner can have put the file there. */
     return look_at(folder, also, why, why_bytes) && look_at(out_real, also, why, why_bytes);
 }

@@ -7,11 +7,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** Whether @p path, with its links followed, and the folder that it is in belong to root, this user
- *  or the owner of @p like (who could change that as well; NULL: nobody), and others can write
- *  neither: a sticky folder will not do. A user's private group counts as the user.
- *  @param out_real  The path that was looked at, which no link changes any more.
- *  @param why       Of false: the reason, with the path. */
+/** Whether @p path, with symbolic links resolved, can be trusted: the file and its folder belong to
+ *  root, to this user or to the owner of @p like, and nobody else can write them. The owner of
+ *  @p like is allowed because he could change that file as well (NULL: nobody). A sticky folder
+ *  that others can write is not enough. A user's private group counts as the user.
+ *  @param out_real  The path that was checked, without symbolic links.
+ *  @param why       If false: the reason, with the path. */
 bool cddpi_file_is_trusted(const char *path, const char *like, char out_real[PATH_MAX], char *why,
                            size_t why_bytes);
 

@@ -1,4 +1,4 @@
-/* types.c - sizes and names of element types and operations. */
+/* types.c - owns the sizes and names of element types and reduction operations. */
 #include <cddp/types.h>
 
 size_t cddp_type_bytes(cddp_type type)

@@ -1,4 +1,4 @@
-/* user_path.c - owns which parts of a path are a shell's to replace. */
+/* user_path.c - decides which parts of a path a shell should have replaced. */
 #include "base/user_path.h"
 
 #include "base/alloc.h"
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Where a variable is named in the @p length bytes at @p name; NULL: nowhere. In a name with blanks
- * or quotes a $ is a letter like any other: nobody has written that for a shell. */
+/* Find a variable in the @p length bytes at @p name; NULL: none. In a name with blanks or quotes, $
+ * is an ordinary character: nobody wrote such a name for a shell. */
 static const char *find_variable(const char *name, size_t length)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -30,7 +30,7 @@ bool cddpi_is_for_shell(const char *name, unsigned long length)
     return (length == 1 && name[0] == '~') || find_variable(name, length) != NULL;
 }
 
-/* Whether @p path up to @p end is there. */
+/* Whether the part of @p path before @p end exists. */
 static bool is_there(const char *path, const char *end)
 {
     char *part = cddpi_format("%.*s", (int)(end - path), path);
@@ -41,7 +41,7 @@ static bool is_there(const char *path, const char *end)
     return found;
 }
 
-/* Refuse a variable in a part of @p path that is not there. */
+/* Fail if a component of @p path contains a variable and does not exist under that name. */
 static cddp_status check_variables(const char *path)
 {
     for (const char *part = path; *part != '\0';) {

@@ -1,4 +1,5 @@
-/* utf8.c - owns which bytes are a UTF-8 character (RFC 3629), and which characters can be shown. */
+/* utf8.c - decides which bytes are a UTF-8 character (RFC 3629), and which characters can be
+ * shown. */
 #include "base/utf8.h"
 
 #include "base/alloc.h"
@@ -10,7 +11,8 @@
 
 size_t cddpi_utf8_length(const char *text, size_t bytes)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by bytes of the form */
+    /* the smallest code for each length in bytes */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *in = (const unsigned char *)text;
     size_t length;
     uint32_t code;
@@ -45,7 +47,7 @@ size_t cddpi_utf8_mark(const char *text, size_t bytes)
                                                                                 : 0;
 }
 
-/* C0, DEL, and C1, which is C2 80 to C2 9F. */
+/* C0, DEL and C1 (bytes C2 80 to C2 9F). */
 static bool is_control(const char *text, size_t length)
 {
     unsigned char first = (unsigned char)text[0];
@@ -88,8 +90,8 @@ static uint32_t code_of(const char *text, size_t length)
     return code;
 }
 
-/* What is seen as nothing, or turns what is seen: marks and overrides of direction, separators of
- * lines and paragraphs, the byte order mark. */
+/* Characters that are invisible or change how others appear: direction marks and overrides, line
+ * and paragraph separators, the byte order mark. */
 static bool is_invisible(uint32_t code)
 {
     return code == 0x061C || code == 0x200B || code == 0x200E || code == 0x200F ||
@@ -97,8 +99,8 @@ static bool is_invisible(uint32_t code)
            code == 0xFEFF;
 }
 
-/* The escape of the @p length bytes at @p text, 0 being one byte that is no UTF-8; "": none is
- * needed. */
+/* Write the escape of the @p length bytes at @p text. A length of 0 is one byte that is not UTF-8.
+ * "": no escape is needed. */
 static void escape(const char *text, size_t length, bool one_line, char out[16])
 {
     uint32_t code = length > 0 ? code_of(text, length) : 0;

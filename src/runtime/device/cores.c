@@ -1,5 +1,5 @@
-/* cores.c - owns the names of a process's devices: which processor each "cpu:N" is, and which GPU
- * each "cuda:N". */
+/* cores.c - owns the names of a process's devices: which CPU each "cpu:N" is, and which GPU each
+ * "cuda:N" is. */
 #include "device/parallel.h"
 
 #include "base/alloc.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number behind the colon, at most 65535; -1: it is none. */
+/* Read the number after the colon, at most 65535; -1: not such a number. */
 static long read_index(const char *text)
 {
     char *end;
@@ -25,11 +25,11 @@ static long read_index(const char *text)
     return *end == '\0' && index <= 65535 ? index : -1;
 }
 
-/* Which GPUs the names stand for. */
+/* The GPUs that the names refer to. */
 struct gpus {
-    const struct cddpi_devices_place *place; /* NULL: there are none */
-    int first;                               /* cuda:0 among those that the process sees */
-    int share;                               /* how many from there on are the rank's */
+    const struct cddpi_devices_place *place; /* NULL: GPUs are not allowed */
+    int first;                               /* which of the visible GPUs the rank calls cuda:0 */
+    int share;                               /* the number of GPUs in the rank's share */
 };
 
 static bool names_gpu(const char *name)
@@ -37,7 +37,9 @@ static bool names_gpu(const char *name)
     return strcmp(name, "cuda") == 0 || strncmp(name, "cuda:", 5) == 0;
 }
 
-/* The rank's share begins behind those of the ranks before it, if all that is named is in it. */
+/* Give the rank a share of the visible GPUs, after the shares of the lower local ranks. The rank
+ * gets a share only if it contains all GPUs that the names ask for; else gpus->first stays 0 and
+ * names count in all visible GPUs. */
 static cddp_status divide_gpus(const char *const *names, int count, struct gpus *gpus)
 {
     const struct cddpi_devices_place *place = gpus->place;

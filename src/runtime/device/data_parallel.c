@@ -1,5 +1,5 @@
-/* data_parallel.c - DataParallel of one process: the steps of parallel.c, one behind the
- * other, and the sum of the devices' gradients. */
+/* data_parallel.c - DataParallel within one process: runs the steps of parallel.c one after
+ * another, and sums the devices' gradients. */
 #include "device/parallel.h"
 
 #include "base/alloc.h"
@@ -9,15 +9,15 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What the devices' threads share. */
+/* What the threads of the devices share. */
 struct data_parallel_job {
     const cddp_data_parallel_options *options;
     cddp_replica_fn fn;
     void *arg;
-    cddp_chunk *chunks; /* of the input */
+    cddp_chunk *chunks; /* the chunks of the input */
     int count;
     float **params; /* count x param_count */
-    float **grads;  /* the same; NULL: none */
+    float **grads;  /* count x param_count; NULL: no gradients */
 };
 
 static size_t first_row(const struct data_parallel_job *job, int device)
@@ -25,7 +25,7 @@ static size_t first_row(const struct data_parallel_job *job, int device)
     return (size_t)device * job->chunks[0].rows; /* only the last chunk is shorter */
 }
 
-/* @p device's part of the whole. */
+/* The part of the batch that @p device computes. */
 static cddp_replica replica_of(const struct data_parallel_job *job, int device)
 {
     const cddp_data_parallel_options *options = job->options;
@@ -38,7 +38,7 @@ static cddp_replica replica_of(const struct data_parallel_job *job, int device)
                             .params = job->params + first,
                             .grads = job->grads != NULL ? job->grads + first : NULL};
 
-    if (options->out != NULL) { /* at its place in the whole, so there is nothing to gather */
+    if (options->out != NULL) { /* in place, so nothing needs to be gathered */
         replica.out = (char *)options->out + replica.first_row * options->out_row_bytes;
     }
     return replica;
@@ -76,7 +76,8 @@ static int run_backward(int device, void *argument)
     return options->backward(&replica, job->arg);
 }
 
-/* Gradients of all devices, device 0's too, since the caller's may hold a sum already. */
+/* Allocate gradients for all devices. Device 0 gets its own, too, since the caller's gradients may
+ * already hold a sum. */
 static cddp_status make_grads(struct data_parallel_job *job, float **out_block)
 {
     const cddp_data_parallel_options *options = job->options;
@@ -88,7 +89,8 @@ static cddp_status make_grads(struct data_parallel_job *job, float **out_block)
         if (options->grads[i] == NULL) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: gradient %zu is NULL", i);
         }
-        each += cddpi_align(options->counts[i] * sizeof(float)); /* replicate() bounded the sum */
+        /* replicate() has checked that the sum fits */
+        each += cddpi_align(options->counts[i] * sizeof(float));
     }
     if (each > (SIZE_MAX - table) / (size_t)job->count ||
         (at = cddpi_alloc_aligned(table + each * (size_t)job->count + CDDPI_ALIGNMENT)) == NULL) {
@@ -106,7 +108,8 @@ static cddp_status make_grads(struct data_parallel_job *job, float **out_block)
     return CDDP_OK;
 }
 
-/* On the first device's processor, in the devices' order. */
+/* Runs on the first device's CPU. Adds in the order of the devices, so that the sum is
+ * reproducible. */
 static int add_grads(int device, void *argument)
 {
     const struct data_parallel_job *job = argument;

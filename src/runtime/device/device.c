@@ -1,4 +1,4 @@
-/* device.c - which device a name and a local rank stand for; how many CUDA devices there are. */
+/* device.c - maps a device name and a local rank to a device, and counts CUDA devices. */
 #include "device/device.h"
 
 #include "base/alloc.h"
@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A driver may need seconds for many cards; one that hangs would wait for ever. */
+/* A driver may need seconds for many cards. The limit is for drivers that hang. */
 enum { ANSWER_MS = 60000 };
 
-/* The device of @p local_rank among @p count, or the index after "cuda:". */
+/* The index after "cuda:", or else the device for @p local_rank among @p count. */
 static cddp_status choose(const char *name, int local_rank, int local_world_size, bool shared,
                           int count, int *out)
 {
@@ -45,7 +45,7 @@ static cddp_status choose(const char *name, int local_rank, int local_world_size
     return CDDP_OK;
 }
 
-/* Which card it is, and who has numbered it so. */
+/* Log which card was opened, and what determined its number. */
 static void tell(const struct cddpi_device *device, int count)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -114,7 +114,7 @@ void cddpi_device_close(struct cddpi_device *device)
     }
 }
 
-/* In a child process: write the number of devices, or why there is none. */
+/* Runs in a child process: write the number of devices, or why there is none. */
 static void write_count(int fd)
 {
     int count = 0;

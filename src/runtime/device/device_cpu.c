@@ -1,5 +1,5 @@
-/* device_cpu.c - the processor as a device: the work of every call is done when it returns. So
- * streams, events and ranges for profilers have nothing to do, and nothing can be captured. */
+/* device_cpu.c - the CPU as a device. The work of every call is done when the call returns, so
+ * streams, events and profiler ranges have nothing to do, and nothing can be captured. */
 #include "device/device.h"
 
 #include "base/alloc.h"
@@ -69,7 +69,7 @@ static bool cpu_owns(const struct cddpi_device *device, const void *memory)
 {
     (void)device;
     (void)memory;
-    return false; /* the processor may touch all of its memory */
+    return false; /* the CPU may touch all of its memory */
 }
 
 static cddp_status cpu_copy(struct cddpi_device *device, enum cddpi_stream stream, void *to,
@@ -201,7 +201,7 @@ static cddp_status cpu_replay(struct cddpi_device *device, struct cddpi_captured
 static void cpu_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph *captured)
 {
     (void)device;
-    (void)captured; /* always NULL: there are none */
+    (void)captured; /* always NULL: the CPU has no captured graphs */
 }
 
 static void cpu_range_push(struct cddpi_device *device, const char *name)
@@ -260,7 +260,7 @@ static const struct cddpi_device_ops cpu_ops = {
 
 struct cddpi_device *cddpi_device_cpu(void)
 {
-    /* never written to, so all threads share it */
+    /* never modified, so all threads can share it */
     static struct cddpi_device cpu = {.ops = &cpu_ops, .title = "processor", .rank = -1};
 
     return &cpu;

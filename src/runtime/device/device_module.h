@@ -1,10 +1,10 @@
-/* device_module.h - what the CUDA module (libcddp-cuda.so) and the libraries that open it know of
- * each other: one table each way.
+/* device_module.h - the interface between the CUDA module (libcddp-cuda.so) and the libraries that
+ * open it: one table in each direction.
  *
- * The module is opened with dlopen when a CUDA device is asked for: from $CDDP_CUDA_MODULE, else
- * beside the library or program that asks, else where the loader finds it. It is C inside and out
- * (kernels are C++ behind plain headers) and uses nothing of libcddp but a table (base/module.h).
- */
+ * The module is opened with dlopen when a CUDA device is requested: from $CDDP_CUDA_MODULE, else
+ * beside the library or program that requests it, else where the dynamic loader finds it. Its
+ * interface and its own code are C (the kernels are C++ with plain C headers). It uses nothing of
+ * libcddp except a table (base/module.h). */
 #ifndef CDDPI_DEVICE_MODULE_H
 #define CDDPI_DEVICE_MODULE_H
 
@@ -15,18 +15,19 @@
 
 struct cddpi_module {
     uint32_t abi;
-    const char *version; /* of cddp, as it was built */
-    /* How many devices there are; an error says why there is none. Calls no more than cuInit().
-     * @p has_peers: devices will have streams that wait for other ranks, for which CUDA is asked
-     * for more hardware queues before it is initialised. */
+    const char *version; /* the version of cddp that the module was built from */
+    /* Count the devices; an error says why there is none. Calls only cuInit(). @p has_peers: the
+     * devices' streams will wait for other ranks, so CUDA must get more hardware queues before it
+     * is initialised. */
     cddp_status (*count)(const struct cddpi_module_host *host, bool has_peers, int *out);
-    /* Device @p index of those. After count. */
+    /* Open device @p index of those that `count` found. Call `count` first. */
     cddp_status (*open)(const struct cddpi_module_host *host, int index, int rank,
                         struct cddpi_device **out);
-    /* Lines for people: driver, runtime, cuBLASLt, cuDNN and NCCL with versions, or why one is
-     * missing; then for each device name, memory, compute capability, PCI id, reachable peers. */
+    /* Write lines for people: driver, runtime, cuBLASLt, cuDNN and NCCL with their versions, or why
+     * one is missing; then for each device its name, memory, compute capability, PCI id and
+     * reachable peers. */
     cddp_status (*describe)(const struct cddpi_module_host *host, char *out, size_t bytes);
-    /* What carries its devices' memory between ranks: see struct cddpi_device. */
+    /* The transports that carry its devices' memory between ranks: see struct cddpi_device. */
     const struct cddpi_transport *const *transports;
 };
 

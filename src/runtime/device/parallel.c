@@ -43,10 +43,11 @@ cddp_status cddp_parallel_scatter(const cddp_devices *devices, void *in, size_t 
     return CDDP_OK;
 }
 
-/* Bytes of one replica, each parameter aligned. 0: too many, or a count or pointer is missing. */
+/* Bytes of one replica, with each parameter aligned. 0: too many, or a count or pointer is
+ * missing. */
 static size_t replica_bytes(float *const *params, const size_t *counts, size_t n)
 {
-    size_t bytes = CDDPI_ALIGNMENT; /* so that no parameters are not an error */
+    size_t bytes = CDDPI_ALIGNMENT; /* so that zero parameters are not an error */
 
     for (size_t i = 0; i < n; i++) {
         size_t own = counts[i];
@@ -109,7 +110,7 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
 
 enum { NEVER_RETURNED = INT_MIN };
 
-/* A device's thread. */
+/* The thread of one device in cddp_parallel_apply(). */
 struct apply {
     cddp_parallel_fn fn;
     void *arg;

@@ -9,43 +9,45 @@
 
 struct cddp_devices {
     struct cddpi_handle handle;
-    _Atomic int busy; /* calls that run on them now */
-    size_t bytes;     /* of this object */
+    _Atomic int busy; /* calls that run on the devices now */
+    size_t bytes;     /* the size of this object */
     int count;
     struct cddpi_core {
         char name[16];
-        int cpu;                     /* the kernel's number of the processor; -1: any */
-        struct cddpi_device *device; /* where it computes; a GPU is this object's own */
+        int cpu;                     /* the kernel's number of the CPU; -1: any */
+        struct cddpi_device *device; /* where it computes; this object owns a GPU */
     } cores[];
 };
 
-/* Which rank the process is, among all and among those of its machine. */
+/* The rank of the process, globally and on its machine. */
 struct cddpi_devices_place {
-    int rank; /* for texts; -1: none */
+    int rank; /* for texts; -1: no rank */
     int world_size, local_rank, local_world_size;
 };
 
-/** As cddp_devices_create(), and GPUs, too: "cuda" is the one that the rank would have alone;
- *  "cuda:N" counts in the rank's share of those that the process sees, if they suffice for a share
- *  of that size for each rank of the machine, else in all of them, which ranks share then.
- *  @return also CDDP_ERR_UNAVAILABLE: why there is no CUDA here; CDDP_ERR_DEVICE. */
+/** Like cddp_devices_create(), but GPUs are allowed, too. "cuda" is the GPU that the rank would get
+ *  alone. "cuda:N" counts in the rank's share of the visible GPUs, if there are enough of them for
+ *  every rank of the machine to get a share that includes all named GPUs. Otherwise N counts in all
+ *  visible GPUs, which the ranks then share.
+ *  @return also CDDP_ERR_UNAVAILABLE: why CUDA cannot be used; CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddpi_devices_open(const char *const *names, int count,
                                             const struct cddpi_devices_place *place,
                                             cddp_devices **out);
 
-/** Whether @p devices are some: CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (destroyed). */
+/** Check that @p devices is a valid object: CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE
+ *  (destroyed). */
 CDDP_CHECKED cddp_status cddpi_devices_check(const cddp_devices *devices, const char *call);
 
-/** Begin a call that runs on them: they cannot be destroyed until cddpi_devices_leave(). Any
- * thread, also several at once. Returns as cddpi_devices_check(). */
+/** Begin a call that runs on @p devices; they cannot be destroyed until cddpi_devices_leave(). Any
+ *  thread; several calls may run at once. Returns as cddpi_devices_check(). */
 CDDP_CHECKED cddp_status cddpi_devices_enter(const cddp_devices *devices, const char *call);
 void cddpi_devices_leave(const cddp_devices *devices);
 
-/** Whether one of them is a GPU. */
+/** Whether at least one of the devices is a GPU. */
 bool cddpi_devices_have_gpu(const cddp_devices *devices);
 
-/** Bind the calling thread to @p core; nothing for one that is any.
- *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: the process may not use that processor any more. */
+/** Bind the calling thread to the CPU of @p core; does nothing if the CPU is "any".
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: the process may no longer use that CPU. */
 CDDP_CHECKED cddp_status cddpi_core_bind(const struct cddpi_core *core);
 
 #endif

@@ -25,7 +25,7 @@ static void child(void (*probe)(int fd), int fd, pid_t parent, uint32_t timeout_
     _exit(0);
 }
 
-/* Read to the end; false: the deadline passed first. */
+/* Read until end of file. False: the deadline passed first. */
 static bool read_answer(int fd, char *answer, int64_t deadline_ns)
 {
     size_t length = 0;
@@ -51,8 +51,8 @@ static bool read_answer(int fd, char *answer, int64_t deadline_ns)
     return true;
 }
 
-/* Wait until @p deadline_ns; then kill the process and wait a little longer. One that hangs inside
- * a driver may not even die: then it is left as it is, or as a zombie. */
+/* Wait for the process until @p deadline_ns, then kill it and wait a little longer. A process that
+ * hangs inside a driver may not even die; then it is left behind, possibly as a zombie. */
 static bool await_end(pid_t pid, int64_t deadline_ns, int *state)
 {
     struct timespec pause = {0, PAUSE_NS};
@@ -105,7 +105,7 @@ char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms)
     close(ends[1]);
     in_time = pid > 0 && read_answer(ends[0], answer, deadline_ns);
     close(ends[0]);
-    /* without a whole answer the child is killed at once */
+    /* without a complete answer the child is killed at once */
     in_time = pid > 0 && await_end(pid, in_time ? deadline_ns : 0, &state) && in_time;
     if (in_time && WIFEXITED(state) && WEXITSTATUS(state) == 0) {
         return answer;

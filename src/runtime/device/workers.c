@@ -1,4 +1,4 @@
-/* workers.c - owns the threads of a process's devices between two pieces of work. */
+/* workers.c - owns the threads of a process's devices, which wait between two pieces of work. */
 #include "device/workers.h"
 
 #include "base/alloc.h"
@@ -9,22 +9,22 @@
 struct worker {
     struct cddpi_workers *all;
     int device;
-    uint64_t done; /* rounds of work */
+    uint64_t done; /* the last round of work it has finished */
     pthread_t thread;
 };
 
 struct cddpi_workers {
     const cddp_devices *devices;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t work, idle;
     cddpi_worker_fn fn;
     void *arg;
-    uint64_t round; /* of work, from 1 */
+    uint64_t round; /* the current round of work, from 1 */
     bool ends;
     int busy;
-    int failed; /* the device that failed first in this round; -1: none */
+    int failed; /* the device that failed first in this round; -1: none has failed */
     struct cddpi_failure failure;
-    int count; /* of threads that were started */
+    int count; /* the number of threads that were started */
     struct worker list[];
 };
 
@@ -35,7 +35,7 @@ static cddp_status bind_thread(int device, void *arg)
     return cddpi_core_bind(&devices->cores[device]);
 }
 
-/* Wait for the next round; false: there is none. */
+/* Wait for the next round of work. False: the thread must end. */
 static bool await_work(struct worker *worker)
 {
     struct cddpi_workers *all = worker->all;

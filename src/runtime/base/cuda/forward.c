@@ -1,5 +1,5 @@
-/* forward.c - src/runtime/base in a module: forwards its calls to the library that opened the
- * module, by the table in base/module.h. */
+/* forward.c - src/runtime/base inside a module: forwards its calls to the library that opened the
+ * module, through the table in base/module.h. */
 #include "base/module.h"
 
 #include "base/alloc.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The same for all callers, so it does not matter who writes it last. */
+/* The same for all callers, so it does not matter which thread writes it last. */
 static const struct cddpi_module_host *host;
 
 void cddpi_module_host_use(const struct cddpi_module_host *user)
@@ -114,7 +114,7 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
     va_list arguments;
 
     if (level != CDDPI_LOG_WARN && level != CDDPI_LOG_ERROR) {
-        return; /* the table has no way for other levels, which a user need not see */
+        return; /* the table cannot log at other levels, which users need not see */
     }
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);

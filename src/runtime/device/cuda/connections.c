@@ -1,10 +1,12 @@
-/* connections.c - owns CUDA_DEVICE_MAX_CONNECTIONS: how many hardware queues the process's streams
- * are spread over. The driver reads it once, when it is initialised. Each peer that a rank sends to
- * or receives from has a stream that waits for that peer; two streams in one queue would wait for
- * each other, and CUDA's default of 8 queues is fewer than 4 ranks may have streams.
+/* connections.c - owns CUDA_DEVICE_MAX_CONNECTIONS, the number of hardware queues for the process's
+ * streams. The driver reads the variable once, when it is initialised. A rank has a stream for each
+ * peer that it sends to or receives from, and the stream waits for that peer. Two such streams in
+ * one queue would wait for each other. CUDA's default of 8 queues is too few: even 4 ranks may have
+ * more streams.
  *
- * A rank alone waits for nobody, and is spared what queues cost: on an H100 (driver 580) a context
- * takes 0.18 s to make and 0.10 s to release with 8 of them, and 0.63 s and 0.38 s with 32. */
+ * A rank alone waits for nobody, so it does not pay for more queues: on an H100 (driver 580) a
+ * context takes 0.18 s to create and 0.10 s to destroy with 8 queues, and 0.63 s and 0.38 s with
+ * 32. */
 #include "device/cuda/cuda_internal.h"
 
 #include <cuda.h>
@@ -15,14 +17,14 @@
 #include <string.h>
 
 #define VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
-#define WANTED "32" /* the most that CUDA knows */
+#define WANTED "32" /* the maximum in CUDA */
 
 enum origin { UNDECIDED, LEFT_ALONE, SET_HERE, FROM_ENVIRONMENT, TOO_LATE };
 
 static _Atomic int decided = UNDECIDED;
 
-/* Whether someone in this process, such as a trainer of its own, has initialised the driver. It is
- * asked without opening it: a driver that is not loaded is not initialised. */
+/* Whether other code in this process, such as the embedding trainer, has initialised the driver.
+ * RTLD_NOLOAD does not load the driver: one that is not loaded is not initialised. */
 static bool driver_is_initialised(void)
 {
     CUresult (*count_devices)(int *);
@@ -55,7 +57,7 @@ void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_pee
     if (before == UNDECIDED && environment_decides()) {
         atomic_store(&decided, FROM_ENVIRONMENT);
     } else if (!has_peers) {
-        atomic_store(&decided, LEFT_ALONE); /* CUDA is initialised next */
+        atomic_store(&decided, LEFT_ALONE); /* the caller initialises CUDA next */
     } else if (before == LEFT_ALONE || driver_is_initialised()) {
         atomic_store(&decided, TOO_LATE);
         host->warn("CUDA was in use in this process before the devices of several ranks were "

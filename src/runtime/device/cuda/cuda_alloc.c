@@ -1,8 +1,8 @@
 /* cuda_alloc.c - owns device memory and pinned host memory.
  *
- * Device memory comes in stream order from a pool of our own, which keeps what was released: after
- * the first step nothing is asked of the driver any more. The pool is not the device's default one,
- * so that what others in the process set there does not matter. */
+ * Device memory is allocated in stream order from a memory pool of our own, which keeps released
+ * memory: after the first step the driver is not asked for memory any more. We do not use the
+ * device's default pool, so other code in the process cannot change our pool's settings. */
 #include "device/cuda/cuda_internal.h"
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How long an allocation waits for memory that was released and is still used. */
+/* How long an allocation waits for released memory that is still in use on the device. */
 enum { RECLAIM_MS = 60000 };
 
 cddp_status cuda_pool_open(struct cuda_device *device)
@@ -107,7 +107,8 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
     }
     error = try_alloc(self, asked, out);
     if (error == cudaErrorMemoryAllocation && self->pool != NULL) {
-        /* the pool may have the memory, but in pieces of the wrong sizes */
+        /* The pool may have enough free memory, but in pieces of the wrong sizes: give it all back
+         * to the driver, then try again. */
         (void)cudaGetLastError();
         if (cuda_poll(stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
                 cudaSuccess &&
@@ -130,7 +131,7 @@ void cuda_release(struct cddpi_device *device, void *memory)
     if (memory == NULL || cuda_enter(device) != CDDP_OK) {
         return;
     }
-    /* an error here is one of earlier work, which the next check reports */
+    /* An error here comes from earlier work; the next check reports it. */
     if (self->pool == NULL) {
         (void)cudaFree(memory);
     } else {
@@ -167,7 +168,7 @@ bool cuda_owns(const struct cddpi_device *device, const void *memory)
 {
     struct cudaPointerAttributes attributes;
 
-    /* a new thread would use device 0, and make a context there */
+    /* A new thread would use device 0 and create a context there. */
     if (memory == NULL || cudaSetDevice(device->index) != cudaSuccess) {
         return false;
     }

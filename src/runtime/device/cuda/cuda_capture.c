@@ -1,4 +1,4 @@
-/* cuda_capture.c - captured graphs: CUDA graphs made by capturing the streams. */
+/* cuda_capture.c - makes and replays CUDA graphs by capturing streams. */
 #include "device/cuda/cuda_internal.h"
 
 #include "base/error.h"
@@ -19,14 +19,15 @@ cddp_status cuda_capture_begin(struct cddpi_device *device)
     if (self->capture != 0) {
         return cuda_fail(device, CDDP_ERR_STATE, "a capture is being made already");
     }
-    /* thread-local: other threads (the loader's, which pin memory) may go on calling CUDA */
+    /* Thread-local mode: other threads (such as the data loader's, which pin memory) may keep
+     * calling CUDA. */
     CDDPI_TRY(CUDA_CHECK(device, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
     self->capture = ++self->captures;
     self->incomplete = false;
     return CDDP_OK;
 }
 
-/* End the capture, and leave no stream in it. */
+/* End the capture on every path, so that no stream stays in it. */
 static cddp_status end_capture(struct cddpi_device *device, cudaGraph_t *graph)
 {
     struct cuda_device *self = cuda_device_of(device);
@@ -72,13 +73,13 @@ cddp_status cuda_capture_end(struct cddpi_device *device, struct cddpi_captured_
         status = cuda_fail(device, CDDP_ERR_NO_MEMORY, "capture: no memory for %zu bytes",
                            sizeof *captured);
     } else {
-        /* with the streams' priorities, so that collectives come first in replays, too */
+        /* Keep the streams' priorities, so that collectives go first in replays, too. */
         status = CUDA_CHECK(device, cudaGraphInstantiate(&captured->exec, graph,
                                                          cudaGraphInstantiateFlagUseNodePriority));
     }
     (void)cudaGraphDestroy(graph);
     if (status == CDDP_OK) {
-        /* so that the first replay is as fast as the others */
+        /* Upload now, so that the first replay is as fast as later ones. */
         status = CUDA_CHECK(device,
                             cudaGraphUpload(captured->exec, self->streams[CDDPI_STREAM_COMPUTE]));
     }

@@ -29,7 +29,7 @@ cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, con
     return self->host->fail_name(status, device->rank);
 }
 
-/* The part of a path below the source folder, which is what a reader can use. */
+/* The part of a path below the source folder, which is the part useful to a reader. */
 static const char *short_path(const char *file)
 {
     static const char *const tops[] = {"src/", "kernels/", "tests/"};
@@ -50,14 +50,14 @@ static cddp_status status_of(cudaError_t error)
     if (error == cudaErrorMemoryAllocation) {
         return CDDP_ERR_NO_MEMORY;
     }
-    /* these are the errors of what cannot be captured */
+    /* the errors for work that cannot be captured */
     if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent) {
         return CDDP_ERR_UNAVAILABLE;
     }
     return CDDP_ERR_DEVICE;
 }
 
-/* What an error means for the reader, where CUDA's sentence does not say it. */
+/* What an error means for the user, where CUDA's own text does not say it. */
 static const char *advice(cudaError_t error)
 {
     switch (error) {
@@ -82,7 +82,7 @@ static const char *advice(cudaError_t error)
 cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
                              const char *file, int line)
 {
-    /* the next check of a launch must not report this error again */
+    /* Clear the error, so that the next check of a launch does not report it again. */
     (void)cudaGetLastError();
     return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s", call, short_path(file),
                      line, cudaGetErrorString(error), cudaGetErrorName(error), advice(error));

@@ -1,4 +1,4 @@
-/* cuda_describe.c - what `cddp-run --check` prints of CUDA. */
+/* cuda_describe.c - writes what `cddp-run --check` prints about CUDA. */
 #include "device/cuda/cuda_internal.h"
 #include "kernels/cuda/library.h"
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text that grows to the end of its room and is cut there. */
+/* A text buffer; text that does not fit is cut off. */
 struct cuda_describe_page {
     char *text;
     size_t bytes;
@@ -43,12 +43,13 @@ static void describe_driver(struct cuda_describe_page *page)
     }
 }
 
-/* A library's version, from a number of the form 13 01 00, and file; or why it is not there. */
+/* Write a library's version (decoded from a number such as 13 01 00) and file, or why it is
+ * missing. */
 static void describe_library(const struct cddpi_module_host *host, struct cuda_describe_page *page,
                              const char *name, enum cuda_library which, const char *symbol)
 {
     size_t (*version)(void);
-    int (*version_to)(int *) = NULL; /* NCCL's form */
+    int (*version_to)(int *) = NULL; /* NCCL's form of that function */
     size_t number = 0;
     int to = 0;
     void *library;
@@ -81,7 +82,7 @@ static void describe_libraries(const struct cddpi_module_host *host,
     line(page, "%-14s %s\n", "libraries", places);
 }
 
-/* Write which other devices this one reaches without the host: their numbers, or none. */
+/* Write the numbers of the other devices that this one reaches without going through the host. */
 static void describe_peers(struct cuda_describe_page *page, int index, int count)
 {
     int reached = 0;
@@ -136,7 +137,8 @@ cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_
 
     cddpi_module_host_use(host);
     out[0] = '\0';
-    cuda_connections_describe(connections, sizeof connections); /* before CUDA is used here */
+    /* must come before CUDA is used here */
+    cuda_connections_describe(connections, sizeof connections);
     describe_driver(&page);
     describe_libraries(host, &page);
     line(&page, "%-14s %s\n", "queues", connections);

@@ -1,18 +1,18 @@
-/* cuda_internal.h - what the files of src/runtime/device/cuda share among themselves. */
+/* cuda_internal.h - what the files of src/runtime/device/cuda share with each other. */
 #ifndef CDDPI_CUDA_INTERNAL_H
 #define CDDPI_CUDA_INTERNAL_H
 
 #include "device/cuda/cuda_device.h"
 
-/* A point in a stream. While work is captured, `event` is what orders the captured work; the time
- * is taken by `clock`, each time the capture is replayed. */
+/* A point in a stream. In a captured graph, `event` orders the captured work, and each replay
+ * records the time in `clock`. */
 struct cuda_event {
     struct cddpi_event base; /* first: see cuda_event_of() */
     cudaEvent_t event;
-    cudaEvent_t clock; /* NULL: it is not timed */
-    /* any thread asks, while the one that drives compute records */
+    cudaEvent_t clock; /* NULL: not timed */
+    /* any thread may read these while the compute thread records */
     _Atomic bool recorded;
-    _Atomic uint64_t capture; /* in which it was recorded last; 0: in none */
+    _Atomic uint64_t capture; /* the capture in which it was last recorded; 0: none */
 };
 
 static inline struct cuda_event *cuda_event_of(struct cddpi_event *base)
@@ -24,15 +24,15 @@ struct cddpi_captured_graph {
     cudaGraphExec_t exec;
 };
 
-/** Word a failure before there is a device. */
+/** Word a failure when no device is open yet. */
 cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,
                            const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/** Make the device the calling thread's. */
+/** Make the device current for the calling thread. */
 cddp_status cuda_enter(struct cddpi_device *device);
 
-/** Call @p ready, more and more rarely, until it no longer returns cudaErrorNotReady. Returns what
- *  it returned last: still cudaErrorNotReady once @p timeout_ms have passed. */
+/** Call @p ready at growing intervals until it no longer returns cudaErrorNotReady. Returns the
+ *  last result: cudaErrorNotReady if @p timeout_ms have passed. */
 cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t timeout_ms);
 
 /* cuda_alloc.c */
@@ -45,12 +45,12 @@ cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory 
 cddp_status cuda_pool_open(struct cuda_device *device);
 
 /* cuda_capture.c */
-/** Whether what is put into @p in now becomes part of a capture. Streams that nothing has ordered
- *  after the compute stream go on beside it. */
+/** Whether work enqueued in @p in now becomes part of a capture. Streams that no event has ordered
+ *  after the compute stream run as usual. */
 bool cuda_is_capturing(const struct cuda_device *device, cudaStream_t in);
 
 /* kernels.c */
-/** Let kernels work on devices of this module. Before any kernel is started. */
+/** Enable the kernels to use this module's devices. Call it before any kernel starts. */
 void cuda_kernels_serve(void);
 
 /* cuda_stream.c */
@@ -87,16 +87,16 @@ cddp_status cuda_replay(struct cddpi_device *device, struct cddpi_captured_graph
 void cuda_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph *captured);
 
 /* connections.c */
-/** If @p has_peers, ask CUDA for as many hardware queues as it has, unless the environment says how
- *  many. Before the first call of the runtime; when CUDA is in use already, it is too late: that
- *  is a warning. */
+/** If @p has_peers, request the maximum number of hardware queues from CUDA, unless the environment
+ *  sets the number. Call it before the first runtime call; if CUDA is already in use, it is too
+ *  late, and a warning says so. */
 void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_peers);
-/** One sentence: how many there are or will be, and who decides it. */
+/** Write one sentence: the current or future number of hardware queues, and what decides it. */
 void cuda_connections_describe(char *out, size_t bytes);
 
 /* profile.c */
-/** If $CDDP_PROFILE names a file: let the kernels of @p device be timed, and write to it at close.
- *  Streams are there. */
+/** If $CDDP_PROFILE names a file: time the kernels of @p device, and write the file at close. The
+ *  streams must exist. */
 cddp_status cuda_profile_open(struct cuda_device *device);
 void cuda_profile_close(struct cuda_device *device);
 

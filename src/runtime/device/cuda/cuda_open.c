@@ -1,4 +1,4 @@
-/* cuda_open.c - how many devices there are, or why none; and opening one. */
+/* cuda_open.c - counts the CUDA devices, or says why there is none, and opens one. */
 #include "device/cuda/cuda_internal.h"
 
 #include "base/error.h"
@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A close waits this long for work that may never end, because a peer has gone. */
+/* How long closing a device waits for its work, which may never end because a peer is gone. */
 enum { CLOSE_MS = 10000 };
 
-/* Fail with a text that says what to do: no driver, one too old, no device, or none visible. */
+/* Fail with a text that says what to do: there is no driver, the driver is too old, or no device
+ * exists or is visible. */
 static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t error)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -84,7 +85,8 @@ static void cuda_close(struct cddpi_device *device)
         if (status != CDDP_OK) {
             self->host->warn(self->host->last_error());
         }
-        /* if it is not dry, memory is not freed: that would wait for the device without a limit */
+        /* If work is still running, do not free memory: that would wait for the device without a
+         * limit. */
         dry = status != CDDP_ERR_TIMEOUT;
     }
     for (int i = 0; i < CDDPI_CUDA_CACHE_KINDS && dry; i++) {
@@ -130,7 +132,7 @@ static const struct cddpi_device_ops cuda_ops = {
     .compute_stream = cuda_compute_stream,
 };
 
-/* Write the device's id as nvidia-smi -L prints it. */
+/* Write the device's id in the form that nvidia-smi -L prints. */
 void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes)
 {
     const unsigned char *id = (const unsigned char *)properties->uuid.bytes;
@@ -143,7 +145,7 @@ void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t
     }
 }
 
-/* Fill in what is known of the card; makes its context. */
+/* Fill in what is known about the card. Creates its context. */
 static cddp_status describe_self(struct cuda_device *device)
 {
     struct cddpi_device *base = &device->base;

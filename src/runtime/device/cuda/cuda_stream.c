@@ -1,5 +1,5 @@
-/* cuda_stream.c - owns the three streams: copies, waiting with a limit, and ranges for profilers.
- */
+/* cuda_stream.c - owns the device's three streams: copies, waits with a time limit, and ranges for
+ * profilers. */
 #include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
@@ -20,12 +20,12 @@ cddp_status cuda_streams_open(struct cuda_device *device)
 {
     struct cddpi_device *base = &device->base;
     int lowest;
-    int highest; /* smaller numbers come first */
+    int highest; /* a smaller number is a higher priority */
 
     CDDPI_TRY(CUDA_CHECK(base, cudaDeviceGetStreamPriorityRange(&lowest, &highest)));
     for (int i = 0; i < CDDPI_STREAM_COUNT; i++) {
-        /* collectives go first: others wait for them. Not ordered by the default stream, in which
-         * other libraries of the process may work. */
+        /* Collectives go first, since other ranks wait for them. Non-blocking: the streams do not
+         * synchronise with the default stream, which other libraries in the process may use. */
         int priority = i == CDDPI_STREAM_COMM ? highest : lowest;
 
         CDDPI_TRY(CUDA_CHECK(base, cudaStreamCreateWithPriority(&device->streams[i],
@@ -34,8 +34,8 @@ cddp_status cuda_streams_open(struct cuda_device *device)
     return CDDP_OK;
 }
 
-/* Whether @p stream can be the compute stream. Before CUDA 12.8 only an event that is recorded
- * there tells which device the stream belongs to. */
+/* Check that @p stream can be the compute stream. Before CUDA 12.8, only recording an event tells
+ * which device a stream belongs to. */
 static cddp_status check_stream(struct cddpi_device *device, cudaStream_t stream, cudaEvent_t event)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -82,7 +82,7 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaStreamWaitEvent(stream, event, 0));
     }
-    (void)cudaEventDestroy(event); /* streams that wait for it go on waiting */
+    (void)cudaEventDestroy(event); /* streams that already wait for it are not affected */
     if (status != CDDP_OK) {
         return status;
     }
@@ -118,8 +118,8 @@ static bool is_pageable(const void *memory)
     return attributes.type == cudaMemoryTypeUnregistered;
 }
 
-/* CUDA captures copies of pageable memory, too. A replay would read and write where it lay, on a
- * stack that is long gone. */
+/* Refuse copies of pageable memory in a capture. CUDA captures them, too, but a replay would use
+ * the address from the capture, often on a stack that no longer exists. */
 static cddp_status check_captured_copy(struct cddpi_device *device, cudaStream_t in, const void *to,
                                        const void *from, size_t bytes)
 {
@@ -171,7 +171,7 @@ cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t tim
         if (pause_ns > 0) {
             nanosleep(&pause, NULL);
         }
-        /* pauses grow: the end of long work may be noticed a little late */
+        /* The pauses grow up to about 0.6 ms, so the end of long work is noticed a little late. */
         pause_ns = pause_ns < 20000    ? pause_ns + 2000
                    : pause_ns < 500000 ? pause_ns * 5 / 4
                                        : pause_ns;

@@ -1,5 +1,5 @@
-/* driver.c - functions of the driver, found through the runtime: the module links no libcuda, so it
- * can be opened, and say what is missing, where there is no driver. */
+/* driver.c - looks up driver functions through the runtime. The module does not link libcuda, so
+ * that it can be opened without a driver and say what is missing. */
 #include "device/cuda/cuda_device.h"
 
 void *cuda_driver_symbol(const char *name)
@@ -7,7 +7,7 @@ void *cuda_driver_symbol(const char *name)
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *function = NULL;
 #if CUDART_VERSION >= 12050
-    /* the form that functions had in 12.0, the oldest driver that can be here */
+    /* 12000: the functions' form in CUDA 12.0, the oldest driver that this module supports */
     cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault,
                                                          &found);
 #else

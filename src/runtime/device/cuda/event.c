@@ -1,4 +1,4 @@
-/* event.c - points in streams, also inside captured graphs. */
+/* event.c - owns events, the points in streams, inside and outside captured graphs. */
 #include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@ void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *base)
     if (event == NULL) {
         return;
     }
-    (void)cuda_enter(device); /* a new thread would use device 0, and make a context there */
+    (void)cuda_enter(device); /* a new thread would use device 0 and create a context there */
     if (event->event != NULL) {
         (void)cudaEventDestroy(event->event);
     }
@@ -46,7 +46,8 @@ cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cd
     return CDDP_OK;
 }
 
-/* Fail if the caller captures its own stream: its graph would get half of an operation. */
+/* Fail if the caller is capturing its own stream: the caller's graph would get only half of an
+ * operation. */
 static cddp_status check_capture(struct cddpi_device *device, cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -67,15 +68,15 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *b
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t in = cuda_device_stream(device, stream);
     uint64_t capture = cuda_is_capturing(self, in) ? self->capture : 0;
-    /* External: each replay records the event. Outside a capture CUDA refuses the flag. */
+    /* External: each replay records the event. CUDA refuses this flag outside a capture. */
     unsigned flags = capture != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
     cddp_status status = CDDP_OK;
 
     if (self->adopted && self->capture == 0 && stream == CDDPI_STREAM_COMPUTE) {
         status = check_capture(device, in);
     }
-    if (status == CDDP_OK &&
-        event->clock != NULL) { /* first, so that the time is known when the event is done */
+    /* the clock before `event`, so that the time is known when the event is done */
+    if (status == CDDP_OK && event->clock != NULL) {
         status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
     }
     if (status == CDDP_OK) {
@@ -105,7 +106,7 @@ cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stre
                          "record another behind the replay");
     }
     if (event->capture == 0 && cuda_is_capturing(self, in)) {
-        flags = cudaEventWaitExternal; /* recorded outside: waited for at each replay */
+        flags = cudaEventWaitExternal; /* recorded outside the capture: each replay waits for it */
     }
     return CUDA_CHECK(device, cudaStreamWaitEvent(in, event->event, flags));
 }
@@ -130,7 +131,7 @@ cddp_status cuda_event_order_in(struct cddpi_device *device, cudaStream_t stream
                            : CDDP_OK;
 }
 
-/* The event to query: of one in a capture, replays record only the clock. */
+/* The CUDA event to query. If it was recorded in a capture, replays record only the clock. */
 static cudaEvent_t observable(const struct cuda_event *event)
 {
     return event->capture != 0 && event->clock != NULL ? event->clock : event->event;

@@ -1,4 +1,4 @@
-/* kernels.c - what a device gives the kernels that run on it (kernels/cuda/kernels_module.h). */
+/* kernels.c - gives the kernels what they need from a device (kernels/cuda/kernels_module.h). */
 #include "device/cuda/cuda_internal.h"
 
 static cudaStream_t compute_stream(struct cddpi_device *device)

@@ -1,8 +1,10 @@
-/* profile.c - owns the profile of kernels that $CDDP_PROFILE asks for: the table of kernels is
- * replaced by one that times each call with events. A step is what lies between two updates of the
- * parameters. The first step is left out, because algorithms are chosen in it, and so is what
- * follows the last update. When the device is closed the file gets one JSON line for each operation
- * and shape. In the second step a profiler that waits for cudaProfilerStart() is switched on. */
+/* profile.c - owns the kernel profile that $CDDP_PROFILE turns on: it replaces the table of kernels
+ * by one that times each call with events.
+ *
+ * A step runs from one parameter update to the next. The first step is left out, because kernels
+ * choose their algorithms in it; work after the last update is left out, too. When the device
+ * closes, the file gets one JSON line for each operation and shape. A profiler that waits for
+ * cudaProfilerStart() records the second step. */
 #include "device/cuda/profile.h"
 
 #include "base/error.h"
@@ -13,13 +15,13 @@
 
 enum {
     MOST_ROWS = 1024,
-    MOST_CALLS = 8192, /* of a step */
-    KEPT_TIMES = 256,  /* of a row, for its median */
+    MOST_CALLS = 8192, /* per step */
+    KEPT_TIMES = 256,  /* times kept per row, for the median */
     MOST_TABLES = 16,
     STEP_MS = 300000
 };
 
-/* From cuda_profiler_api.h, a CUDA header that some toolkit wheels lack. */
+/* Declared here because some toolkit wheels lack their header, cuda_profiler_api.h. */
 extern cudaError_t cudaProfilerStart(void);
 extern cudaError_t cudaProfilerStop(void);
 
@@ -42,12 +44,13 @@ struct cuda_profile {
     int row_count;
     struct profile_call calls[MOST_CALLS]; /* of this step */
     int call_count, event_count;
-    int depth;            /* kernels' functions call others, which are part of them */
+    /* nesting depth: kernel functions call others, whose time belongs to the outermost one */
+    int depth;
     bool timed;           /* whether the outermost call is timed */
-    long missed;          /* calls without room */
-    cudaEvent_t marks[2]; /* the ends of the last step and of this one */
-    long steps;           /* that have ended */
-    double steps_ms;      /* of all but the first */
+    long missed;          /* calls that were not timed, for lack of room */
+    cudaEvent_t marks[2]; /* the start and the end of this step */
+    long steps;           /* number of finished steps */
+    double steps_ms;      /* total time of all but the first */
     struct {
         const void *table;
         double count;
@@ -84,7 +87,7 @@ double cuda_profile_remembered(struct cddpi_device *device, const void *table)
     return 0;
 }
 
-/* The row of @p work, a new one if need be; -1: there is no room. */
+/* The row for @p work, a new one if necessary; -1: the table is full. */
 static int row_of(struct cuda_profile *profile, const struct cuda_work *work)
 {
     for (int i = 0; i < profile->row_count; i++) {
@@ -102,7 +105,7 @@ static int row_of(struct cuda_profile *profile, const struct cuda_work *work)
     return profile->row_count++;
 }
 
-/* Events are made once and used again in each step. */
+/* Create the next call's events if they do not exist yet; every step uses them again. */
 static bool has_events(struct cuda_profile *profile)
 {
     struct profile_call *call = &profile->calls[profile->call_count];
@@ -159,7 +162,7 @@ cddp_status cuda_profile_end(struct cddpi_device *device, cddp_status status)
     return status;
 }
 
-/* Add the step's times to the rows, once all of it has run. */
+/* Add the step's times to the rows. All of the step's work must be done. */
 static void collect(struct cuda_profile *profile)
 {
     float ms = 0;
@@ -204,7 +207,8 @@ cddp_status cuda_profile_step(struct cddpi_device *device)
     } else if (profile->steps == 2) {
         (void)cudaProfilerStop();
     }
-    /* a new mark for the begin of the next step: the wait above belongs to no step */
+    /* Record a new mark for the start of the next step, so that the wait above belongs to no
+     * step. */
     profile->marks[0] = profile->marks[1];
     profile->marks[1] = mark;
     return status != CDDP_OK

@@ -1,5 +1,5 @@
-/* profile_kernels.c - what kernels that go over rows, elements and parameters are designed to need:
- * each array once (doc/gpu.md). None of them is bound by arithmetic. */
+/* profile_kernels.c - the memory traffic that kernels over rows, elements and parameters are
+ * designed for: each array once (doc/gpu.md). Arithmetic limits none of these kernels. */
 #include "device/cuda/profile.h"
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ static struct cuda_work rows_work(const char *op, size_t rows, size_t columns, d
     return work;
 }
 
-/* @p passes: arrays of @p count elements that are read and written. */
+/* @p passes: number of arrays of @p count elements that are read or written. */
 static struct cuda_work elements_work(const char *op, cddp_type type, size_t count, double passes)
 {
     struct cuda_work work = {.op = op, .bytes = passes * bytes_of(type) * (double)count};
@@ -66,7 +66,7 @@ static cddp_status embedding(struct cddpi_device *device, cddp_type type, const 
                              const void *table, const void *positions, size_t rows, size_t length,
                              size_t columns, void *out)
 {
-    /* a row of the table for each row that is written */
+    /* for each row written, one row of the table is read */
     struct cuda_work work = rows_work("embedding", rows, columns,
                                       2 * bytes_of(type) * (double)rows * (double)columns);
 
@@ -79,7 +79,7 @@ static cddp_status embedding_grad(struct cddpi_device *device, cddp_type type,
                                   size_t columns, size_t vocab, bool add, float *dtable,
                                   float *dpositions, void *scratch)
 {
-    /* each row of the table that occurs is read and written; at most one a token */
+    /* each row of the table that occurs is read and written; at most one row per token */
     double touched = (double)(rows < vocab ? rows : vocab) * (double)columns;
     struct cuda_work work = rows_work("embedding_grad", rows, columns,
                                       bytes_of(type) * (double)rows * (double)columns +
@@ -223,7 +223,8 @@ static cddp_status response_norm_grad(struct cddpi_device *device,
                                       const struct cddpi_cuda_response *shape, const void *dy,
                                       const void *x, float *scratch, void *dx)
 {
-    /* both passes read dy and x; between them lies a float32 of each value */
+    /* both passes read dy and x; between the passes, a float32 for each value is written and
+     * read */
     size_t channels = (size_t)shape->channels;
     double bytes = (5 * bytes_of(shape->type) + 8) * (double)(shape->rows * channels);
     struct cuda_work work = rows_work("response_norm_grad", shape->rows, channels, bytes);
@@ -235,8 +236,8 @@ static cddp_status lstm(struct cddpi_device *device, const struct cddpi_cuda_lst
                         size_t step, const float *bias_ih, const float *bias_hh,
                         const void *recurrent, void *gates, float *cells, void *out, void *last)
 {
-    /* gates are read and written, those of the recurrence read, outputs written twice, cells read
-     * and written in float32 */
+    /* gates are read and written, the recurrent gates read, outputs written twice, cells read and
+     * written in float32 */
     double bytes = (recurrent != NULL ? 14 : 10) * bytes_of(shape->type) + 8;
     struct cuda_work work = rows_work("lstm", shape->rows, shape->units,
                                       bytes * (double)(shape->rows * shape->units));
@@ -251,8 +252,9 @@ static cddp_status lstm_grad(struct cddpi_device *device, const struct cddpi_cud
                              float *carried_cell, const float *cells, const void *out, void *gates,
                              void *step_grads, void *before)
 {
-    /* gates are read and written twice; dy, the carried gradient and outputs are read, outputs
-     * written; two cells and the carried one read, that written */
+    /* gates are read once and written twice; dy, the carried gradient and outputs are read, outputs
+     * are written; in float32 two cells and the carried cell gradient are read, the latter is
+     * written */
     double bytes = 16 * bytes_of(shape->type) + 16;
     struct cuda_work work = rows_work("lstm_grad", shape->rows, shape->units,
                                       bytes * (double)(shape->rows * shape->units));
@@ -264,7 +266,7 @@ static cddp_status lstm_grad(struct cddpi_device *device, const struct cddpi_cud
 
 /* --- pools --- */
 
-/* @p places: bytes of them, if they are read or written. */
+/* @p places: bytes of the places (indices), if they are read or written. */
 static struct cuda_work pool_work(const char *op, const struct cddpi_cuda_pool *s, size_t places)
 {
     double x = (double)s->count * s->channels * s->height * s->width;

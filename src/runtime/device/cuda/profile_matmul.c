@@ -1,5 +1,5 @@
-/* profile_matmul.c - what matmul, attention, convolutions and batch norm are designed to need:
- * each array once, or once more where a sum over all of it comes first (doc/gpu.md). */
+/* profile_matmul.c - what matmul, attention, convolutions and batch norm are designed to need: each
+ * array once, or twice if a sum over the whole array must come first (doc/gpu.md). */
 #include "device/cuda/profile.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi
     return PROFILED(device, &work, linear_weight(device, shape, dy, x, add, dweight, dbias));
 }
 
-/* --- attention: causal, so half of each product --- */
+/* --- attention: causal, so half of each matrix product --- */
 
 static struct cuda_work attention_work(const char *op, const struct cddpi_cuda_attention *s,
                                        double passes, double products)
@@ -100,7 +100,7 @@ static int after(int side, const struct cddpi_cuda_conv *s)
     return (side + 2 * s->padding - s->kernel) / s->stride + 1;
 }
 
-/* Bytes of input and output; the weight's go to @p out_weight, in elements. */
+/* Bytes of input and output. @p out_weight gets the number of weight elements. */
 static struct cuda_work conv_work(const char *op, const struct cddpi_cuda_conv *s,
                                   double *out_weight)
 {
@@ -162,7 +162,7 @@ static cddp_status batch_norm(struct cddpi_device *device, const struct cddpi_cu
                               const float *bias, float *running_mean, float *running_variance,
                               float *mean, float *inverse, void *y)
 {
-    /* x twice, y; what is added */
+    /* reads x twice, writes y; also reads the other summand */
     struct cuda_work work = norm_work("batch_norm", shape, sum != NULL ? 4 : 3);
 
     return PROFILED(device, &work,
@@ -176,7 +176,8 @@ static cddp_status batch_norm_grad(struct cddpi_device *device, const struct cdd
                                    const float *inverse, bool add, void *dx, void *dsum,
                                    float *dweight, float *dbias)
 {
-    /* dy and x twice, dx; behind a sum dy, x, y and the sum's gradient, then that and x, and dx */
+    /* reads dy and x twice, writes dx; after a sum, reads dy, x and y and writes the sum's
+     * gradient, then reads that gradient and x and writes dx */
     double passes = dsum != NULL ? (other != NULL ? 8 : 7)
                                  : 5 + (other != NULL ? 2 : 0) + (y != NULL ? 2 : 0);
     struct cuda_work work = norm_work("batch_norm_grad", shape, passes);
