@@ -1,4 +1,4 @@
-/* ddp_layout.h - the buckets' memory and their sizes. */
+/* ddp_layout.h - owns the buckets' memory and their sizes. */
 #ifndef CDDPI_DDP_LAYOUT_H
 #define CDDPI_DDP_LAYOUT_H
 

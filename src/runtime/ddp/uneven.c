@@ -1,10 +1,11 @@
-/* uneven.c - owns what a rank does after its last step while other ranks still have steps: it takes
- * part in theirs, with weight 0 or with zeros, until the step statuses say that no rank has one. */
+/* uneven.c - owns uneven inputs: what a rank does after its last step while other ranks still have
+ * steps. It takes part in their steps, with weight 0 or with zeros, until the step statuses say
+ * that no rank has steps left. */
 #include "base/error.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 
-/* The kind of step that the other ranks have, as far as this rank knows. */
+/* The kind of step (mean, weighted, sum) that the other ranks have, as far as this rank knows. */
 static cddp_step step_of_others(const cddp_ddp *ddp)
 {
     bool begun = ddp->backward.step.sum != 0 || ddp->backward.step.weight >= 0;
