@@ -41,7 +41,7 @@ enum { CDDPI_BUCKET_PARTS = 64 }; /* of a tensor, at most */
 
 struct cddpi_bucket_plan_rule {
     size_t first_bytes;  /* a type's first bucket closes once it holds this much */
-    size_t bucket_bytes; /* and its others once they hold this much */
+    size_t bucket_bytes; /* a type's other buckets close once they hold this much */
     size_t large_bytes;  /* a tensor of this size or more has its bucket alone; 0: no limit */
     size_t
         part_bytes; /* such a tensor is cut into parts of about this size, each in its own bucket;

@@ -59,7 +59,7 @@ void cddpi_ddp_read_joined(cddp_ddp *ddp)
     for (int rank = 0; rank < ddp->world_size && ddp->backward.joined; rank++) {
         const struct cddpi_step_status *said = &ddp->end.statuses[rank];
 
-        /* take the number of the ranks that have a step; if none has, the highest number */
+        /* take the number of the ranks that have a step; if no rank has one, the highest number */
         if (ddp->end.all_joined ? said->backward > ddp->backward.number
                                 : (said->flags & CDDPI_STEP_JOINED) == 0) {
             ddp->backward.number = said->backward;

@@ -2,10 +2,10 @@
  * (opens) records in order. No I/O.
  *
  * The cipher is AES-256-GCM if both processors have instructions for it, else ChaCha20-Poly1305.
- * libsodium does both; for long AES records, OpenSSL's libcrypto does the work where it is
- * installed (libcrypto.h). A record's nonce is its sequence number. A key serves one direction of
- * one connection for 65536 records; then its hash replaces it. So no nonce is used twice with the
- * same key, and an attacker who steals a key cannot decrypt data that was sent long before. */
+ * libsodium does both; on connections that carry much data, OpenSSL's libcrypto does AES where it
+ * is installed (libcrypto.h). A record's nonce is its sequence number. A key serves one direction
+ * of one connection for 65536 records; then its hash replaces it. So no nonce is used twice with
+ * the same key, and an attacker who steals a key cannot decrypt data that was sent long before. */
 #ifndef CDDPI_STORE_CIPHER_H
 #define CDDPI_STORE_CIPHER_H
 

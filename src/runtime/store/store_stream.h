@@ -28,8 +28,8 @@ struct cddpi_cipher *cddpi_cipher_create(const struct cddpi_session *session);
 void cddpi_cipher_bulk(struct cddpi_cipher *cipher);
 void cddpi_cipher_destroy(struct cddpi_cipher *cipher);
 
-/** Send bytes of @p parts, in order. Returns how many bytes were accepted, or -1 with errno;
- * EAGAIN: the socket is not writable now. Accepted bytes may still be in memory: see flush. */
+/** Send bytes of @p parts, in order. Returns how many were accepted, or -1 with errno; EAGAIN: the
+ *  socket is full. Accepted bytes may still be in memory: see cddpi_stream_flush(). */
 ssize_t cddpi_stream_send(struct cddpi_store_stream *stream, const struct iovec parts[2]);
 /** Send accepted bytes that are still in memory. False: some are left, and errno says why. */
 bool cddpi_stream_flush(struct cddpi_store_stream *stream);
