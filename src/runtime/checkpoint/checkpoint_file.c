@@ -1,4 +1,4 @@
-/* checkpoint_file.c - owns the making of durable folders, and the hashing of files. */
+/* checkpoint_file.c - owns creating durable folders and hashing files. */
 #include "checkpoint/checkpoint_file.h"
 
 #include "base/alloc.h"
@@ -18,7 +18,8 @@ static int open_dir_at(int dir, const char *path)
     return cddpi_folder_open_fd(dir, path, true);
 }
 
-/* Make the folder @p path, of which all parents exist, and flush its parent's entry for it. */
+/* Create the folder @p path, whose parents exist, and flush its parent folder, so that the new
+ * entry survives a crash. */
 static int make_dir(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -110,7 +111,7 @@ void cddpi_digest_take(struct cddpi_digest *digest, unsigned char out[CDDPI_DIGE
     crypto_generichash_final(&digest->hash, out, CDDPI_DIGEST_BYTES);
 }
 
-/* Hash @p fd to its end through @p buffer. */
+/* Hash the rest of @p fd, in pieces of @p buffer. */
 static int hash_file(int fd, unsigned char *buffer, uint64_t *bytes,
                      unsigned char digest[CDDPI_DIGEST_BYTES])
 {
@@ -150,7 +151,7 @@ cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
     if (buffer == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", path, BUFFER_BYTES);
     }
-    /* non-blocking: opening a pipe of that name must not wait */
+    /* opens without blocking: if the path is a named pipe, open must not wait for a writer */
     fd = sodium_init() < 0 ? -1 : cddpi_file_open_read(path);
     if (fd < 0) {
         status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,

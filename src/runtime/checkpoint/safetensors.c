@@ -1,4 +1,5 @@
-/* safetensors.c - owns the reading of safetensors files: everything in them is checked. */
+/* safetensors.c - owns reading safetensors files. It checks everything in them, since they may come
+ * from strangers. */
 #include "checkpoint/safetensors.h"
 
 #include "base/alloc.h"
@@ -18,7 +19,7 @@
 enum { LENGTH_BYTES = 8 };
 
 struct safetensors_entry {
-    cddp_tensor tensor; /* must be first: by_name points at it. The name belongs to the JSON */
+    cddp_tensor tensor; /* must be first: by_name points to it. Its name belongs to `root` */
     size_t begin;
     size_t end;
 };
@@ -28,11 +29,11 @@ struct cddp_safetensors {
     const char *path; /* for errors; borrowed while opening */
     struct cddpi_mapped_file *mapped;
     const unsigned char *map;         /* the whole file */
-    size_t bytes;                     /* of it */
-    size_t data_begin;                /* where in it the header ends */
+    size_t bytes;                     /* the file's length */
+    size_t data_begin;                /* offset in the file where the header ends */
     json_t *root;                     /* owns all names and the metadata */
     const json_t *pairs;              /* the metadata, or NULL */
-    struct safetensors_entry *sorted; /* by place in the file */
+    struct safetensors_entry *sorted; /* by offset in the file */
     const cddp_tensor **by_name;
     size_t count;
 };
@@ -86,7 +87,7 @@ static cddp_status map_file(cddp_safetensors *file)
     return status;
 }
 
-/* What the first bytes of a file say that is no safetensors file. */
+/* Fail because the header is wrong. If the first bytes show another format, name that format. */
 static cddp_status __attribute__((format(printf, 2, 3)))
 header_fail(const cddp_safetensors *file, const char *format, ...)
 {
@@ -188,7 +189,8 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
                        cddpi_printable(text, shown, sizeof shown));
 }
 
-/* The library of the format refuses 8.0, too. */
+/* A hint for error texts if the number is written as 8.0: the format's reference library refuses
+ * that, too. */
 static const char *with_point(const json_t *json)
 {
     return json_is_real(json) ? ": it is written with a point, as 8.0 for 8" : "";
@@ -263,7 +265,7 @@ static cddp_status take_entry(const cddp_safetensors *file, const char *name, co
     return take_offsets(file, json, entry);
 }
 
-/* Order by place; empty tensors come before the one that begins at the same place. */
+/* Order by offset; an empty tensor comes before a tensor that begins at the same offset. */
 static int compare_places(const void *left, const void *right)
 {
     const struct safetensors_entry *a = left;
@@ -318,7 +320,7 @@ static cddp_status take_entries(cddp_safetensors *file)
     return CDDP_OK;
 }
 
-/* The tensors, in order, must cover the data without holes or overlaps. */
+/* Check that the tensors, in order, cover the data without holes or overlaps. */
 static cddp_status check_cover(const cddp_safetensors *file)
 {
     size_t covered = 0;
@@ -364,7 +366,7 @@ cddp_status cddp_safetensors_open(const char *path, cddp_safetensors **out)
 
 done:
     if (cddpi_mapped_file_check(file->mapped) != CDDP_OK) {
-        status = CDDP_ERR_IO; /* the file has changed, so other faults in it do not count */
+        status = CDDP_ERR_IO; /* the file was truncated, so any other fault may be false */
     }
     if (status != CDDP_OK) {
         cddp_safetensors_close(file);

@@ -1,4 +1,5 @@
-/* safetensors.h - what the files of src/runtime/checkpoint share about the safetensors format. */
+/* safetensors.h - owns what the files of src/runtime/checkpoint share about the safetensors format.
+ */
 #ifndef CDDPI_CHECKPOINT_SAFETENSORS_H
 #define CDDPI_CHECKPOINT_SAFETENSORS_H
 
@@ -8,46 +9,49 @@
 
 enum { CDDPI_SAFETENSORS_HEADER_MAX = 100000000, CDDPI_SAFETENSORS_NAME_SHOWN = 96 };
 
-/** Bytes of a tensor; false when a dimension is negative or the product overflows. */
+/** The bytes of a tensor. False: a dimension is negative, or the product overflows. */
 bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out);
 
-/** The file's length and header, padded so that the data begins at a multiple of 64: @p out, @p
- * out_bytes long, to be released with cddpi_free(). Checks all of @p tensors. @p shown names the
- * file in errors. */
+/** Check all of @p tensors and build the beginning of a file: the header's length and the header,
+ *  padded so that the data begins at a multiple of 64 bytes.
+ *  @param shown  Names the file in errors.
+ *  @param out    @p out_bytes bytes; release with cddpi_free(). */
 cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
                                      const char *const *metadata, char **out, size_t *out_bytes);
 
-/** Puts all data of tensor @p index: exactly the bytes of its shape and type. */
+/** Puts all data of tensor @p index to @p writer: exactly as many bytes as its shape and type say.
+ */
 typedef cddp_status (*cddpi_tensor_data_fn)(void *context, size_t index,
                                             struct cddpi_writer *writer);
 
-/** Write header and tensors as the new file @p name in @p dir and flush it. On failure the file is
- * the caller's to remove.
- *  @param put  NULL: the data lies in the tensors' memory; else as for cddpi_safetensors_stream().
- */
+/** Write header and tensors to the new file @p name in @p dir and flush it. On failure the caller
+ *  removes the file.
+ *  @param put  NULL: write the tensors' memory; else see cddpi_safetensors_stream(). */
 cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
                                   const cddp_tensor *tensors, size_t count,
                                   const char *const *metadata, cddpi_tensor_data_fn put,
                                   void *context, uint64_t *out_bytes,
                                   unsigned char out_digest[CDDPI_DIGEST_BYTES]);
 
-/** As cddp_safetensors_write(), but the tensors' data, which may be NULL, comes from @p put, called
- * for one after the other: they need never be in memory together. */
+/** Like cddp_safetensors_write(), but the data comes from @p put, which is called for one tensor
+ *  after another. So the tensors need not fit into memory together, and their data pointers may be
+ *  NULL. */
 cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensors, size_t count,
                                      const char *const *metadata, cddpi_tensor_data_fn put,
                                      void *context);
 
-/** Whether @p file, called @p shown in errors, holds exactly @p tensors: names, types, shapes;
- *  their memory is not looked at. */
+/** Check that @p file, called @p shown in errors, holds exactly @p tensors, by name, type and
+ * shape. Does not use the tensors' memory. */
 cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
                                     const cddp_tensor *tensors, size_t count);
-/** The same, and that each tensor has memory. */
+/** Like cddpi_safetensors_match(), and check that each tensor has memory. */
 cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
                                   const cddp_tensor *tensors, size_t count);
-/** Whether the file is as long as when it was opened: only then does count what was read, and any
- *  fault that was found. CDDP_ERR_IO names it. */
+/** Check that the file is as long as when it was opened. If not, data that was read from it is not
+ *  valid, and faults that were found in it may be false. CDDP_ERR_IO names the file. */
 cddp_status cddpi_safetensors_look(const cddp_safetensors *file);
-/** Copy the data of a file that matches. CDDP_ERR_IO: it was cut off meanwhile. */
+/** Copy the data of a file that matches @p tensors into their memory. CDDP_ERR_IO: the file was
+ *  truncated meanwhile. */
 cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
                                    size_t count);
 

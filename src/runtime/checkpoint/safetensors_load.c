@@ -1,4 +1,4 @@
-/* safetensors_load.c - owns the copying of a safetensors file into tensors of the caller's. */
+/* safetensors_load.c - owns copying a safetensors file into the caller's tensors. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/nearest.h"
@@ -11,7 +11,7 @@
 
 enum { SHAPE_TEXT_BYTES = 256 };
 
-/* "f32 [512, 784]" */
+/* For error texts: "f32 [512, 784]". */
 static const char *describe(const cddp_tensor *tensor, char text[SHAPE_TEXT_BYTES])
 {
     int length = snprintf(text, SHAPE_TEXT_BYTES, "%s [", cddp_type_name(tensor->type));
@@ -30,8 +30,8 @@ static bool same_kind(const cddp_tensor *a, const cddp_tensor *b)
            memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]) == 0;
 }
 
-/* A name of the file that may have been meant: @p wanted behind what a wrapper put before it, or
- * one with few other letters. NULL: there is none. */
+/* A tensor in the file that may be the missing one: its name is @p wanted after a wrapper's prefix
+ * ("module."), or differs in few letters. NULL: there is no such tensor. */
 static const char *find_similar(const cddp_safetensors *file, const char *wanted)
 {
     enum { COMPARED = 4096 };
@@ -105,8 +105,8 @@ static int compare_names(const void *left, const void *right)
     return strcmp((*a)->name, (*b)->name);
 }
 
-/* All of @p tensors are in the file: check that they are different ones, and that it has no more.
- */
+/* After each of @p tensors was found in the file: check that no two are the same, and that the file
+ * has no others. */
 static cddp_status match_all(const cddp_safetensors *file, const char *shown,
                              const cddp_tensor **sorted, size_t count)
 {
@@ -160,7 +160,7 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
     return status;
 }
 
-/* Of tensors that match. */
+/* Check that tensors that match the file have memory. */
 static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-/* safetensors_write.c - owns the making of safetensors files. */
+/* safetensors_write.c - owns writing safetensors files. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/replace.h"
@@ -12,7 +12,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is l
 
 enum { LENGTH_BYTES = 8 };
 
-/* the format's names */
+/* The format's name for CDDP_F32 is F32, and so on. */
 #define TYPE_NAME(name, value, bytes, text) [CDDP_##name] = #name,
 static const char *const type_names[] = {CDDP_TYPE_MAP(TYPE_NAME)};
 
@@ -29,7 +29,7 @@ bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *
     return true;
 }
 
-/* Check one tensor of the caller's. */
+/* Check one of the caller's tensors. */
 static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, size_t index,
                                 size_t *out_bytes)
 {
@@ -60,7 +60,8 @@ static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, si
     return CDDP_OK;
 }
 
-/* The tensor's entry: {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}; NULL: no memory. */
+/* A tensor's entry in the header: {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}. NULL: no
+ * memory. */
 static json_t *tensor_entry(const cddp_tensor *tensor, size_t begin, size_t end)
 {
     json_t *shape = json_array();
@@ -135,7 +136,7 @@ static cddp_status add_metadata(const char *shown, json_t *root, const char *con
     return CDDP_OK;
 }
 
-/* Put length, JSON and padding into one block. */
+/* Build one block of the header's length, its JSON and the padding. */
 static cddp_status lay_out(const char *shown, const json_t *root, char **out, size_t *out_bytes)
 {
     size_t text = json_dumpb(root, NULL, 0, JSON_COMPACT);
@@ -181,7 +182,7 @@ done:
     return status;
 }
 
-/* Put the data of a tensor that lies in memory. */
+/* A cddpi_tensor_data_fn for tensors in memory. */
 static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *writer)
 {
     const cddp_tensor *tensor = (const cddp_tensor *)context + index;
@@ -209,7 +210,7 @@ static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, s
     return CDDP_OK;
 }
 
-/* What a file is made of. */
+/* What put_content() writes. */
 struct content {
     const cddp_tensor *tensors; /* their data may be NULL */
     size_t count;
@@ -218,7 +219,7 @@ struct content {
     void *context;
 };
 
-/* Put header and tensors. */
+/* Put the header and all tensors to @p writer. */
 static cddp_status put_content(void *context, struct cddpi_writer *writer)
 {
     const struct content *content = context;

@@ -1,11 +1,11 @@
-/* snapshot.h - names inside a folder of snapshots, and what the files of src/runtime/checkpoint
- * share about them.
+/* snapshot.h - owns the names inside a folder of snapshots, and what the files of
+ * src/runtime/checkpoint share about snapshots.
  *
- *     latest                    text: the name of the newest, for people and scripts
- *     step-00000500/            complete
- *     .step-00000500.tmp-PID/   being written, or being deleted
+ *     latest                    text: the name of the newest snapshot, for people and scripts
+ *     step-00000500/            a complete snapshot
+ *     .step-00000500.tmp-PID/   being written or deleted by process PID
  *     .step-00000500.old-PID/   the previous step-00000500, until the new one is in place
- *     .latest.tmp-PID */
+ *     .latest.tmp-PID           the next `latest`, before its rename */
 #ifndef CDDPI_CHECKPOINT_SNAPSHOT_H
 #define CDDPI_CHECKPOINT_SNAPSHOT_H
 
@@ -15,7 +15,8 @@
 
 enum { CDDPI_SNAPSHOT_NAME_BYTES = 64 };
 
-/* The files of a snapshot; state.json is the last. A folder with other files is not deleted. */
+/* The files of a snapshot, in the order in which they are written: state.json is the last. A folder
+ * that contains any other file is never deleted. */
 enum {
     CDDPI_SNAPSHOT_MODEL,
     CDDPI_SNAPSHOT_OPTIMIZER,
@@ -36,106 +37,109 @@ struct cddpi_snapshot_entry {
     char name[CDDPI_SNAPSHOT_NAME_BYTES];
     enum cddpi_snapshot_kind kind;
     uint64_t step;
-    int64_t pid; /* of its writer; unused for CDDPI_SNAPSHOT_WHOLE */
+    int64_t pid; /* the writer's process id; unused for CDDPI_SNAPSHOT_WHOLE */
 };
 
-/** The name of a step's folder of @p kind, with this process's id. */
+/** The name of an entry of @p kind for @p step, with this process's id where the kind has one. */
 void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
                          char out[CDDPI_SNAPSHOT_NAME_BYTES]);
 
-/** Fail in the name of @p call if @p path, @p snapshot or a pointer in it is NULL. */
+/** Fail if @p path, @p snapshot or a pointer in it is NULL. @p call begins the error text. */
 cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_snapshot *snapshot);
 
-/** All entries of @p dir with names as above: newest step first, and of one step the complete
- * snapshot first. Release with cddpi_free(). @p shown names the folder in errors. */
+/** List the entries of @p dir that have names as above. The newest step comes first; among entries
+ *  of the same step, the complete snapshot comes first. @p shown names the folder in errors.
+ *  @param out  Release with cddpi_free(). */
 cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapshot_entry **out,
                                 size_t *out_count);
 
-/** Whether the folder @p dir holds snapshots, complete or broken. If it does not exist or is not a
- *  folder, it holds none; if it cannot be read, that is an error.
+/** Whether the folder @p dir holds snapshots, complete or broken. False if it does not exist or is
+ *  not a folder; an error if it cannot be read.
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_snapshot_any(const char *dir, bool *out);
 
-/** Delete the snapshot folder @p name, unless it is a link or has files that are not a snapshot's.
- * If it stays, a warning in the log says why. */
+/** Delete the folder @p name, unless it is a link or contains files that are not a snapshot's. If
+ *  it stays, a warning in the log says why. */
 void cddpi_snapshot_remove(int dir, const char *shown, const char *name);
-/** The same for a complete one: rename it first, so that half of it is never taken for a snapshot.
- */
+/** Delete a complete snapshot: rename it first, so that a half-deleted folder never looks like a
+ *  snapshot. Otherwise like cddpi_snapshot_remove(). */
 void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snapshot_entry *entry);
 
-/** Check with its checksums that the snapshot at @p path is complete and that of @p step.
+/** Check by checksums that the snapshot at @p path is complete and belongs to @p step.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND, CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_snapshot_verify(const char *path, uint64_t step);
 
 /* The space that a snapshot needs. snapshot_room.c */
 struct cddpi_snapshot_room {
-    bool is_missing;    /* the write failed because of a full disk or a quota */
-    uint64_t wanted;    /* about how many bytes the snapshot takes */
-    uint64_t least;     /* bytes that it takes at least */
-    uint64_t available; /* free bytes of the file system; a quota may allow less */
+    bool is_missing;    /* the write failed: the disk is full or a quota is exceeded */
+    uint64_t wanted;    /* bytes that the snapshot takes, estimated */
+    uint64_t least;     /* bytes that the snapshot takes at least: the tensors' data */
+    uint64_t available; /* free bytes of the file system; a quota may allow fewer */
 };
 
-/* The source of tensors whose data is not in this process's memory. The files may be written
- * several times, until there is space. */
+/* Where the data of tensors comes from that are not in this process's memory. `put` may be called
+ * several times for each tensor: if the disk is full, the files are written again after older
+ * snapshots were deleted. */
 struct cddpi_snapshot_source {
     cddpi_tensor_data_fn put;
-    void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* of the model's tensors, of the optimizer's */
+    void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* put's context: the model's, the optimizer's */
 };
 
 /** Like cddp_snapshot_write().
  *  @param source    NULL: all data is in memory.
- *  @param spare     If there is no space and @p keep is not 0, the oldest snapshots are deleted
- * until there is. This many stay, and always the newest complete one. If deleting would not help,
- * all stay.
+ *  @param spare     If the disk is full and @p keep is not 0, the oldest snapshots are deleted
+ *                   until there is space. At least this many stay, and always the newest complete
+ *                   one. If deleting would not free enough space, all stay.
  *  @param out_room  Set unless CDDP_ERR_ARGUMENT is returned. */
 cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                  const struct cddpi_snapshot_source *source, unsigned keep,
                                  unsigned spare, struct cddpi_snapshot_room *out_room);
 
-/** Open the data files of the snapshot at @p path. Their checksums are checked, and against @p into
- * the tensors' names, types and shapes, but not its memory.
+/** Open the data files of the snapshot at @p path. Check their checksums, and that their tensors
+ *  have the names, types and shapes of those in @p into. Does not use the memory of @p into.
  *  @param out  The model's and the optimizer's file; release with cddp_safetensors_close(). NULL on
  *              error. */
 cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
                                 cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES]);
 
-/** Whether this thread's last failure was a lack of disk space. */
+/** Whether this thread's last failure was a full disk or an exceeded quota. */
 bool cddpi_snapshot_wants_room(void);
-/** How much space @p snapshot needs, and how much the file system of @p dir has. */
+/** Compute how much space @p snapshot needs and how much the file system of @p dir has. */
 void cddpi_snapshot_measure(int dir, const cddp_snapshot *snapshot,
                             struct cddpi_snapshot_room *out);
-/** Delete the oldest snapshot as above, but not that of @p step. False: none may be deleted, or
- *  deleting failed. */
+/** Delete the oldest snapshot by the rules of cddpi_snapshot_write(), but not that of @p step.
+ *  False: no snapshot may be deleted, deleting would not help, or it failed. */
 bool cddpi_snapshot_make_room(int dir, const char *shown, uint64_t step, unsigned spare,
                               const struct cddpi_snapshot_room *room);
 
-/** Remove what crashed writers left, and finish what they had begun.
- *  @param alone  No other writer can be at work. Then every temporary entry is a crashed writer's,
- *                even if another process uses its process id now. */
+/** Remove what crashed writers left behind, and finish replacements that they had begun.
+ *  @param alone  The caller knows that no other writer is at work. Then every temporary entry
+ *                belongs to a crashed writer, even if another process has its process id now. */
 void cddpi_snapshot_sweep(int dir, const char *shown, bool alone);
 
-/** Write @p text and a newline as the new file @p name, which errors call @p shown, and flush it.
- */
+/** Write @p text and a newline to the new file @p name in @p dir and flush it. @p shown names the
+ *  file in errors. */
 cddp_status cddpi_snapshot_write_text(int dir, const char *name, const char *shown,
                                       const char *text);
 
-/* Replace `latest` in two steps: write a temporary file, which may need space, and rename it. */
+/* Replace `latest` in two steps: write a temporary file, which needs disk space, then rename it,
+ * which needs none. */
 cddp_status cddpi_pointer_write(int dir, const char *shown, const char *name);
 cddp_status cddpi_pointer_move(int dir, const char *shown);
-/** Do both steps if `latest` names another snapshot. A failure is a warning in the log. If there is
- * no space for the new file, delete the old one first: `latest` is for people, and can be made
- * again. */
+/** Do both steps if `latest` does not name @p name yet. A failure is only a warning in the log. If
+ *  the disk is full, delete the old `latest` first: it is for people, and can be made again. */
 void cddpi_pointer_set(int dir, const char *shown, const char *name);
-/** Remove the temporary file, if it exists. */
+/** Remove this process's temporary file for `latest`, if it exists. */
 void cddpi_pointer_discard(int dir);
 
-/* state.json's document: format, version, step, files (name: bytes and blake2b), state, and
- * blake2b: the checksum of all the rest, as compact text with sorted keys. */
+/* The document in state.json: format, version, step, files (name: bytes and blake2b), state, and
+ * blake2b. The last is the checksum of all the others, as compact JSON with sorted keys. */
 enum { CDDPI_STATE_VERSION = 1, CDDPI_STATE_BYTES_MAX = 64 << 20 };
 
-/** Put the document's own checksum into it; false: no memory. */
+/** Put the document's own checksum into it. False: no memory. */
 bool cddpi_state_seal(json_t *document);
-/** Read and check the document at @p path; to be released with json_decref(). */
+/** Read and check the document at @p path.
+ *  @param out  Release with json_decref(). */
 cddp_status cddpi_state_read(const char *path, json_t **out);
 
 #endif

@@ -1,4 +1,5 @@
-/* snapshot_dir.c - owns the names in a folder of snapshots: listing, deleting, sweeping. */
+/* snapshot_dir.c - owns the names in a folder of snapshots: listing them, deleting snapshots, and
+ * sweeping up what crashed writers left. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -18,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A folder this old was left over even if its process id is in use, by another process. */
+/* An entry this old has no living writer. If its process id exists, another process has it now. */
 enum { STALE_SECONDS = 3600 };
 
 const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES] = {
@@ -51,7 +52,7 @@ void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
     name_of(kind, step, (int64_t)getpid(), out);
 }
 
-/* Read digits at @p text, up to @p end. */
+/* Parse the digits from @p text up to @p end as a number. */
 static bool parse_part(const char *text, const char *end, int64_t *out)
 {
     char digits[24];
@@ -65,7 +66,7 @@ static bool parse_part(const char *text, const char *end, int64_t *out)
     return cddpi_parse_integer(digits, 0, INT64_MAX, out);
 }
 
-/* Take @p name apart; false: it is not exactly as name_of() makes names. */
+/* Parse @p name. False: cddpi_snapshot_name() would not have made exactly this name. */
 static bool parse_name(const char *name, struct cddpi_snapshot_entry *out)
 {
     static const struct {
@@ -124,7 +125,7 @@ static int compare_entries(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* A stream over @p name in @p dir that follows no link. */
+/* Open the folder @p name in @p dir for readdir(), without following a link. */
 static DIR *open_stream(int dir, const char *name)
 {
     int fd = cddpi_folder_open_fd(dir, name, false);
@@ -168,7 +169,7 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
         }
         entries[count++] = entry;
     }
-    if (errno != 0) { /* else what was not listed would count as not there */
+    if (errno != 0) { /* an incomplete list would make existing snapshots look missing */
         cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", shown);
 
         closedir(stream);
@@ -223,7 +224,7 @@ static void left_alone(const char *shown, const char *name, const char *why)
     cddpi_log(CDDPI_LOG_WARN, "checkpoint: %s/%s is not deleted: %s", shown, name, why);
 }
 
-/* A stream over @p name, if it is a folder with nothing in it but what a snapshot has. */
+/* Open @p name for readdir() if it is a folder that contains only a snapshot's files. */
 static DIR *open_if_ours(int dir, const char *shown, const char *name)
 {
     DIR *stream = open_stream(dir, name);
@@ -288,7 +289,7 @@ void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snaps
     cddpi_snapshot_remove(dir, shown, temporary);
 }
 
-/* Whether the writer that made this left-over can no longer be at work. */
+/* Whether the writer of this temporary entry can no longer be at work. */
 static bool is_abandoned(int dir, const struct cddpi_snapshot_entry *entry)
 {
     struct stat info;
@@ -303,7 +304,8 @@ static bool is_abandoned(int dir, const struct cddpi_snapshot_entry *entry)
            time(NULL) - info.st_mtime > STALE_SECONDS;
 }
 
-/* Finish for a writer that died between moving the old snapshot aside and deleting it. */
+/* A writer died after it had moved an old snapshot aside. Delete the old one if the new one is in
+ * place, else move the old one back. */
 static void sweep_old(int dir, const char *shown, const struct cddpi_snapshot_entry *entry)
 {
     char whole[CDDPI_SNAPSHOT_NAME_BYTES];

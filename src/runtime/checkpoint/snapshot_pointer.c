@@ -1,4 +1,4 @@
-/* snapshot_pointer.c - owns `latest`, and putting a folder in order that a crashed writer left. */
+/* snapshot_pointer.c - owns `latest`, and recovering a folder after a crash of its writer. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -49,7 +49,7 @@ cddp_status cddpi_pointer_move(int dir, const char *shown)
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s/%s to latest", shown, beside);
     }
     if (cddpi_file_fsync(dir) != 0) {
-        /* no failure: the snapshot itself is flushed, and is found without the pointer */
+        /* only a warning: the snapshot itself is flushed, and it is found without `latest` */
         cddpi_log(CDDPI_LOG_WARN, "checkpoint: flush the folder %s: %s", shown, strerror(errno));
     }
     return CDDP_OK;
@@ -63,7 +63,7 @@ void cddpi_pointer_discard(int dir)
     (void)cddpi_file_unlinkat(dir, beside, 0);
 }
 
-/* Whether `latest` is @p name and a newline. */
+/* Whether `latest` contains @p name and a newline. */
 static bool points_to(int dir, const char *name)
 {
     char text[CDDPI_SNAPSHOT_NAME_BYTES + 1];
@@ -88,7 +88,7 @@ void cddpi_pointer_set(int dir, const char *shown, const char *name)
     status = cddpi_pointer_write(dir, shown, name);
     if (status != CDDP_OK && cddpi_snapshot_wants_room()) {
         cddpi_pointer_discard(dir);
-        (void)cddpi_file_unlinkat(dir, "latest", 0); /* makes room for the new one */
+        (void)cddpi_file_unlinkat(dir, "latest", 0); /* frees space for the new one */
         status = cddpi_pointer_write(dir, shown, name);
     }
     if (status == CDDP_OK) {
@@ -114,7 +114,7 @@ cddp_status cddp_snapshot_recover(const char *dir, char **out_path, char **out_s
     if (fd >= 0) {
         cddpi_snapshot_sweep(fd, dir, true);
     }
-    status = cddp_snapshot_find(dir, out_path, out_skipped); /* words it if there is no folder */
+    status = cddp_snapshot_find(dir, out_path, out_skipped); /* fails if there is no folder */
     if (status == CDDP_OK && fd >= 0) {
         cddpi_pointer_set(fd, dir, strrchr(*out_path, '/') + 1);
     }

@@ -1,4 +1,4 @@
-/* snapshot_read.c - owns finding the newest whole snapshot, and loading one. */
+/* snapshot_read.c - owns finding the newest complete snapshot, and loading a snapshot. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether the file is there with the size and the checksum that state.json gives it. */
+/* Check that the file exists and has the size and checksum that state.json says. */
 static cddp_status check_file(const char *path, const json_t *expected)
 {
     const char *hex = json_string_value(json_object_get(expected, "blake2b"));
@@ -36,7 +36,8 @@ static cddp_status check_file(const char *path, const json_t *expected)
     return CDDP_OK;
 }
 
-/* The path of one of a snapshot's files; NULL with a text: no memory. */
+/* The path of file @p index of the snapshot at @p path. NULL: no memory, and an error text is set.
+ */
 static char *file_path(const char *path, int index)
 {
     char *name = cddpi_format("%s/%s", path, cddpi_snapshot_files[index]);
@@ -95,7 +96,7 @@ cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
     return status;
 }
 
-/* Add the last failure as a line to @p skipped. */
+/* Append the text of the last failure to @p skipped, as a line. */
 static cddp_status note_skipped(char **skipped)
 {
     char *text = cddpi_format("%s%s%s", *skipped != NULL ? *skipped : "",
@@ -109,9 +110,9 @@ static cddp_status note_skipped(char **skipped)
     return CDDP_OK;
 }
 
-/* Whether the last failure says that a snapshot is broken: its contents are wrong, or its disk is.
- * Others, such as no right to read it or no descriptors left, may pass: taking an older snapshot
- * for them would throw work away. */
+/* Whether the last failure means that a snapshot is broken: wrong contents, or a bad disk. Other
+ * failures, such as missing permission or no free descriptors, may be temporary: an older snapshot
+ * instead would throw away training steps. */
 static bool is_broken(cddp_status status)
 {
     int error_number = cddpi_last_errno();
@@ -121,7 +122,8 @@ static bool is_broken(cddp_status status)
                                       error_number == ELOOP || error_number == EISDIR));
 }
 
-/* Try @p entries in turn. Broken ones are noted in @p skipped; other failures end the search. */
+/* Return the path of the first complete snapshot in @p entries. Broken ones are noted in
+ * @p skipped; any other failure ends the search. */
 static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry *entries,
                               size_t count, char **out_path, char **skipped)
 {
@@ -200,7 +202,7 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     }
     CDDPI_TRY(read_document(path, &document));
     text = json_dumps(json_object_get(document, "state"), JSON_COMPACT);
-    copy = cddpi_strdup(text); /* the caller releases ours, not jansson's */
+    copy = cddpi_strdup(text); /* the caller releases it with cddp's free, not with jansson's */
     free(text);
     if (copy == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);

@@ -1,5 +1,5 @@
-/* snapshot_room.c - owns what happens when a disk is too full for a snapshot: how much it wants,
- * and which older one goes. */
+/* snapshot_room.c - owns what happens if the disk is too full for a snapshot: how much space the
+ * snapshot needs, and which older snapshot is deleted. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { FILE_BYTES = 4096, TENSOR_BYTES = 128 }; /* about what each takes beside its data */
+enum { FILE_BYTES = 4096, TENSOR_BYTES = 128 }; /* overhead of each beyond its data, estimated */
 
 bool cddpi_snapshot_wants_room(void)
 {
@@ -45,7 +45,7 @@ void cddpi_snapshot_measure(int dir, const cddp_snapshot *snapshot, struct cddpi
     out->available = fstatvfs(dir, &disk) == 0 ? (uint64_t)disk.f_bavail * disk.f_frsize : 0;
 }
 
-/* How many bytes the snapshot @p name takes on the disk. */
+/* The bytes that the snapshot @p name takes on the disk. */
 static uint64_t bytes_of(int dir, const char *name)
 {
     uint64_t sum = 0;
@@ -71,7 +71,8 @@ static bool is_whole(const char *shown, const struct cddpi_snapshot_entry *entry
     return whole;
 }
 
-/* Keep of @p entries, newest first, only those that may go; returns how many. */
+/* Reduce @p entries (newest first) to the snapshots that may be deleted; returns how many.
+ * @p out_bytes: the bytes that they take on the disk. */
 static size_t pick(int dir, const char *shown, struct cddpi_snapshot_entry *entries, size_t count,
                    uint64_t step, unsigned spare, uint64_t *out_bytes)
 {
@@ -86,7 +87,7 @@ static size_t pick(int dir, const char *shown, struct cddpi_snapshot_entry *entr
         }
         there++;
         if (!found_whole && is_whole(shown, &entries[i])) {
-            found_whole = true; /* the newest whole one always stays */
+            found_whole = true; /* the newest complete snapshot always stays */
         } else if (entries[i].step != step) {
             entries[may_go++] = entries[i];
         }

@@ -1,5 +1,4 @@
-/* snapshot_state.c - owns state.json as a document: its checksum, and what a valid one looks like.
- */
+/* snapshot_state.c - owns the document in state.json: its checksum, and what makes it valid. */
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "checkpoint/snapshot.h"
@@ -22,7 +21,7 @@ static bool digest_document(const json_t *document, char out_hex[CDDPI_DIGEST_HE
     }
     crypto_generichash(digest, sizeof digest, (const unsigned char *)text, strlen(text), NULL, 0);
     sodium_bin2hex(out_hex, CDDPI_DIGEST_HEX_BYTES, digest, sizeof digest);
-    free(text); /* jansson's */
+    free(text); /* jansson allocated it */
     return true;
 }
 
@@ -30,12 +29,12 @@ bool cddpi_state_seal(json_t *document)
 {
     char hex[CDDPI_DIGEST_HEX_BYTES];
 
-    (void)json_object_del(document, "blake2b"); /* of an earlier try */
+    (void)json_object_del(document, "blake2b"); /* from an earlier attempt to write */
     return digest_document(document, hex) &&
            json_object_set_new(document, "blake2b", json_string(hex)) == 0;
 }
 
-/* Whether the document's checksum is right; it is taken out of it. */
+/* Remove the checksum from the document. Returns whether it was right. */
 static bool unseal(json_t *document)
 {
     char present[CDDPI_DIGEST_HEX_BYTES];
@@ -72,7 +71,7 @@ static cddp_status parse(const char *path, json_t **out)
 
         if (document != NULL) {
             *out = document;
-        } else if (error_number != 0 && error_number != ERANGE) { /* that is a number's */
+        } else if (error_number != 0 && error_number != ERANGE) { /* ERANGE: bad number */
             status = cddpi_fail_errno(CDDP_ERR_IO, error_number, "read %s", path);
         } else if (json_error_code(&error) == json_error_out_of_memory) {
             status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its contents", path);

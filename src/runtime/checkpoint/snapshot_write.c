@@ -1,5 +1,5 @@
-/* snapshot_write.c - owns how a snapshot is made: written beside its place, flushed, renamed, and
- * named by `latest`. */
+/* snapshot_write.c - owns writing a snapshot: into a temporary folder, which is flushed, renamed to
+ * its final name, and then named by `latest`. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -15,22 +15,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One snapshot that is being written. */
+/* A snapshot while it is written. */
 struct writing {
     const char *shown; /* the folder of snapshots, for errors */
-    int dir;           /* the same folder, opened */
+    int dir;           /* descriptor of that folder */
     const cddp_snapshot *snapshot;
-    const struct cddpi_snapshot_source *source; /* NULL: memory */
-    json_t *document;                           /* of state.json */
+    const struct cddpi_snapshot_source *source; /* NULL: the data is in memory */
+    json_t *document;                           /* for state.json */
     char name[CDDPI_SNAPSHOT_NAME_BYTES];
     char temporary[CDDPI_SNAPSHOT_NAME_BYTES];
     char old[CDDPI_SNAPSHOT_NAME_BYTES];
-    bool has_old;     /* an older snapshot of this step was moved aside, to `old` */
-    bool is_in;       /* the new one has its name */
-    bool has_pointer; /* the new `latest` is written and not renamed yet */
+    bool has_old;     /* an older snapshot of this step was renamed to `old` */
+    bool is_in;       /* the new snapshot was renamed to `name` */
+    bool has_pointer; /* the new `latest` is written but not renamed yet */
 };
 
-/* The document of state.json, still without files and checksum. */
+/* Make the document for state.json, still without files and checksum. */
 static cddp_status begin_document(struct writing *writing)
 {
     const char *text = writing->snapshot->state_json;
@@ -53,7 +53,7 @@ static cddp_status begin_document(struct writing *writing)
     return CDDP_OK;
 }
 
-/* Note a file's size and checksum in the document. */
+/* Put a file's size and checksum into the document. */
 static cddp_status note_file(struct writing *writing, const char *name, uint64_t bytes,
                              const unsigned char digest[CDDPI_DIGEST_BYTES])
 {
@@ -73,7 +73,7 @@ static cddp_status note_file(struct writing *writing, const char *name, uint64_t
 static cddp_status write_tensors(struct writing *writing, int into, int index)
 {
     static const char *const metadata[] = {"format", "pt",
-                                           NULL}; /* Hugging Face's loaders want it */
+                                           NULL}; /* Hugging Face's loaders require it */
     const cddp_snapshot *snapshot = writing->snapshot;
     const char *name = cddpi_snapshot_files[index];
     unsigned char digest[CDDPI_DIGEST_BYTES];
@@ -110,12 +110,12 @@ static cddp_status write_state(struct writing *writing, int into)
     } else {
         status = cddpi_snapshot_write_text(into, name, shown, text);
     }
-    free(text); /* jansson's */
+    free(text); /* jansson allocated it */
     cddpi_free(shown);
     return status;
 }
 
-/* Write all files into the temporary folder, and flush them. */
+/* Write all files into the temporary folder and flush them. */
 static cddp_status write_files(struct writing *writing)
 {
     cddp_status status = CDDP_OK;
@@ -149,8 +149,8 @@ static cddp_status fail_rename(const struct writing *writing, const char *from, 
     return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s/%s to %s", writing->shown, from, to);
 }
 
-/* Give the new folder its name, after moving an older snapshot of the same step aside, and then
- * replace `latest`. Between the two renames the old one is found under its other name. */
+/* Rename an older snapshot of the same step to `old`, rename the new folder to its final name, and
+ * then replace `latest`. After a crash between the two renames, a sweep moves the old one back. */
 static cddp_status move_in(struct writing *writing)
 {
     struct stat info;
@@ -179,7 +179,8 @@ static cddp_status move_in(struct writing *writing)
     return CDDP_OK;
 }
 
-/* Undo what move_in() did. If that fails, the next write removes what is left over. */
+/* Undo move_in() and remove the temporary entries. If that fails, the next write's sweep does it.
+ */
 static void move_back(struct writing *writing)
 {
     if (writing->is_in &&
@@ -193,7 +194,8 @@ static void move_back(struct writing *writing)
     cddpi_pointer_discard(writing->dir);
 }
 
-/* Delete all but the newest @p keep, the one just written always being one of them. */
+/* Delete all but the newest @p keep snapshots. The one just written always counts as one of them,
+ * even if others have a higher step. */
 static void delete_older(const struct writing *writing, unsigned keep)
 {
     struct cddpi_snapshot_entry *entries;
@@ -220,23 +222,23 @@ static void delete_older(const struct writing *writing, unsigned keep)
     cddpi_free(entries);
 }
 
-/* Write the whole snapshot. After a failure move_back() undoes what was done. */
+/* Write the complete snapshot. After a failure the caller calls move_back(). */
 static cddp_status write_whole(struct writing *writing)
 {
     cddp_status status;
 
     CDDPI_TRY(write_files(writing));
-    /* before anything is moved: nothing after this needs space */
+    /* the new `latest` is written before any rename: no later step needs disk space */
     status = cddpi_pointer_write(writing->dir, writing->shown, writing->name);
     writing->has_pointer = status == CDDP_OK;
     if (status != CDDP_OK && cddpi_snapshot_wants_room()) {
         cddpi_pointer_discard(writing->dir);
-        status = CDDP_OK; /* only the snapshot itself must be written */
+        status = CDDP_OK; /* a full disk may cost `latest`, but not the snapshot */
     }
     return status == CDDP_OK ? move_in(writing) : status;
 }
 
-/* Word @p failure, which was that there is no room, with what would help. */
+/* Fail again with @p failure (the disk is full), and append how much space a checkpoint needs. */
 static cddp_status fail_full(cddp_status status, const struct cddpi_failure *failure, bool by_quota,
                              const struct cddpi_snapshot_room *room)
 {
@@ -251,7 +253,7 @@ static cddp_status fail_full(cddp_status status, const struct cddpi_failure *fai
                                    (double)room->wanted / mib, (double)room->available / mib);
 }
 
-/* Try until there is room. */
+/* Write the snapshot. If the disk is full, delete older ones and try again. */
 static cddp_status write_with_room(struct writing *writing, bool may_free, unsigned spare,
                                    struct cddpi_snapshot_room *room)
 {

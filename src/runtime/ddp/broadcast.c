@@ -40,7 +40,7 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
         }
     } else if (status != CDDP_OK) {
         failure = *cddpi_last_failure();
-        cddp_group_abort(group, cddp_last_error()); /* the others wait for those not started */
+        cddp_group_abort(group, cddp_last_error()); /* other ranks wait for the rest */
         (void)cddpi_fail_again(status, &failure);
     }
     failure = *cddpi_last_failure();

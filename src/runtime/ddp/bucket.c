@@ -23,7 +23,7 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
 {
     const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
     size_t members = plan->buckets[bucket->index].count;
-    /* a timeout may mean that a rank is late, or that it waits in another step's collective */
+    /* a timeout may mean that a rank is late, or that it waits in a collective of another step */
     bool may_disagree = status == CDDP_ERR_TIMEOUT && !cddpi_last_failure()->is_stopped;
 
     return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
@@ -58,7 +58,8 @@ static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
                : status;
 }
 
-/* The gradients of a single rank are the mean already; with weight 0 the mean is zero. */
+/* A single rank's gradients already are the mean, so nothing is reduced; with weight 0 the mean is
+ * zero. */
 static cddp_status finish_in_place(struct cddp_bucket *bucket)
 {
     const cddp_ddp *ddp = bucket->ddp;
@@ -91,7 +92,8 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     if (ddp->in_place) {
         return finish_in_place(bucket);
     }
-    cddpi_error_clear(); /* a hook of the caller's may fail without storing a text */
+    cddpi_error_clear(); /* the caller's hook may fail without an error text: no old one must stay
+                          */
     cddpi_group_name_bucket(ddp->group, (int32_t)bucket->index);
     status = call_hook(bucket, &work);
     cddpi_group_name_bucket(ddp->group, -1);
@@ -102,8 +104,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
         status = cddpi_bucket_failed(bucket, status);
         failure = *cddpi_last_failure();
         if (!cddpi_group_is_capturing(ddp->group)) {
-            /* whatever the status: other ranks would wait for the collective that this rank skips
-             */
+            /* always abort: the other ranks would wait for the collective that this rank skips */
             cddp_group_abort(ddp->group, cddp_last_error());
         }
         cddp_work_destroy(work);
@@ -112,7 +113,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     bucket->work = work;
     bucket->finished = work == NULL;
     if (bucket->stage > 0 && work != NULL) {
-        bucket->end_ns = 0; /* it holds the end of an earlier stage */
+        bucket->end_ns = 0; /* discard the end of an earlier stage */
     }
     if (bucket->finished && bucket->end_ns == 0) {
         bucket->end_ns = cddpi_now_ns();

@@ -21,9 +21,9 @@ struct draft {
     size_t count;
     bool is_part;
     uint32_t last;   /* its last member's position in the order of completion */
-    uint32_t number; /* in the order in which drafts were opened */
+    uint32_t number; /* drafts are numbered in the order in which they were opened */
     size_t from,
-        to; /* flat plan: the range of its members in all bytes, in the order of completion */
+        to; /* flat plan: when its members become ready, as ranges of `ready_at` in bytes */
 };
 
 struct drafts {
@@ -33,11 +33,11 @@ struct drafts {
     uint32_t *parts;    /* by tensor: the number of its drafts */
     uint32_t *walk;     /* tensors in the order in which they are assigned to buckets */
     uint32_t *position; /* by tensor: place in the order of completion */
-    uint32_t *bucket;   /* by number: index */
-    size_t *ready_at;   /* by tensor: how many bytes are ready once it is */
-    size_t stray_bytes; /* how many bytes of other ranges may become ready in between: see
-                           is_apart() */
-    uint32_t cuts;      /* how often a range was cut because of that */
+    uint32_t *bucket;   /* by a draft's number: the index of its bucket */
+    size_t *ready_at;   /* by tensor: bytes of all tensors that are ready once this one is */
+    size_t stray_bytes; /* the most bytes of other ranges that may become ready between the members
+                           of a range: see is_apart() */
+    uint32_t cuts;      /* how many ranges were cut because of stray_bytes */
 };
 
 static void free_drafts(struct drafts *drafts)
@@ -129,8 +129,8 @@ static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t 
     return CDDP_OK;
 }
 
-/* The caller's block cannot be rearranged: the order of completion decides only where it is cut,
- * and in which order its ranges are reduced. */
+/* For a flat plan. The caller's block cannot be rearranged, so the order of completion decides only
+ * where the block is cut and in which order its ranges are reduced. */
 static void read_flat_order(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                             const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
@@ -211,7 +211,7 @@ static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t c
 
         if (is_large(&tensors[tensor], rule)) {
             draft_large(&tensors[tensor], tensor, rule, drafts);
-            open[kind] = NULL; /* earlier members do not wait for it */
+            open[kind] = NULL; /* members of the open bucket must not wait for this tensor */
             cap[kind] = rule->bucket_bytes;
             continue;
         }
@@ -273,7 +273,8 @@ static cddp_status alloc_plan(size_t count, size_t members, size_t buckets,
     return CDDP_OK;
 }
 
-/* Number the buckets by completion and list their members in the order they were put in. */
+/* Number the buckets in the order of completion, and list the members of each in the order in which
+ * they were added. */
 static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *plan)
 {
     size_t first = 0;
@@ -342,8 +343,8 @@ static void place_flat(const struct cddpi_bucket_plan_tensor *tensors,
         struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
         uint32_t last = plan->members[bucket->first + bucket->count - 1];
 
-        /* members go from the end of the block to its start, parts of one tensor from its start to
-         * its end */
+        /* members go from the end of the block to its start, but parts of one tensor go from its
+         * start to its end */
         bucket->offset = plan->offsets[last];
         if (b > plan->bucket_of[last]) {
             bucket->offset = bucket[-1].offset + bucket[-1].bytes;
@@ -415,7 +416,7 @@ bool cddpi_bucket_plan_equal(const struct cddpi_bucket_plan *a, const struct cdd
             return false;
         }
     }
-    for (size_t i = 0; i < a->bucket_count; i++) { /* of parts */
+    for (size_t i = 0; i < a->bucket_count; i++) { /* buckets that hold parts of a tensor */
         if (a->buckets[i].offset != b->buckets[i].offset ||
             a->buckets[i].bytes != b->buckets[i].bytes) {
             return false;

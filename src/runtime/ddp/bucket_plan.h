@@ -1,5 +1,6 @@
-/* bucket_plan.h - which gradients share a bucket, and where they lie. A pure function makes the
- * plan from sizes, types, order and caps: ranks with the same input make the same plan. */
+/* bucket_plan.h - owns which gradients share a bucket, and at which offsets they are. A pure
+ * function makes the plan from sizes, types, order and caps: ranks with the same input make the
+ * same plan. */
 #ifndef CDDPI_DDP_PLAN_H
 #define CDDPI_DDP_PLAN_H
 
@@ -40,13 +41,13 @@ enum { CDDPI_BUCKET_PARTS = 64 }; /* of a tensor, at most */
 
 struct cddpi_bucket_plan_rule {
     size_t first_bytes;  /* a type's first bucket closes once it holds this much */
-    size_t bucket_bytes; /* and its others once they hold this much */
+    size_t bucket_bytes; /* a type's other buckets close once they hold this much */
     size_t large_bytes;  /* a tensor of this size or more has its bucket alone; 0: no limit */
     size_t
-        part_bytes; /* such a tensor is cut in parts of about this size, one in each bucket; 0:
-                       it   is whole. Ignored with a grain: a shard has one span of each tensor */
+        part_bytes; /* such a tensor is cut into parts of about this size, each in its own bucket;
+                       0: it is not cut. Ignored with a grain: a shard has one span per tensor */
     size_t grain;   /* buckets are padded to multiples of this; 0: no padding */
-    bool flat;      /* the block is the caller's: back to back in registration order */
+    bool flat;      /* the block is the caller's: tensors back to back in registration order */
     const uint32_t *order; /* the order of completion, a permutation; NULL: reverse registration */
 };
 

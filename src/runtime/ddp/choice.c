@@ -97,7 +97,7 @@ cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measur
     return CDDP_OK;
 }
 
-/* "; gradients from 4194304 bytes on have buckets of their own, in parts of 1048576" */
+/* For the log: "; gradients of 4194304 have buckets of their own, in parts of 1048576". */
 static void tell_large(const struct cddpi_bucket_plan_rule *rule, char *out, size_t bytes)
 {
     char parts[64] = "";

@@ -23,8 +23,8 @@ struct cddpi_ddp_copies {
     const size_t *counts; /* by parameter: elements of its copy, zeros after the parameter's; 0: it
                              has no copy */
     bool follows;         /* the caller updates nothing before the first cddp_ddp_wait(). If
-                             cddpi_ddp_has_moved() then, it sets up again what depends on spans and
-                             on where sharded parameters and gradients lie */
+                             cddpi_ddp_has_moved() is true then, it sets up again what depends on
+                             spans and on the addresses of sharded parameters and gradients */
 };
 
 /** Like cddp_ddp_create(). There are copies only with a sharded optimizer, on a device, with
@@ -38,8 +38,8 @@ CDDP_CHECKED cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const c
                                                       const struct cddpi_ddp_copies *copies,
                                                       cddp_ddp **out);
 /** Whether the last cddp_ddp_wait() has given a sharded optimizer another plan, which suits the
- * times at which gradients became ready. If so, parameters and gradients lie elsewhere, every rank
- * has all of them, and ranks have other spans. The same on all ranks. */
+ *  times at which gradients became ready. If so, parameters and gradients have other addresses,
+ *  every rank has all of them, and ranks have other spans. The same on all ranks. */
 bool cddpi_ddp_has_moved(const cddp_ddp *ddp);
 /** Keep the plan, since the caller has state for its spans. Call it on all ranks, before the first
  *  backward. */

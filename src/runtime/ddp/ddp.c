@@ -45,9 +45,9 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     return CDDP_OK;
 }
 
-/* Whether the first backward may change the plan. With a sharded optimizer the caller must allow
- * it: what it keeps may depend on where parameters lie and on which part of them each rank updates.
- */
+/* Whether the plan may change after the first backward. With a sharded optimizer the caller must
+ * allow it, since the caller's state may depend on the addresses of parameters and on which part of
+ * them each rank updates. */
 static bool may_rebuild(const cddp_ddp *ddp, const cddp_ddp_options *options,
                         const struct cddpi_ddp_copies *copies)
 {
@@ -112,7 +112,7 @@ static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
     status = cddpi_layout_make(ddp, order, layout);
     if (status != CDDP_OK) {
         cddp_group_abort(ddp->group,
-                         cddp_last_error()); /* the other ranks go on without this one */
+                         cddp_last_error()); /* the other ranks would wait for this one */
     }
     return status;
 }
@@ -307,7 +307,7 @@ void cddp_ddp_destroy(cddp_ddp *ddp)
 
 cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
 {
-    cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp; /* another thread may be changing them */
+    cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp; /* entering excludes a thread that changes it */
 
     CDDPI_TRY(cddpi_ddp_enter(entered, "ddp_get_stats"));
     return cddpi_ddp_leave(entered, cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT",

@@ -180,7 +180,7 @@ cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status);
 /** Copy memory, or clear it, in the compute stream. */
 cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from, size_t bytes);
 cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes);
-/** Check that gradients lie in the memory of the group's device; and parameters, if @p sharded. */
+/** Check that gradients, and parameters if @p sharded, are in the memory of the group's device. */
 cddp_status cddpi_ddp_check_memory(const cddp_ddp *ddp, bool sharded);
 
 #endif

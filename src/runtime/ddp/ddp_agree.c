@@ -1,5 +1,5 @@
-/* ddp_agree.c - owns the comparison of manifests. All ranks exchange hashes, and only if those
- * differ the texts, from which every rank words the same difference. */
+/* ddp_agree.c - owns the comparison of manifests. All ranks exchange hashes. Only if the hashes
+ * differ do they exchange the texts, from which every rank words the same difference. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp_create.h"
@@ -33,7 +33,7 @@ static void make_digest(struct digest *digest, const char *text)
                        NULL, 0);
 }
 
-/* @p root's text on every rank, in new memory. */
+/* Broadcast @p root's text. @p out: new memory. */
 static cddp_status share_text(cddp_group *group, const struct digest *digests, int root,
                               const char *text, char **out)
 {
@@ -51,7 +51,7 @@ static cddp_status share_text(cddp_group *group, const struct digest *digests, i
     copy = cddpi_zalloc(bytes);
     if (copy == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu bytes of manifest", bytes);
-        cddp_group_abort(group, cddp_last_error()); /* the others wait in the broadcast */
+        cddp_group_abort(group, cddp_last_error()); /* the other ranks wait in the broadcast */
         return status;
     }
     if (root == cddp_group_rank(group)) {
@@ -72,7 +72,7 @@ static bool same_digest(const struct digest *a, const struct digest *b)
     return memcmp(a->hash, b->hash, sizeof a->hash) == 0 && a->text_bytes == b->text_bytes;
 }
 
-/* "rank 1" or "ranks 0, 2-5": those with the same manifest as @p rank. */
+/* Name the ranks that have the same manifest as @p rank: "rank 1" or "ranks 0, 2-5". */
 static void name_variant(const struct digest *digests, int world_size, int rank, char *out,
                          size_t bytes)
 {
@@ -137,7 +137,7 @@ static cddp_status word_diff(const struct digest *digests, int world_size,
         if (length >= sizeof text) {
             break;
         }
-        /* divide what is left of the text among the variants that are left */
+        /* divide the rest of the text's memory among the remaining variants */
         left = (sizeof text - length) / (count - variant);
         cddpi_manifest_diff(variants[0].text, variants[0].rank, variants[variant].text,
                             variants[variant].rank, MOST_LINES / (count - 1), text + length, left);

@@ -5,7 +5,7 @@
 #include "ddp/ddp.h"
 
 /* bucket.c */
-/** Fail in the name of @p call if @p bucket is NULL. */
+/** Fail if @p bucket is NULL. @p call begins the error text. */
 cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
 /** Call the hook's next stage. */
 cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);

@@ -1,5 +1,5 @@
-/* ddp_capture.c - owns what capturing and replaying steps changes in a cddp_ddp: only the handles
- * of updates, for which a replay waits by itself, and the number of the backward. */
+/* ddp_capture.c - owns what capturing and replaying steps changes in a cddp_ddp: only the number of
+ * the backward, and the handles of running updates (a replay waits for updates by itself). */
 #include "ddp/ddp_capture.h"
 
 #include "base/error.h"
@@ -47,7 +47,7 @@ cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out
     return status;
 }
 
-/* Replay a no_sync step, which takes no other rank. */
+/* Replay a no_sync step, in which other ranks take no part. */
 static cddp_status replay_alone(cddp_ddp *ddp, const struct cddpi_group_capture *captured)
 {
     CDDPI_TRY(cddpi_group_healthy(ddp->group));

@@ -7,8 +7,8 @@
  *     cddpi_ddp_replay(), cddp_ddp_updated()     for this step and each later one
  *
  * A capture keeps the step's no_sync and weight. Replays do not check what the other ranks do: all
- * ranks must capture and replay the same steps. Replayed steps are not timed: statistics contain
- * only the others. Everything here belongs to the thread that drives compute. */
+ * ranks must capture and replay the same steps. Replayed steps are not timed, so statistics do not
+ * contain them. Everything here belongs to the thread that drives compute. */
 #ifndef CDDPI_DDP_CAPTURE_H
 #define CDDPI_DDP_CAPTURE_H
 

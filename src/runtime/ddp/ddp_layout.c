@@ -11,10 +11,11 @@
 
 #include <string.h>
 
-/* With fewer bytes overlap matters little; and which percentage before the first bucket is late. */
+/* When to warn that the first bucket starts late: the model has more than WORTH_BYTES (with fewer,
+ * overlap matters little), and more than MUCH_PERCENT of the other gradients are ready earlier. */
 enum { WORTH_BYTES = 1 << 20, MUCH_PERCENT = 50 };
 
-/* Make room for the statistics of @p buckets, and keep those that are there. */
+/* Make room for the statistics of @p buckets buckets, and keep the existing statistics. */
 static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
 {
     cddp_bucket_stats *more;
@@ -189,7 +190,7 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
 
     ddp->planning.rebuild_due = false;
     if ((ddp->end.statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
-        return CDDP_OK; /* some parameter had no gradient on rank 0: keep the present plan */
+        return CDDP_OK; /* some parameter had no gradient on rank 0: keep the current plan */
     }
     status = cddp_broadcast(ddp->group, ddp->backward.arrivals,
                             ddp->slot_count * sizeof *ddp->backward.arrivals, CDDP_U8, 0, NULL);
@@ -216,7 +217,7 @@ void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
 {
     void *grad = NULL;
 
-    if (cddpi_ddp_enter(ddp, "ddp_grad") != CDDP_OK) { /* another thread may be moving it */
+    if (cddpi_ddp_enter(ddp, "ddp_grad") != CDDP_OK) { /* another thread could move gradients */
         return NULL;
     }
     if (index < ddp->param_count && ddp->params[index].slot != UINT32_MAX) {

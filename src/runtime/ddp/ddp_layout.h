@@ -1,4 +1,4 @@
-/* ddp_layout.h - the buckets' memory and their sizes. */
+/* ddp_layout.h - owns the buckets' memory and their sizes. */
 #ifndef CDDPI_DDP_LAYOUT_H
 #define CDDPI_DDP_LAYOUT_H
 
@@ -20,8 +20,8 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
 void cddpi_layout_tell_late(cddp_ddp *ddp);
 
 /* choice.c */
-/** Set the rule's sizes to the caller's or the defaults, and decide whether rank 0 may choose
- * others from the link. Local; all ranks decide the same. */
+/** Set the rule's sizes to the caller's or the defaults, and decide whether rank 0 may replace them
+ *  by sizes that suit the link. Local; all ranks decide the same. */
 void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options);
 /** Rank 0 chooses the sizes and sends them to all ranks. It assumes that gradients become ready in
  *  @p order (NULL: as the rule says) and, if @p measured, at the times of this backward.

@@ -1,4 +1,4 @@
-/* ddp_observe.h - what a step on a device costs, and what log and trace say about steps. */
+/* ddp_observe.h - owns the times of steps on a device, and what log and trace say about steps. */
 #ifndef CDDPI_DDP_OBSERVE_H
 #define CDDPI_DDP_OBSERVE_H
 

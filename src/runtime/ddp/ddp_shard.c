@@ -72,7 +72,7 @@ void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts
 {
     enum {
         ALIGNMENT = 256
-    }; /* of copies: matmuls are faster on it; each slice is a multiple of it */
+    }; /* bytes, of copies: matmuls are faster; each slice is a multiple of ALIGNMENT */
     size_t element = cddp_type_bytes(type);
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -88,12 +88,12 @@ void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts
         }
     }
     ddp->shards->copy_type = type;
-    if (ddp->shards->has_copies) { /* each bucket and shard begins at such a multiple, too */
+    if (ddp->shards->has_copies) { /* so each bucket and shard begins at a multiple of it, too */
         ddp->planning.rule.grain = (size_t)ddp->world_size * ALIGNMENT / element * sizeof(float);
     }
 }
 
-/* The copy of the element at byte @p offset of the block. */
+/* The copy of the element that is at byte @p offset of the block. */
 static unsigned char *copy_at(const cddp_ddp *ddp, size_t offset)
 {
     return ddp->shards->copies + offset / sizeof(float) * cddp_type_bytes(ddp->shards->copy_type);
@@ -222,7 +222,7 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     return agree_on_deferred(ddp);
 }
 
-/* Release what depends on the present plan, except the parameters. */
+/* Release what depends on the current plan, except the parameters. */
 static void release_tables(cddp_ddp *ddp)
 {
     struct cddpi_ddp_shards *shards = ddp->shards;
@@ -265,7 +265,7 @@ void cddpi_shard_release(cddp_ddp *ddp)
     ddp->shards = NULL;
 }
 
-/* Each rank has its shard of the gradients' mean: give every rank all of it. */
+/* All-gather the reduced gradients: each rank has only its shard of the mean. */
 static cddp_status gather_grads(cddp_ddp *ddp)
 {
     cddp_status status = CDDP_OK;
@@ -295,7 +295,7 @@ cddp_status cddpi_shard_move(cddp_ddp *ddp, struct cddpi_layout *layout)
     release_tables(ddp);
     CDDPI_TRY(cddpi_layout_install(ddp, layout));
     CDDPI_TRY(cddpi_shard_install(ddp));
-    /* only now, since after a failure some parameters may still be there */
+    /* free the old block only now: after a failure some parameters would still be in it */
     cddp_group_free(ddp->group, block);
     ddp->shards->has_moved = true;
     return CDDP_OK;
@@ -443,7 +443,7 @@ cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
 
 cddp_status cddpi_shard_finish(cddp_ddp *ddp)
 {
-    /* in the order in which they were started */
+    /* finish gathers in the order in which they were started */
     for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
         CDDPI_TRY(finish_gather(ddp, b));
     }

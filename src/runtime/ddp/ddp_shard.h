@@ -1,4 +1,4 @@
-/* ddp_shard.h - the sharded optimizer: each rank updates its part of all parameters. */
+/* ddp_shard.h - owns the sharded optimizer: each rank updates its part of all parameters. */
 #ifndef CDDPI_DDP_SHARD_H
 #define CDDPI_DDP_SHARD_H
 

@@ -1,10 +1,11 @@
-/* ddp_step.h - the course of a step: its backward, its end, and what ranks tell each other then. */
+/* ddp_step.h - owns the course of a step: its backward, its end, and what ranks exchange at its
+ * end. */
 #ifndef CDDPI_DDP_STEP_H
 #define CDDPI_DDP_STEP_H
 
 #include "ddp/ddp.h"
 
-/* What every rank tells all others at the end of each synchronised step. */
+/* What every rank sends to all others at the end of each synchronised step. */
 struct cddpi_step_status {
     int32_t status;
     uint32_t flags;     /* CDDPI_STEP_ */
@@ -52,7 +53,7 @@ cddp_status cddpi_unused_restore(cddp_ddp *ddp);
 void cddpi_unused_release(cddp_ddp *ddp);
 
 /* step_status.c */
-/** Start the exchange that tells all ranks how this one's step went. */
+/** Start the exchange of step statuses: it sends this rank's status to all ranks. */
 cddp_status cddpi_step_status_start(cddp_ddp *ddp);
 /** Wait for the step statuses of all ranks. If any rank has failed, all fail with the same text. */
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp);

@@ -1,6 +1,6 @@
-/* ddp_trace.c - owns what log and trace say about steps: each bucket's plan in the log; the wait
- * and the buckets of each step in a trace. If nothing but CDDP_TRACE opens the trace, as in a
- * trainer that is not cddp's, the steps themselves, too. */
+/* ddp_trace.c - owns what log and trace say about steps: the log has each bucket's plan, the trace
+ * has the wait and the buckets of each step. If only CDDP_TRACE opens the trace (in a trainer that
+ * is not cddp's), this file also marks the steps. */
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
@@ -46,7 +46,7 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
     ddp->trace.looked = true;
     text = cddpi_env(CDDPI_ENV_TRACE);
     if (text == NULL ||
-        ddp->group->trace != NULL) { /* the trainer that opened it marks the steps */
+        ddp->group->trace != NULL) { /* the trainer opened the trace, so it marks the steps */
         return;
     }
     status = cddpi_trace_parse(text, &first, &last);

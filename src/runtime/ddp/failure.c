@@ -14,14 +14,14 @@ cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* Whether a failure of this status is the group's, so that the other ranks learn of it anyway. */
+/* Whether a failure with this status is one of the group, which the other ranks learn of anyway. */
 static bool is_of_group(cddp_status status)
 {
     return status == CDDP_ERR_PEER || status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_MISMATCH ||
            status == CDDP_ERR_CLOSED;
 }
 
-/* The commonest reason why a rank leaves while others take a step: its data were shorter. */
+/* Add the most common reason why a rank leaves during a step of the others: it has less data. */
 static cddp_status add_advice(cddp_status status)
 {
     return status == CDDP_ERR_PEER && cddpi_last_failure()->has_left
@@ -33,7 +33,7 @@ static cddp_status add_advice(cddp_status status)
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
 {
     if (cddpi_group_is_capturing(ddp->group)) {
-        return status; /* nothing was done, and no rank waits */
+        return status; /* a capture runs nothing, so no rank waits */
     }
     status = add_advice(status);
     ddp->failure.broken = true;

@@ -9,8 +9,8 @@
 #include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 
-/* Copy results to gradients outside the bucket, except zero-filled ones: only the step statuses
- * tell whether another rank has used those. */
+/* Copy results to gradients outside the bucket, except zero-filled ones: whether another rank has
+ * used those is known only after the exchange of step statuses. */
 static cddp_status copy_out(struct cddp_bucket *bucket)
 {
     cddp_ddp *ddp = bucket->ddp;
@@ -29,7 +29,7 @@ static cddp_status copy_out(struct cddp_bucket *bucket)
     return CDDP_OK;
 }
 
-/* Wait for the present stage of @p bucket and start its next one. */
+/* Wait for the current stage of @p bucket and start its next one. */
 static cddp_status push_bucket(struct cddp_bucket *bucket)
 {
     if (!bucket->finished) {
@@ -127,7 +127,7 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     ddp->stats.peer_wait_ns = (uint64_t)ddp->end.peers_ns < ddp->stats.exposed_ns
                                   ? (uint64_t)ddp->end.peers_ns
                                   : ddp->stats.exposed_ns;
-    if (ddp->shards != NULL) { /* forward has waited for updates */
+    if (ddp->shards != NULL) { /* add the time that forward has waited for updates */
         ddp->stats.exposed_ns += ddp->shards->waited_ns;
         ddp->shards->waited_ns = 0;
     }
@@ -160,7 +160,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
     ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
 }
 
-/* Do everything that ends a synchronised step, whose wait was entered at @p entered_ns. */
+/* End a synchronised step. @p entered_ns: when its cddp_ddp_wait() was entered. */
 static cddp_status finish_step(cddp_ddp *ddp, int64_t entered_ns)
 {
     cddp_status status;

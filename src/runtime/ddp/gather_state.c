@@ -1,5 +1,5 @@
-/* gather_state.c - owns how ranks put together what a sharded optimizer has divided: parameters in
- * the caller's memory, and the optimizer's state, of which each rank holds its spans. */
+/* gather_state.c - owns gathering what a sharded optimizer has divided among ranks: parameters,
+ * into the caller's memory, and the optimizer's state, of which each rank has its spans. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/copies.h"
@@ -67,7 +67,7 @@ static cddp_status gather_state(cddp_ddp *ddp, size_t index, const void *own, cd
         return status;
     }
     count_spans(ddp, index, counts);
-    /* the spans of ranks follow each other in the order of ranks */
+    /* a parameter's spans are in the order of ranks, so the gathered state is in order */
     status = cddp_all_gatherv(ddp->group, own, ddp->params[index].count > 0 ? out : counts, counts,
                               type, NULL);
     cddpi_free(counts);

@@ -11,9 +11,8 @@ static cddp_op unweighted(const struct cddp_bucket *bucket)
     return cddp_bucket_is_sum(bucket) ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
-/* Start the reduction of @p data, the bucket as @p type; each rank gets only its shard of the
- * result.
- */
+/* Start the reduction of @p data, which is the bucket converted to @p type. Each rank gets only its
+ * shard of the result. */
 static cddp_status start_sharded(struct cddp_bucket *bucket, void *data, cddp_type type,
                                  cddp_work **out_work)
 {
@@ -40,8 +39,8 @@ static cddp_status start_part(struct cddp_bucket *bucket, void *data, size_t cou
     return cddp_all_reduce_weighted(group, data, data, count, type, weight, out_work);
 }
 
-/* Start the mean of elements [from, to) of the bucket. The new handle in @p out_work owns the one
- * that was there. */
+/* Start the mean of elements [from, to) of the bucket. The new handle in @p out_work owns the
+ * handle that was in @p out_work before. */
 static cddp_status add_part(struct cddp_bucket *bucket, size_t from, size_t to,
                             cddp_work **out_work)
 {
@@ -62,8 +61,9 @@ static size_t clamp(size_t low, size_t at, size_t high)
     return at < low ? low : at > high ? high : at;
 }
 
-/* The caller's block, of which ranks share the whole pages: reduce what lies on those in place, and
- * the rest of the bucket in parts of its own. Such cuts do not change the order of any sum. */
+/* For the caller's block. Ranks share its whole pages, so the part of the bucket on those is
+ * reduced in place, and the rest in separate parts. These cuts do not change the order of any sum.
+ */
 static cddp_status start_parts(struct cddp_bucket *bucket, cddp_work **out_work)
 {
     const struct cddpi_adopted *adopted = &bucket->ddp->adopted;
@@ -121,7 +121,8 @@ static cddp_status cast_elements(const cddp_bucket *bucket, void *to, cddp_type 
     return CDDP_OK;
 }
 
-/* With a sharded optimizer only this rank's shard of the bucket is read. */
+/* Convert the result back to f32. With a sharded optimizer, only this rank's shard: nothing reads
+ * the rest. */
 static cddp_status widen(const cddp_bucket *bucket, const void *narrow, cddp_type wire)
 {
     size_t count = bucket->ddp->shards != NULL ? cddpi_shard_elements(bucket) : bucket->count;

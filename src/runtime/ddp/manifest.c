@@ -14,7 +14,7 @@
 
 enum section { COUNTS, OPTIONS, CONFIG, PARAMS, BUFFERS };
 
-/* Text that grows; `text` is NULL after memory ran out. */
+/* Growing text. `text` is NULL after memory ran out. */
 struct manifest_page {
     char *text;
     size_t length;
@@ -57,7 +57,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct manifest_page *page
     }
 }
 
-/* Add the caller's text, of any length; escape what would break the line. */
+/* Add text of the caller's, of any length. Escape characters that would break the line. */
 static void add_escaped(struct manifest_page *page, const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -156,7 +156,7 @@ char *cddpi_manifest_text(const struct cddpi_manifest *manifest)
     return page.text;
 }
 
-/* A line; title and value point into the text. */
+/* A parsed line; title and value point into the text. */
 struct manifest_line {
     unsigned long section;
     unsigned long long index;

@@ -1,5 +1,5 @@
-/* manifest.h - what all ranks must have in common, as text, and the difference of two such texts.
- */
+/* manifest.h - owns what all ranks must have in common, as text, and the difference of two such
+ * texts. */
 #ifndef CDDPI_DDP_MANIFEST_H
 #define CDDPI_DDP_MANIFEST_H
 

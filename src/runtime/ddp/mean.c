@@ -1,5 +1,5 @@
-/* mean.c - owns cddp_ddp_mean(): the rank that updates a gradient reads its mean, and with deferred
- * reduction computes it then. */
+/* mean.c - owns cddp_ddp_mean(), with which a rank reads the mean of gradients that it updates.
+ * With deferred reduction, the mean is computed in this call. */
 #include "base/error.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
@@ -40,7 +40,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
                           "this rank's (see cddp_ddp_spans())",
                           count, first, ddp->params[index].name);
     }
-    if (ddp->shards != NULL && count > 0 && /* the same on one host and on several */
+    if (ddp->shards != NULL && count > 0 && /* checked even where scratch is not used */
         (scratch == NULL || (uintptr_t)scratch % cddp_type_bytes(ddp->params[index].type) != 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_mean: scratch is %s",
                           scratch == NULL ? "NULL" : "not aligned");

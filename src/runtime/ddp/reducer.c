@@ -54,7 +54,7 @@ cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
  * before backward ends. */
 static cddp_status test_buckets(cddp_ddp *ddp)
 {
-    if (cddpi_device_is_async(ddp->device)) { /* events tell when they end */
+    if (cddpi_device_is_async(ddp->device)) { /* timing.c learns from events when buckets end */
         return cddpi_group_healthy(ddp->group);
     }
     while (ddp->backward.seen < ddp->backward.next_bucket) {
@@ -79,8 +79,8 @@ static cddp_status test_buckets(cddp_ddp *ddp)
     return CDDP_OK;
 }
 
-/* Wait for the bucket that failed. The group has ended, and with it all buckets that were started;
- * if not yet, then at once, since the thread that runs them marks the group as ended first. */
+/* Wait for the bucket that failed. The group has ended, so all started buckets end at once: the
+ * thread that runs them marks the group as ended first, then ends the buckets. */
 static cddp_status await_failed_bucket(cddp_ddp *ddp)
 {
     if (cddpi_device_is_async(ddp->device)) {
@@ -177,7 +177,7 @@ cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns)
     return cddpi_timing_begin(ddp);
 }
 
-/* Give the group's running operations some time, and see which buckets have ended. */
+/* Let the group's running operations advance, and note which buckets have ended. */
 static cddp_status poll_buckets(cddp_ddp *ddp)
 {
     cddpi_group_poll(ddp->group);

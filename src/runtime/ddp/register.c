@@ -1,5 +1,5 @@
-/* register.c - owns what a rank can check alone: that parameters and buffers are well formed, where
- * they lie, and in which order the caller says gradients become ready. */
+/* register.c - owns what a rank can check alone: that parameters and buffers are well formed, in
+ * which memory they are, and in which order, by the caller, gradients become ready. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp_create.h"
@@ -237,7 +237,7 @@ static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
                               param >= ddp->param_count ? "no parameter" : "a frozen parameter");
         }
         ddp->backward.arrivals[i] =
-            ddp->params[param].slot; /* kept there until the first backward */
+            ddp->params[param].slot; /* `arrivals` keeps the order until the first backward */
     }
     return CDDP_OK;
 }

@@ -13,8 +13,8 @@ enum { LEAST_SHIFT = 16, MOST_SHIFT = 26, SCENARIOS = 5 };
 /* How long backward may take, as multiples of the time of all communication. */
 static const double durations[SCENARIOS] = {0, 0.5, 1, 2, 8};
 
-/* A tail counts as good as the best if it is at most this fraction of it, plus this time, longer: a
- * link's noise is larger. */
+/* A tail counts as equal to the best tail if it is longer by at most `worth` of the best plus
+ * `worth_s`: a link's noise is larger than that. */
 static const double worth = 0.01, worth_s = 100e-6;
 
 /* A bucket costs more than its all_reduce: threads that have slept since the last one wake up. */
@@ -25,8 +25,8 @@ struct sizes_search {
     int scenarios;
     double *ready_s; /* by scenario and tensor */
     struct cddpi_bucket_plan_rule rule, found;
-    double tails[SCENARIOS]; /* of the rule */
-    double least[SCENARIOS]; /* of all rules that were tried */
+    double tails[SCENARIOS]; /* of `rule` */
+    double least[SCENARIOS]; /* the shortest tails of all rules that were tried */
 
     /* a stage tries its rules twice: to find the least loss, then the first rule as good as that */
     bool finds;
@@ -56,9 +56,9 @@ double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
                                 const struct cddpi_bucket_plan *plan, const double *ready_s)
 {
     double ready = 0;    /* when all gradients of the buckets so far are ready */
-    double prepared = 0; /* when the CPU has prepared them for sending */
-    double free = 0;     /* when the link has sent them */
-    double done;         /* when the CPU has finished its work on what came back */
+    double prepared = 0; /* when the CPU has prepared these buckets for sending */
+    double free = 0;     /* when the link has sent them and is free */
+    double done;         /* when the CPU has finished its work on the received results */
     double last = 0;
     double work;
 
@@ -101,8 +101,8 @@ static cddp_status predict_tails(struct sizes_search *search,
     return CDDP_OK;
 }
 
-/* The most that @p tails lose to the best in any scenario; or the tail, if the times of gradients
- * are known. */
+/* How much worse than the best @p tails are, in the worst scenario. If the times of gradients are
+ * known, there is one scenario, and its tail is returned. */
 static double loss_of(const struct sizes_search *search, const double *tails)
 {
     double most = 0;
@@ -141,7 +141,7 @@ static cddp_status try_rule(struct sizes_search *search, struct cddpi_bucket_pla
     return CDDP_OK;
 }
 
-/* Take the best rule of @p stage, or keep the present one if that is as good. */
+/* Take the best rule of @p stage, or keep the current one if that is as good. */
 static cddp_status run_stage(struct sizes_search *search,
                              cddp_status (*stage)(struct sizes_search *search))
 {
@@ -162,7 +162,7 @@ static cddp_status run_stage(struct sizes_search *search,
     return status;
 }
 
-/* Large sizes first: they win over equally good smaller ones. */
+/* Try large sizes first: the first of equally good sizes wins, and large buckets are fewer. */
 static cddp_status try_sizes(struct sizes_search *search)
 {
     for (int shift = MOST_SHIFT; shift >= LEAST_SHIFT; shift--) {
@@ -206,7 +206,7 @@ static cddp_status try_parts(struct sizes_search *search)
     return CDDP_OK;
 }
 
-/* Begin with the default sizes, and go on to others. */
+/* Try the default sizes first, then others. */
 static cddp_status try_all(struct sizes_search *search, double *out_usual)
 {
     search->rule = search->question->rule;

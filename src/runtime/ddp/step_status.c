@@ -45,7 +45,7 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
         own->wait_ns = ddp->backward.wait_ns - ddp->end.clock_origin_ns;
     }
     if (ddp->in_place &&
-        !cddpi_device_is_async(ddp->device)) { /* a single rank has nothing to exchange */
+        !cddpi_device_is_async(ddp->device)) { /* a single rank has no one to exchange with */
         status = cddpi_group_usable(ddp->group);
     } else {
         status = cddp_all_gather(ddp->group, own, ddp->end.statuses, sizeof *own, CDDP_U8,
@@ -54,8 +54,8 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
 }
 
-/* Compare the numbers of the ranks' backward passes: a rank that skipped or added a no_sync
- * backward would reduce its step with a different step of the others. */
+/* Compare the numbers of the ranks' backward passes: if a rank skipped or added a no_sync backward,
+ * its step would be reduced with a different step of the other ranks. */
 static cddp_status check_backward(const cddp_ddp *ddp)
 {
     int first = -1; /* the first rank that has a backward of its own */
@@ -158,11 +158,11 @@ static void split_wait(cddp_ddp *ddp)
     }
     for (int rank = 0; rank < ddp->world_size; rank++) {
         if (ddp->end.statuses[rank].wait_ns != own->wait_ns) {
-            return; /* ranks know the times of different steps */
+            return; /* the ranks' latest known times are of different steps: not comparable */
         }
     }
     if ((uint64_t)own->wait_ns == ddp->end.split_steps) {
-        return; /* that step was split before */
+        return; /* the wait of that step was split before */
     }
     ddp->end.split_steps = (uint64_t)own->wait_ns;
     ddp->stats.transfer_ns = (uint64_t)-slowest->arrival_ns;

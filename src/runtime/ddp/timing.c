@@ -5,17 +5,17 @@
 #include "ddp/ddp_observe.h"
 #include "group/device/group_device.h"
 
-/* How many measured steps may be unread; while that many are, no further step is measured. */
+/* The most measured steps that may be unread. At that limit, no further step is measured. */
 enum { STEPS = 4 };
 
 struct timing_times {
-    struct cddpi_event *begin;           /* of backward: its first gradient is ready */
+    struct cddpi_event *begin;           /* backward begins: its first gradient is ready */
     struct cddpi_event *at_wait;         /* compute begins to wait */
     struct cddpi_event *after_wait;      /* compute goes on */
-    struct cddpi_event **starts, **ends; /* of buckets */
+    struct cddpi_event **starts, **ends; /* by bucket: its reduction */
     struct cddpi_event *last; /* the last of `ends` that was recorded: all others pass before it */
     struct cddpi_bucket_plan_bucket *planned;
-    size_t capacity; /* buckets */
+    size_t capacity; /* buckets that the arrays have room for */
     size_t count;    /* buckets of the step that was measured */
 };
 
@@ -23,7 +23,7 @@ struct cddpi_timing {
     struct timing_times steps[STEPS];
     unsigned first;   /* the oldest unread step */
     unsigned waiting; /* how many are unread */
-    bool measuring;   /* the present step is measured, in the entry after the unread ones */
+    bool measuring;   /* the current step is measured, in the entry after the unread ones */
 };
 
 static struct timing_times *times_of_step(const cddp_ddp *ddp)
@@ -128,7 +128,7 @@ cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
         return CDDP_OK;
     }
     times->last = times->ends[bucket->index];
-    /* a bucket that is reduced in place is done in the compute stream */
+    /* a single rank's bucket is not reduced: it is complete in the compute stream */
     return record_event(bucket->ddp, times->last,
                         bucket->ddp->in_place ? CDDPI_STREAM_COMPUTE : CDDPI_STREAM_COMM);
 }

@@ -1,10 +1,11 @@
-/* uneven.c - owns what a rank does after its last step while other ranks still have steps: it takes
- * part in theirs, with weight 0 or with zeros, until the step statuses say that no rank has one. */
+/* uneven.c - owns uneven inputs: what a rank does after its last step while other ranks still have
+ * steps. It takes part in their steps, with weight 0 or with zeros, until the step statuses say
+ * that no rank has steps left. */
 #include "base/error.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 
-/* The kind of step that the other ranks have, as far as this rank knows. */
+/* The kind of step (mean, weighted, sum) that the other ranks have, as far as this rank knows. */
 static cddp_step step_of_others(const cddp_ddp *ddp)
 {
     bool begun = ddp->backward.step.sum != 0 || ddp->backward.step.weight >= 0;
@@ -58,7 +59,7 @@ void cddpi_ddp_read_joined(cddp_ddp *ddp)
     for (int rank = 0; rank < ddp->world_size && ddp->backward.joined; rank++) {
         const struct cddpi_step_status *said = &ddp->end.statuses[rank];
 
-        /* take the number of the ranks that have a step; if none has, the highest number */
+        /* take the number of the ranks that have a step; if no rank has one, the highest number */
         if (ddp->end.all_joined ? said->backward > ddp->backward.number
                                 : (said->flags & CDDPI_STEP_JOINED) == 0) {
             ddp->backward.number = said->backward;

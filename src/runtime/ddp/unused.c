@@ -1,6 +1,6 @@
-/* unused.c - owns parameters that got no gradient. Without allow_unused that is an error, which
- * names them. With it they contribute zeros, and if no rank used them their old gradients are
- * restored. */
+/* unused.c - owns unused parameters: those that got no gradient. Without allow_unused they are an
+ * error that names them. With it they contribute zeros, and the old gradients of those that no rank
+ * used are restored. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp_step.h"
@@ -72,7 +72,8 @@ static size_t count_unused(const cddp_ddp *ddp)
     return unused;
 }
 
-/* "2 of 10 parameters got no gradient ...: 3 (fc2.weight), 4 (fc2.bias); ..." */
+/* Keep as this rank's failure: "1 of 10 parameters got no gradient in backward 3: parameter 4
+ * (fc2.bias) ...". */
 static void report_unused(cddp_ddp *ddp, size_t unused)
 {
     char names[MOST_NAMES * 72 + 32];
@@ -119,11 +120,11 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->copied) { /* accumulated under no_sync */
+        if (slot->used && slot->copied) { /* the gradient was accumulated under no_sync */
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
-        } else if (ddp->backward.joined) { /* it adds nothing to the gradients of the other ranks */
+        } else if (ddp->backward.joined) { /* add zeros to the gradients of the other ranks */
             status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {

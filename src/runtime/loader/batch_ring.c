@@ -1,4 +1,5 @@
-/* batch_ring.c - owns the threads of a ring: which piece each makes, and whose a slot is. */
+/* batch_ring.c - owns the threads of a ring: which piece each thread makes, and which slots are
+ * free. */
 #include "loader/batch_ring.h"
 
 #include "base/alloc.h"
@@ -13,7 +14,7 @@ static struct cddpi_batch_ring_slot *slot_of(const struct cddpi_batch_ring *ring
     return &ring->slots[number % ring->slot_count];
 }
 
-/* Whether a piece may be begun: of a batch whose slot the caller has given back. */
+/* Whether there is another batch to make and its slot is free. */
 static bool has_room(const struct cddpi_batch_ring *ring)
 {
     return ring->next_batch < ring->end && ring->next_batch - ring->kept < ring->slot_count;
@@ -39,20 +40,20 @@ static void open_batch(struct cddpi_batch_ring *ring)
         return;
     }
     if (ring->slots[ring->next_slot].pieces == 1) {
-        pthread_cond_signal(&ring->work); /* the thread that takes the piece opens the next batch */
+        pthread_cond_signal(&ring->work); /* one is enough: begin_piece() opens the next batch */
     } else {
         pthread_cond_broadcast(&ring->work);
     }
 }
 
-/* A piece that a thread makes. */
+/* A piece that one thread makes. */
 struct batch_ring_piece {
     struct cddpi_batch_ring *ring;
-    uint64_t number, slot; /* of the batch */
+    uint64_t number, slot; /* the batch's */
     uint64_t piece;
 };
 
-/* With the mutex: the next piece to make. */
+/* With the mutex: hand out the next piece. False: there is none now. */
 static bool begin_piece(struct cddpi_batch_ring *ring, struct batch_ring_piece *out)
 {
     if (!has_room(ring)) {
@@ -68,7 +69,7 @@ static bool begin_piece(struct cddpi_batch_ring *ring, struct batch_ring_piece *
     return true;
 }
 
-/* With the mutex: the piece is made, or failed. */
+/* With the mutex: note that the piece is complete or has failed. */
 static void end_piece(const struct batch_ring_piece *made, cddp_status status)
 {
     struct cddpi_batch_ring *ring = made->ring;
@@ -80,12 +81,12 @@ static void end_piece(const struct batch_ring_piece *made, cddp_status status)
         slot->failure = *cddpi_last_failure();
         slot->failure.status = status;
     }
-    if (--slot->missing == 0 || (ring->end == 0 && ring->busy == 0)) { /* the latter: for cancel */
+    if (--slot->missing == 0 || (ring->end == 0 && ring->busy == 0)) { /* cancel waits for idle */
         pthread_cond_signal(&ring->made);
     }
 }
 
-/* The owner's function has called pthread_exit(), or this thread was cancelled. */
+/* Cleanup handler: the owner's function has called pthread_exit(), or the thread was cancelled. */
 static void thread_ends(void *argument)
 {
     const struct batch_ring_piece *made = argument;
@@ -100,7 +101,7 @@ static void thread_ends(void *argument)
     pthread_mutex_unlock(&made->ring->mutex);
 }
 
-/* With the mutex, which is released meanwhile. */
+/* Make a piece. Called with the mutex, which is released while the owner's function runs. */
 static void make_piece(struct batch_ring_piece *piece)
 {
     struct cddpi_batch_ring *ring = piece->ring;
@@ -114,7 +115,7 @@ static void make_piece(struct batch_ring_piece *piece)
     end_piece(piece, status);
 }
 
-/* The ring that this thread makes pieces for. */
+/* The ring of this thread; NULL in threads that no ring has started. */
 static _Thread_local const struct cddpi_batch_ring *made_for;
 
 bool cddpi_batch_ring_is_maker(const struct cddpi_batch_ring *ring)
@@ -167,7 +168,7 @@ cddp_status cddpi_batch_ring_init(struct cddpi_batch_ring *ring, const char *wha
     if (error != 0) {
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "%s: making a mutex", what);
     }
-    pthread_condattr_init(&monotonic); /* this one and those below cannot fail with glibc or musl */
+    pthread_condattr_init(&monotonic); /* these calls cannot fail with glibc or musl */
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&ring->work, NULL);
     pthread_cond_init(&ring->made, &monotonic);
@@ -181,8 +182,8 @@ int cddpi_batch_ring_start(struct cddpi_batch_ring *ring, int count)
     sigset_t all, before;
     int error = 0;
 
-    /* Signals are for the program's own threads, but for the one that a read of a mapped file may
-     * cause in the thread that reads. */
+    /* Block all signals: they are for the program's own threads. Only SIGBUS stays: a read of a
+     * truncated mapped file raises it in the reading thread (base/mapped_file.h). */
     sigfillset(&all);
     sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -265,7 +266,8 @@ cddp_status cddpi_batch_ring_check(struct cddpi_batch_ring *ring)
     return status;
 }
 
-/* With the mutex, by the caller: until the batch is complete, or no thread is left to make it. */
+/* With the mutex, in the caller's thread: wait until the batch is complete or no thread is left.
+ * Without threads, make it here. */
 static cddp_status await_batch(struct cddpi_batch_ring *ring, uint64_t number)
 {
     struct batch_ring_piece piece;

@@ -1,5 +1,4 @@
-/* loader.c - owns a loader's life, the beginning of epochs, and the batches that its caller gets.
- */
+/* loader.c - owns the life of a loader, beginning epochs, and handing batches to the caller. */
 #include "loader/loader.h"
 
 #include "base/alloc.h"
@@ -40,7 +39,7 @@ static cddp_status read_options(const cddp_loader_options *options, cddp_loader_
     return CDDP_OK;
 }
 
-/* One slot more than are made ahead: the caller has the last one. */
+/* Allocate the slots: one for each prefetched batch, and one for the batch that the caller uses. */
 static cddp_status make_slots(cddp_loader *loader)
 {
     const cddp_loader_options *options = &loader->options;
@@ -165,7 +164,7 @@ void cddp_loader_destroy(cddp_loader *loader)
         return;
     }
     if (!cddpi_handle_is_own(&loader->handle)) {
-        cddpi_handle_end(&loader->handle); /* a fork has none of its threads */
+        cddpi_handle_end(&loader->handle); /* a forked process does not have the ring's threads */
         return;
     }
     release_loader(loader);
@@ -182,7 +181,7 @@ static cddp_status begin_epoch(cddp_loader *loader, uint64_t epoch, uint64_t bat
     }
     CDDPI_TRY(cddpi_batch_ring_check(&loader->ring));
     loader->begun = false;
-    cddpi_batch_ring_cancel(&loader->ring); /* its threads read the order */
+    cddpi_batch_ring_cancel(&loader->ring); /* the ring's threads read the sampler */
     CDDPI_TRY(cddp_sampler_set_epoch(loader->sampler, epoch));
     loader->epoch = epoch;
     loader->begun = true;
@@ -203,7 +202,7 @@ static cddp_status take_batch(cddp_loader *loader, cddp_batch *out)
     const struct cddpi_loader_slot *slot;
     cddp_status status;
 
-    /* before a batch is taken: is there room for it */
+    /* check the caller's struct first: a failure must not cost a batch */
     CDDPI_TRY(cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out));
     if (cddpi_batch_ring_is_maker(&loader->ring)) {
         return cddpi_fail(CDDP_ERR_STATE, "loader_next: the function that makes samples calls it");

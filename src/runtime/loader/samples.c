@@ -1,4 +1,5 @@
-/* samples.c - owns which samples a batch has, and the calls of the function that makes one. */
+/* samples.c - owns which samples a batch contains, and calling the user's function that loads one.
+ */
 #include "loader/loader.h"
 
 cddp_share cddpi_loader_positions(const cddp_loader *loader, uint64_t number)

@@ -1,4 +1,4 @@
-/* auth.c - keys and hashes from the job's token, and new tokens. Any thread. */
+/* auth.c - owns keys and hashes derived from the job's token, and making new tokens. Any thread. */
 #include "store/auth.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AU
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, NULL, 0, CDDPI_AUTH_KEY_BYTES);
-    /* with its NUL, so that no token can run into another's purpose */
+    /* with its NUL: so no other pair of purpose and token gives the same bytes */
     crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
     crypto_generichash_update(&state, (const unsigned char *)token, strlen(token));
     crypto_generichash_final(&state, out, CDDPI_AUTH_KEY_BYTES);

@@ -1,4 +1,4 @@
-/* cipher.c - seals and opens records. One thread at a time for each struct. */
+/* cipher.c - owns sealing and opening records. One thread at a time for each struct. */
 #include "store/cipher.h"
 
 #include "base/env.h"
@@ -24,7 +24,7 @@ cddp_status cddpi_ciphers(uint32_t *out)
     const char *name = cddpi_env(CDDPI_ENV_CIPHER);
     bool has_aes;
 
-    if (sodium_init() < 0) { /* also chooses the processor's fastest code */
+    if (sodium_init() < 0) { /* it also selects the fastest code for this processor */
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "libsodium does not start");
     }
     has_aes = crypto_aead_aes256gcm_is_available() == 1;
@@ -79,7 +79,8 @@ void cddpi_seal_fini(struct cddpi_seal *seal)
     sodium_memzero(seal, sizeof *seal);
 }
 
-/* The number of the next record, in its nonce; and the key that it needs. */
+/* Begin the next record: write its number to @p nonce, and replace the key if it has served
+ * CDDPI_CIPHER_RECORDS records. */
 static void begin(struct cddpi_seal *seal, uint8_t nonce[NONCE_BYTES])
 {
     static const unsigned char next[] = "cddp next key";
@@ -104,7 +105,7 @@ void cddpi_seal_put(struct cddpi_seal *seal, const uint8_t *from, size_t bytes, 
     if (seal->bulk != NULL && cddpi_libcrypto_put(seal->bulk, nonce, from, bytes, out)) {
         return;
     }
-    if (seal->kind == CDDPI_CIPHER_AES256GCM) { /* the same bytes */
+    if (seal->kind == CDDPI_CIPHER_AES256GCM) { /* same ciphertext as libcrypto's */
         (void)crypto_aead_aes256gcm_encrypt_afternm(out, NULL, from, bytes, NULL, 0, NULL, nonce,
                                                     &seal->aes);
     } else {

@@ -1,9 +1,11 @@
-/* cipher.h - one direction of an encrypted connection: records that are sealed and opened in turn.
- * AES-256-GCM where both processors have instructions for it, else ChaCha20-Poly1305; both by
- * libsodium, or by libcrypto where there is much of it (libcrypto.h). The nonce of a record is its
- * number. A key belongs to one direction of one connection and to 65536 records; then it is
- * replaced by its hash. So no nonce is used twice, and an attacker who gets a key cannot decrypt
- * what was sent long before it. No I/O. */
+/* cipher.h - owns one direction of an encrypted connection: it encrypts (seals) and decrypts
+ * (opens) records in order. No I/O.
+ *
+ * The cipher is AES-256-GCM if both processors have instructions for it, else ChaCha20-Poly1305.
+ * libsodium does both; on connections that carry much data, OpenSSL's libcrypto does AES where it
+ * is installed (libcrypto.h). A record's nonce is its sequence number. A key serves one direction
+ * of one connection for 65536 records; then its hash replaces it. So no nonce is used twice with
+ * the same key, and an attacker who steals a key cannot decrypt data that was sent long before. */
 #ifndef CDDPI_STORE_CIPHER_H
 #define CDDPI_STORE_CIPHER_H
 
@@ -16,38 +18,38 @@
 
 enum {
     CDDPI_CIPHER_KEY_BYTES = 32,
-    CDDPI_CIPHER_TAG_BYTES = 16, /* so much longer is a sealed record */
-    CDDPI_CIPHER_RECORDS = 1 << 16
+    CDDPI_CIPHER_TAG_BYTES = 16,   /* a sealed record is this much longer than its data */
+    CDDPI_CIPHER_RECORDS = 1 << 16 /* per key */
 };
 
-/* Bits of a mask, so that one side can offer several. */
+/* Bits of a mask, so that a side can offer several ciphers. */
 enum cddpi_cipher_kind { CDDPI_CIPHER_CHACHA20 = 1, CDDPI_CIPHER_AES256GCM = 2 };
 
 struct cddpi_seal {
-    crypto_aead_aes256gcm_state aes; /* of `key`, for that cipher: it has to be aligned */
+    crypto_aead_aes256gcm_state aes; /* `key`, expanded for AES; libsodium needs it aligned */
     uint8_t key[CDDPI_CIPHER_KEY_BYTES];
     enum cddpi_cipher_kind kind;
-    uint64_t count; /* of records so far */
-    bool is_put;    /* which way `bulk` goes */
-    void *bulk;     /* libcrypto.h's, for AES; NULL: not wanted, or not here */
+    uint64_t count; /* records so far */
+    bool is_put;    /* whether `bulk` seals or opens */
+    void *bulk;     /* AES by libcrypto.h; NULL: not requested, or libcrypto is not installed */
 };
 
-/** The ciphers that this process can use: a mask. CDDP_CIPHER may leave one out.
- *  @return CDDP_ERR_ARGUMENT: it names none; CDDP_ERR_UNAVAILABLE: one for which the processor has
- *          no instructions, or libsodium does not start. */
+/** The ciphers that this process can use, as a mask. CDDP_CIPHER can restrict them to one.
+ *  @return CDDP_ERR_ARGUMENT: CDDP_CIPHER is not the name of a cipher. CDDP_ERR_UNAVAILABLE: the
+ *          processor has no instructions for that cipher, or libsodium does not start. */
 CDDP_CHECKED cddp_status cddpi_ciphers(uint32_t *out);
 
 void cddpi_seal_init(struct cddpi_seal *seal, enum cddpi_cipher_kind kind,
                      const uint8_t key[CDDPI_CIPHER_KEY_BYTES]);
-/** Prepare for many long records, sealed if @p is_put, else opened: use the fastest implementation.
- */
+/** Prepare to seal (@p is_put) or to open many long records: use the fastest implementation. */
 void cddpi_seal_bulk(struct cddpi_seal *seal, bool is_put);
-/** Forget the key. */
+/** Overwrite the key. */
 void cddpi_seal_fini(struct cddpi_seal *seal);
-/** Write @p bytes bytes and a tag to @p out, which does not overlap. */
+/** Seal @p bytes bytes: write the ciphertext and a tag to @p out, which must not overlap @p from.
+ */
 void cddpi_seal_put(struct cddpi_seal *seal, const uint8_t *from, size_t bytes, uint8_t *out);
-/** Open a record of @p bytes bytes, which include its tag, and write the data to @p out. False: the
- *  other side has not sealed it, or it is not the next record; then open no more. */
+/** Open a record and write its data to @p out. @p bytes includes the tag. False: the other side did
+ *  not seal this record, or it is not the next one. Then open no further records. */
 CDDP_CHECKED bool cddpi_seal_get(struct cddpi_seal *seal, const uint8_t *from, size_t bytes,
                                  uint8_t *out);
 

@@ -1,4 +1,4 @@
-/* encryption.c - reads CDDP_ENCRYPT. */
+/* encryption.c - owns reading CDDP_ENCRYPT. */
 #include "store/encryption.h"
 
 #include "base/env.h"
@@ -10,7 +10,7 @@ cddp_status cddpi_encryption_wanted(bool *out)
 {
     const char *text = cddpi_env(CDDPI_ENV_ENCRYPT);
 
-    /* a typing error for 1 must not send data unencrypted */
+    /* any other text is an error: a typo for 1 must not send data unencrypted */
     if (text == NULL || (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "CDDP_ENCRYPT=%s: it must be 1 (data between hosts are encrypted) or 0",

@@ -1,5 +1,5 @@
-/* file_lock.c - open file description locks with a deadline. The kernel can wait for a lock, but
- * not until a deadline, so it is asked again and again, after pauses that grow. */
+/* file_lock.c - owns open file description locks with a deadline. The kernel's own wait for a lock
+ * has no deadline, so this file tries again and again, with growing pauses. */
 #include "store/file_lock.h"
 
 #include "base/clock.h"

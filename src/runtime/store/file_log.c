@@ -1,4 +1,4 @@
-/* file_log.c - reads and writes the header and the entries of a file store. */
+/* file_log.c - owns reading and writing the header and the entries of a file store. */
 #include "store/file_log.h"
 
 #include "base/alloc.h"
@@ -16,21 +16,21 @@ enum {
     FILE_VERSION = 1,
     RUN_BYTES = CDDPI_NONCE_BYTES,
     HEADER_BYTES = 16 + RUN_BYTES + CDDPI_AUTH_BYTES,
-    ENTRY_HEAD_BYTES = 24, /* of an entry before its body */
-    HASHED_BYTES = 8,      /* of those, what the hash covers */
+    ENTRY_HEAD_BYTES = 24, /* an entry's bytes before its body */
+    HASHED_BYTES = 8,      /* the first bytes of the head, which the hash covers */
     HASH_BYTES = 16,
-    CHUNK_BYTES = 4096 /* what is read at once: most entries whole */
+    CHUNK_BYTES = 4096 /* read at once; most entries fit */
 };
 
 struct file_log_entry {
-    uint8_t kind; /* of an effect */
+    uint8_t kind; /* of struct cddpi_effect */
     size_t key_bytes;
     size_t body_bytes;
     const uint8_t *head;
     const uint8_t *body;
 };
 
-/* Reads less only at the end of the file. */
+/* Read @p bytes bytes, or fewer at the end of the file. */
 static cddp_status read_at(int fd, void *to, size_t bytes, uint64_t offset, size_t *out_bytes)
 {
     size_t have = 0;
@@ -79,7 +79,7 @@ cddp_status cddpi_file_kind(int fd, enum cddpi_file_kind *out)
     if (memcmp(header, magic, bytes < sizeof magic ? bytes : sizeof magic) != 0) {
         *out = CDDPI_FILE_FOREIGN;
     } else {
-        /* a shorter header was left by a process that was killed while it wrote it */
+        /* a process was killed while it wrote a shorter header */
         *out = bytes == HEADER_BYTES ? CDDPI_FILE_STORE : CDDPI_FILE_EMPTY;
     }
     return CDDP_OK;
@@ -188,8 +188,8 @@ static cddp_status apply(const struct file_log_entry *entry, struct cddpi_table 
     return done ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a record");
 }
 
-/* Read the first entry that the table does not have, and put it there. *out_torn: there is none,
- * only the remains of a writer that was killed. */
+/* Read the entry at log->end and apply it to @p table. *out_torn becomes true if there is no
+ * complete entry, only what a killed writer left. */
 static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *table, uint64_t size,
                               bool *out_torn)
 {
@@ -284,7 +284,7 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
         memcpy(whole + ENTRY_HEAD_BYTES + effect->key.bytes, effect->value->data, value_bytes);
     }
     hash_entry(log, log->end, &entry, whole + HASHED_BYTES);
-    if (ftruncate(log->fd, (off_t)log->end) != 0) { /* what a killed writer left */
+    if (ftruncate(log->fd, (off_t)log->end) != 0) { /* remove what a killed writer left */
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "cut off at byte %llu",
                                   (unsigned long long)log->end);
     } else {
@@ -293,7 +293,7 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
     if (status == CDDP_OK) {
         *out_end = log->end + bytes;
     } else {
-        (void)!ftruncate(log->fd, (off_t)log->end); /* leave no torn entry, as on a full disk */
+        (void)!ftruncate(log->fd, (off_t)log->end); /* e.g. disk full: leave no torn entry */
     }
     cddpi_free(whole);
     return status;

@@ -1,12 +1,13 @@
-/* file_log.h - the file of a file store: a header, then one entry for each change, in order.
+/* file_log.h - owns the format of a file store's file: a header, then one entry per change, in
+ * order.
  *
  *   header  magic u64, version u32, header bytes u32, run (random, 32 bytes), proof of the token
  *   entry   body_bytes u32, kind u8, 0 u8, key_bytes u16, hash (16 bytes), body: key and value
  *
- * Numbers are little-endian. An entry's hash is keyed with the token and the run and covers the
- * entry's place, so neither an entry of another run nor one that is half written passes for a valid
- * one. Readers ignore what a killed writer left after the last complete entry, and the next writer
- * cuts it off. */
+ * Numbers are little-endian. An entry's hash is keyed with the token and the run, and it covers the
+ * entry's offset. So an entry of another run, or a half-written one, never looks valid. A killed
+ * writer may leave bytes after the last complete entry: readers ignore them, and the next writer
+ * truncates them. */
 #ifndef CDDPI_STORE_FILE_LOG_H
 #define CDDPI_STORE_FILE_LOG_H
 
@@ -15,27 +16,29 @@
 
 struct cddpi_file_log {
     int fd;
-    uint8_t key[CDDPI_AUTH_KEY_BYTES];   /* of the token */
-    uint8_t entry_key[CDDPI_AUTH_BYTES]; /* of the token and this run */
-    uint64_t end;                        /* of the last entry that the table has */
+    uint8_t key[CDDPI_AUTH_KEY_BYTES];   /* derived from the token */
+    uint8_t entry_key[CDDPI_AUTH_BYTES]; /* derived from the token and this run */
+    uint64_t end;                        /* offset after the last entry that the table contains */
 };
 
-/** What is at the beginning of the file, read with the file locked. */
+/** What the file begins with. The caller holds the DATA lock. FOREIGN: not a file of this store. */
 enum cddpi_file_kind { CDDPI_FILE_STORE, CDDPI_FILE_EMPTY, CDDPI_FILE_FOREIGN };
 cddp_status cddpi_file_kind(int fd, enum cddpi_file_kind *out);
 
-/** Empty the file and begin a new run. The caller holds the exclusive lock and knows that nobody
- *  else uses the file. */
+/** Truncate the file and begin a new run. The caller holds the exclusive lock and knows that no
+ *  other handle uses the file. */
 cddp_status cddpi_file_begin(struct cddpi_file_log *log);
 
-/** Join the run that the file holds. CDDP_ERR_AUTH if it was begun with another token. */
+/** Join the run in the file. CDDP_ERR_AUTH if that run has another token. */
 cddp_status cddpi_file_join(struct cddpi_file_log *log);
 
-/** Bring @p table up to date. The caller holds the lock, shared or exclusive. */
+/** Read the entries after log->end into @p table. The caller holds the lock, shared or exclusive.
+ */
 cddp_status cddpi_file_follow(struct cddpi_file_log *log, struct cddpi_table *table);
 
 /** Append @p effect. The caller holds the exclusive lock and has called cddpi_file_follow().
- *  @param out_end  Where the entry ends: log->end once the table has it. */
+ *  @param out_end  The offset after the entry. The caller sets log->end to it after the effect is
+ * in the table. */
 cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_effect *effect,
                               uint64_t *out_end);
 

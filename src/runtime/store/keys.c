@@ -1,4 +1,4 @@
-/* keys.c - what the calls for several keys do: waits for all of them, and lists them. */
+/* keys.c - owns the calls for several keys: waiting for all of them, and listing them. */
 #include "store/calls.h"
 
 #include "base/alloc.h"
@@ -10,7 +10,7 @@
 
 enum { NAMES_BYTES = 1024, KEY_TEXT_BYTES = 128 };
 
-/* All @p keys, with the prefix, in one block. */
+/* Encode all @p keys, each with the prefix, in one block. */
 static cddp_status pack_keys(cddp_store *store, const char *const *keys, size_t count,
                              struct cddpi_wire_buffer *out)
 {
@@ -37,7 +37,7 @@ static cddp_status pack_keys(cddp_store *store, const char *const *keys, size_t 
     return CDDP_OK;
 }
 
-/* The first keys of @p keys for a text, without the prefix: "a", "b", ... */
+/* Write the first of @p keys, without the prefix, for an error text: "a", "b", ... */
 static void name_keys(const cddp_store *store, struct cddpi_slice keys, size_t count,
                       char text[NAMES_BYTES])
 {
@@ -108,8 +108,8 @@ end:
     return status;
 }
 
-/* Allocate @p count items and after them their texts, in one block; NULL for no items.
- * @param is_whole  Whether the answer was read to its end. */
+/* Allocate one block for @p count items followed by their texts; NULL if there are no items.
+ * @param is_whole  Whether the answer could be parsed to its end; if not, fail. */
 static cddp_status make_room(const cddp_store *store, bool is_whole, size_t count,
                              size_t item_bytes, size_t text_bytes, void **out)
 {
@@ -170,7 +170,7 @@ static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, c
     return CDDP_OK;
 }
 
-/* Ask for what begins with @p start. */
+/* Request the keys that begin with @p start, and their values if @p want_value. */
 static cddp_status ask_list(cddp_store *store, const char *start, bool want_value,
                             struct cddpi_store_reply *out)
 {

@@ -1,5 +1,5 @@
-/* libcrypto.c - opens libcrypto and calls it. Its names have been the same since OpenSSL 1.1. Any
- * thread; one at a time for each context. */
+/* libcrypto.c - owns loading libcrypto and calling it. The functions' names have been the same
+ * since OpenSSL 1.1. Any thread; one at a time for each context. */
 #include "store/libcrypto.h"
 
 #include "base/log.h"
@@ -14,7 +14,7 @@ enum {
     SET_TAG = 0x11
 };
 
-/* Functions of OpenSSL's EVP interface, with its opaque structs as void. */
+/* Functions of OpenSSL's EVP interface. Its opaque structs are void here. */
 static struct {
     void *(*context_new)(void);
     void (*context_free)(void *context);
@@ -30,7 +30,8 @@ static struct {
 static bool is_open;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A pointer to a function out of one to an object, as dlsym(3) wants it. */
+/* Look up a function: copy the object pointer of dlsym() to the function pointer at @p out, since C
+ * has no cast between the two. */
 static bool find(void *library, const char *name, void *out)
 {
     void *symbol = dlsym(library, name);
@@ -104,6 +105,6 @@ bool cddpi_libcrypto_get(void *context, const uint8_t *nonce, const uint8_t *fro
 void cddpi_libcrypto_end(void *context)
 {
     if (context != NULL) {
-        crypto.context_free(context); /* which wipes its keys */
+        crypto.context_free(context); /* also overwrites the key */
     }
 }

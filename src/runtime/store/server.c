@@ -1,5 +1,5 @@
-/* server.c - the TCP store's server: binds, accepts, and runs the one thread that serves everybody.
- * Its connections are in server_client.c. */
+/* server.c - owns the TCP store's server: it binds, accepts, and runs the one thread that serves
+ * all clients. server_client.c has the connections. */
 #include "store/server.h"
 
 #include "base/alloc.h"
@@ -30,18 +30,18 @@
 enum {
     EVENTS = 256,
     AUTH_TIMEOUT_MS = 20000,
-    QUEUE = 1 << 14 /* of connections not yet accepted; the kernel's limit is net.core.somaxconn */
+    QUEUE = 1 << 14 /* listen() backlog; the kernel limits it to net.core.somaxconn */
 };
 
 struct cddpi_store_server {
     struct cddpi_client_host host;
-    pthread_mutex_t lock; /* of host: the thread releases it only while it waits for events */
+    pthread_mutex_t lock; /* guards host: the thread releases it only while it waits for events */
     pthread_t thread;
     bool running;
     bool everywhere; /* listens on all interfaces */
-    pid_t owner;     /* a forked process has no such thread */
+    pid_t owner;     /* the process that has the thread; a forked process does not */
     struct cddpi_server_listener listener;
-    int stop_fd; /* written to: the thread ends */
+    int stop_fd; /* eventfd: a write ends the thread */
 };
 
 static bool is_loopback(const struct sockaddr *address)
@@ -55,7 +55,7 @@ static bool is_loopback(const struct sockaddr *address)
            IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
-/* Bind @p fd and tell the port; an errno on failure. */
+/* Bind @p fd, listen, and get the port. Returns 0 or an errno. */
 static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out_port)
 {
     struct sockaddr_storage bound;
@@ -77,7 +77,7 @@ static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out
     return 0;
 }
 
-/* Every user of the machine reaches loopback, so nothing listens without a token. */
+/* Even on loopback a token is required: all users of the machine can connect to it. */
 static cddp_status check_token(const struct addrinfo *address, const char *host, const char *token)
 {
     char what[300];
@@ -92,7 +92,7 @@ static cddp_status check_token(const struct addrinfo *address, const char *host,
     return is_loopback(address->ai_addr) ? CDDP_OK : cddpi_token_check(token, what);
 }
 
-/* Bind one of @p addresses; 0 or the last one's errno. */
+/* Listen on the first of @p addresses that works. Returns 0 or the last address's errno. */
 static int listen_on(struct cddpi_store_server *server, const struct addrinfo *addresses)
 {
     int error = EADDRNOTAVAIL;
@@ -110,7 +110,7 @@ static int listen_on(struct cddpi_store_server *server, const struct addrinfo *a
     return error;
 }
 
-/* On "::", which takes IPv4, too; on 0.0.0.0 where the kernel has no IPv6. */
+/* Listen on "::", which accepts IPv4, too; on 0.0.0.0 if the kernel has no IPv6. */
 static int listen_everywhere(struct cddpi_store_server *server, uint16_t port)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -126,13 +126,14 @@ static int listen_everywhere(struct cddpi_store_server *server, uint16_t port)
     return listen_on(server, &first);
 }
 
-/* Why clients on other hosts would not find this server at @p host; NULL if they may. */
+/* Why clients on other hosts could not reach this server if it bound @p host; NULL if they could.
+ * @p error: of getaddrinfo(). */
 static const char *unreachable(const char *host, const struct addrinfo *addresses, int error)
 {
     struct in6_addr numeric;
 
     if (inet_pton(AF_INET, host, &numeric) == 1 || inet_pton(AF_INET6, host, &numeric) == 1) {
-        return NULL; /* what was asked for */
+        return NULL; /* an explicit address is bound as it is */
     }
     if (error != 0) {
         return gai_strerror(error);
@@ -161,7 +162,7 @@ static cddp_status bind_host(struct cddpi_store_server *server,
     error = listen_on(server, addresses);
     if (error == EADDRNOTAVAIL && options->other_hosts &&
         cddpi_token_check(token, "store server: all addresses") == CDDP_OK) {
-        /* a service's address, which leads here */
+        /* for example the address of a Kubernetes service that forwards to this machine */
         cddpi_log(CDDPI_LOG_WARN,
                   "store server: %s is not an address of this machine, so it listens on all "
                   "interfaces, port %u",
@@ -220,7 +221,8 @@ static cddp_status start_listening(struct cddpi_store_server *server,
     return status;
 }
 
-/* Drop clients that did not prove the token in time. Returns how long until the next one is due. */
+/* Drop clients that did not prove the token in time. Returns the milliseconds until the next
+ * deadline; -1: there is no deadline. */
 static int handle_clocks(struct cddpi_store_server *server)
 {
     int64_t next = cddpi_listener_tick(&server->listener.base);
@@ -252,7 +254,8 @@ static void *serve(void *argument)
         pthread_mutex_unlock(&server->lock);
         count = epoll_wait(server->host.epoll_fd, events, EVENTS, timeout_ms);
         pthread_mutex_lock(&server->lock);
-        /* a client that cddpi_store_server_set() closed still exists: only this thread frees it */
+        /* events may be for a client that cddpi_store_server_set() has closed meanwhile: it still
+         * exists, since only this thread frees clients */
         for (int i = 0; i < count; i++) {
             if (events[i].data.ptr == &server->stop_fd) {
                 pthread_mutex_unlock(&server->lock);
@@ -264,7 +267,7 @@ static void *serve(void *argument)
                 cddpi_client_event(&server->host, events[i].data.ptr, events[i].events);
             }
         }
-        if (has_callers) { /* last: a newcomer may push out a client without a proof */
+        if (has_callers) { /* last: accepting may drop a client that has an event in this batch */
             cddpi_listener_accept(&server->listener.base);
         }
     }
@@ -288,7 +291,7 @@ static cddp_status make_loop(struct cddpi_store_server *server)
     return CDDP_OK;
 }
 
-/* The thread takes no signals: they are for the program's own threads. */
+/* Start the thread with all signals blocked: they are for the program's own threads. */
 static cddp_status start_thread(struct cddpi_store_server *server)
 {
     sigset_t all;
@@ -319,7 +322,7 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     if (server == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
     }
-    (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail without attributes */
+    (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail: no attributes */
     server->owner = getpid();
     server->stop_fd = -1;
     server->host.epoll_fd = -1;
@@ -389,7 +392,7 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
         stop_thread(server);
     }
     if (!forked) {
-        /* wakes those in the queue, also if a forked process holds a copy of the descriptor */
+        /* ends connections in the backlog, even if a forked process has a copy of the descriptor */
         if (server->listener.base.listen_fd >= 0) {
             (void)shutdown(server->listener.base.listen_fd, SHUT_RDWR);
         }
@@ -402,7 +405,7 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
         cddpi_client_reap(&server->host);
         cddpi_table_destroy(server->host.table);
     }
-    /* In a forked process the clients and the table may be half changed: they stay. */
+    /* A forked process leaks the clients and the table: fork may have copied them half changed. */
     cddpi_own_fd_close(server->listener.base.listen_fd);
     close_if_open(server->stop_fd);
     close_if_open(server->listener.base.spare_fd);

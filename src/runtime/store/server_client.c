@@ -1,6 +1,6 @@
-/* server_client.c - one connection of the TCP store's server: the proof, requests and replies. A
- * connection has at most one request in work, so a client can make the server hold no more than one
- * message and one reply. */
+/* server_client.c - owns one connection of the TCP store's server: the proof, requests and replies.
+ * The server works on at most one request per connection, so a client can make it hold no more than
+ * one message and one reply in memory. */
 #include "store/server_client.h"
 
 #include "base/alloc.h"
@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 enum {
-    READ_BYTES = 4096, /* at least that much room for a read */
-    END_MS = 900000    /* of a client whose machine is gone */
+    READ_BYTES = 4096, /* minimum room for a read */
+    END_MS = 900000    /* a client whose machine is gone is dropped after this time */
 };
 
 static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woken);
@@ -61,8 +61,8 @@ void cddpi_client_close(struct cddpi_client_host *host, struct cddpi_client *cli
     }
     client->closed = true;
     cddpi_table_unpark(host->table, &client->waiter);
-    /* A forked process may hold a copy of the descriptor, so closing is not enough: shut the
-     * connection down, and take it out of epoll, which reports it while there is a copy. */
+    /* A forked process may have a copy of the descriptor, so closing is not enough: shut the
+     * connection down, and remove it from epoll, which would report it while a copy exists. */
     (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, client->stream.fd, NULL);
     (void)shutdown(client->stream.fd, SHUT_RDWR);
     cddpi_own_fd_close(client->stream.fd);
@@ -83,7 +83,7 @@ static void say_last_word(struct cddpi_client_host *host, struct cddpi_client *c
         struct cddpi_slice key = {word->data, client->last_word_key};
         struct cddpi_slice value = {word->data + key.bytes, word->bytes - key.bytes};
 
-        (void)cddpi_client_set(host, key, value); /* without memory others find out later */
+        (void)cddpi_client_set(host, key, value); /* no memory: others notice the loss later */
     }
 }
 
@@ -93,7 +93,7 @@ void cddpi_client_reap(struct cddpi_client_host *host)
         struct cddpi_client *client = host->closed.first;
 
         list_remove(client);
-        say_last_word(host, client); /* this may close others */
+        say_last_word(host, client); /* may close other clients and so lengthen the list */
         cddpi_buffer_fini(&client->last_word);
         cddpi_free(client);
     }
@@ -117,7 +117,7 @@ void cddpi_client_hello(uint8_t out[CDDPI_WIRE_HELLO_BYTES], uint32_t state,
     memcpy(out + 16, nonce, CDDPI_NONCE_BYTES);
 }
 
-/* A few bytes that always fit into the socket's buffer, unless the client is gone. */
+/* Send a few bytes, which always fit into the socket's buffer. False: the client is gone. */
 static bool send_small(int fd, const void *data, size_t bytes)
 {
     return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
@@ -126,7 +126,7 @@ static bool send_small(int fd, const void *data, size_t bytes)
 static void prepare_socket(int fd)
 {
     int on = 1;
-    int idle_s = 60; /* then ask whether a silent client's machine still lives */
+    int idle_s = 60; /* of silence before keepalive probes ask whether the machine still lives */
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -158,7 +158,8 @@ void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_de
     list_add(&host->authenticating, client);
 }
 
-/* What to say to the client's offer: 0 accepts it, and what follows will be encrypted. */
+/* Decide on the client's offer. Returns 0 (accepted: @p out_accept is written, and all later data
+ * is encrypted) or an enum cddpi_refused. */
 static uint32_t judge_offer(struct cddpi_client_host *host, struct cddpi_client *client,
                             struct cddpi_session *session, uint8_t *out_accept)
 {
@@ -175,7 +176,7 @@ static uint32_t judge_offer(struct cddpi_client_host *host, struct cddpi_client 
     return why;
 }
 
-/* The client's answer is in the buffer: let the client in, or refuse it. */
+/* The client's answer is complete: accept the client or refuse it. */
 static void check_auth(struct cddpi_client_host *host, struct cddpi_client *client)
 {
     uint8_t welcome[CDDPI_WIRE_WELCOME_BYTES] = {0};
@@ -187,7 +188,7 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
     }
     cddpi_session_wipe(&session);
     if (refused == 0 && client->stream.cipher == NULL) {
-        cddpi_client_close(host, client); /* there is no memory: it comes again */
+        cddpi_client_close(host, client); /* no memory: the client connects again later */
         return;
     }
     cddpi_put_u32(welcome, refused);
@@ -201,7 +202,7 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
     list_add(&host->authenticated, client);
 }
 
-/* Whether the bytes at hand may be the beginning of an answer. */
+/* Whether the bytes so far can be the beginning of an answer. */
 static bool may_be_answer(struct cddpi_client_host *host, const struct cddpi_client *client)
 {
     uint8_t begin[12];
@@ -227,7 +228,7 @@ static void continue_auth(struct cddpi_client_host *host, struct cddpi_client *c
     }
 }
 
-/* The reply cannot go on: wait until it can, unless the client is gone. */
+/* Sending the reply failed: if the socket is full, wait until it is writable, else close. */
 static void reply_blocked(struct cddpi_client_host *host, struct cddpi_client *client, int error)
 {
     if (error != EAGAIN && error != EWOULDBLOCK) {
@@ -238,7 +239,7 @@ static void reply_blocked(struct cddpi_client_host *host, struct cddpi_client *c
     }
 }
 
-/* Send what is left of the reply, as much as goes. */
+/* Send as much of the rest of the reply as the socket accepts. */
 static void send_reply(struct cddpi_client_host *host, struct cddpi_client *client)
 {
     size_t body_bytes = client->body != NULL ? client->body->bytes : 0;
@@ -271,7 +272,7 @@ static void send_reply(struct cddpi_client_host *host, struct cddpi_client *clie
     }
 }
 
-/* Takes over @p value. */
+/* Begin to send a reply. Takes ownership of @p value. */
 static void reply(struct cddpi_client_host *host, struct cddpi_client *client, uint32_t id,
                   cddp_status status, bool flag, struct cddpi_table_value *value)
 {
@@ -289,8 +290,8 @@ static void reply(struct cddpi_client_host *host, struct cddpi_client *client, u
     send_reply(host, client);
 }
 
-/* The first message of the buffer, if it is complete. False also for one for which the client is
- * closed. */
+/* Get the head of the message at @p offset in the buffer. False: the message is not complete, or it
+ * is invalid and the client is closed. */
 static bool first_message(struct cddpi_client_host *host, struct cddpi_client *client,
                           size_t offset, struct cddpi_wire_head *out)
 {
@@ -315,9 +316,10 @@ static size_t message_bytes(const struct cddpi_wire_head *head)
     return CDDPI_WIRE_HEAD_BYTES + (size_t)head->body_bytes;
 }
 
-/* Wait for the first of the keys that does not exist. False if all exist, or without memory.
- * Those before the cursor are looked at again only once the others exist, and only if any key was
- * deleted meanwhile: a WAIT for many keys costs as much as it has keys, whatever others delete. */
+/* Wait for the first of @p keys that does not exist. False: all exist, or there is no memory.
+ * Keys before the cursor are checked again only after the others exist, and only if any key was
+ * deleted meanwhile. So the cost of a WAIT is proportional to its number of keys, whatever other
+ * clients delete. */
 static bool park(struct cddpi_client_host *host, struct cddpi_client *client,
                  struct cddpi_slice keys, cddp_status *out_status)
 {
@@ -338,7 +340,8 @@ static bool park(struct cddpi_client_host *host, struct cddpi_client *client,
     return true;
 }
 
-/* Answer a WAIT or GET, or let it wait (again). Its message stays in the buffer while it waits. */
+/* Answer a WAIT or GET, or make it wait (again). While it waits, its message stays in the buffer.
+ */
 static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *client,
                           const struct cddpi_wire_head *head)
 {
@@ -346,7 +349,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
     struct cddpi_table_value *value = NULL;
     cddp_status status;
 
-    /* a GET's body is its key, just as a WAIT's body is its keys */
+    /* the body of both is "keys"; a GET has one */
     client->parked = park(host, client, keys, &status);
     if (client->parked) {
         return;
@@ -356,7 +359,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
         struct cddpi_effect effect;
         struct cddpi_table_outcome outcome;
 
-        (void)cddpi_wire_decode(head, keys.data, &request); /* it was checked when it came */
+        (void)cddpi_wire_decode(head, keys.data, &request); /* it was checked on arrival */
         cddpi_table_decide(host->table, &request, &effect, &outcome);
         status = outcome.status;
         value = outcome.value;
@@ -365,7 +368,7 @@ static void serve_waiting(struct cddpi_client_host *host, struct cddpi_client *c
     reply(host, client, head->id, status, false, value);
 }
 
-/* Do an operation that does not wait; @p woken gets the clients that waited for its key. */
+/* Carry out an operation that does not wait. @p woken: the clients that waited for its key. */
 static struct cddpi_table_outcome change(struct cddpi_client_host *host,
                                          const struct cddpi_store_request *request,
                                          struct cddpi_waiter **woken)
@@ -397,7 +400,7 @@ static void serve_at_once(struct cddpi_client_host *host, struct cddpi_client *c
     answer_all(host, woken);
 }
 
-/* Keep what is to be said at the end; it replaces what was. */
+/* Store the client's last word; it replaces an earlier one. */
 static void keep_last_word(struct cddpi_client_host *host, struct cddpi_client *client,
                            const struct cddpi_wire_head *head,
                            const struct cddpi_store_request *request)
@@ -424,10 +427,10 @@ bool cddpi_client_set(struct cddpi_client_host *host, struct cddpi_slice key,
     struct cddpi_table_outcome outcome = change(host, &request, &woken);
 
     answer_all(host, woken);
-    return outcome.status == CDDP_OK; /* a set answers with no value */
+    return outcome.status == CDDP_OK; /* the outcome of a SET has no value to release */
 }
 
-/* While a request waits, the only message that may follow it is its CANCEL. */
+/* While a request waits, only its CANCEL may follow; any other message closes the client. */
 static void cancel(struct cddpi_client_host *host, struct cddpi_client *client,
                    const struct cddpi_wire_head *waiting)
 {
@@ -445,7 +448,7 @@ static void cancel(struct cddpi_client_host *host, struct cddpi_client *client,
     cddpi_table_unpark(host->table, &client->waiter);
     client->parked = false;
     if (waiting->code == CDDPI_STORE_WAIT) {
-        missing = cddpi_table_missing(host->table, keys); /* without memory: names none */
+        missing = cddpi_table_missing(host->table, keys); /* NULL: the reply names no keys */
     }
     cddpi_buffer_drop(&client->in, message_bytes(waiting) + message_bytes(&head));
     reply(host, client, waiting->id, CDDP_ERR_TIMEOUT, false, missing);
@@ -461,7 +464,7 @@ static void serve(struct cddpi_client_host *host, struct cddpi_client *client,
         return;
     }
     switch (request.op) {
-    case CDDPI_STORE_CANCEL: /* of a request that was answered meanwhile */
+    case CDDPI_STORE_CANCEL: /* the request was answered before its CANCEL arrived */
         cddpi_buffer_drop(&client->in, message_bytes(head));
         break;
     case CDDPI_STORE_GET:
@@ -503,14 +506,14 @@ static void answer_all(struct cddpi_client_host *host, struct cddpi_waiter *woke
             (struct cddpi_client *)((char *)woken - offsetof(struct cddpi_client, waiter));
         struct cddpi_wire_head head;
 
-        woken = woken->next; /* before the waiter waits again */
+        woken = woken->next; /* read it now: serve_waiting() may put the waiter into a list */
         cddpi_wire_get_head(client->in.data, &head);
         serve_waiting(host, client, &head);
     }
 }
 
-/* Room for what may come next: before the proof no more than the answer, then more only as fast as
- * bytes really arrive. */
+/* Make room for the next read; returns how much. Before the proof there is only room for the
+ * answer; later the buffer at most doubles, so it grows only as fast as bytes arrive. */
 static size_t room_for_read(struct cddpi_client *client)
 {
     size_t room;
@@ -559,6 +562,6 @@ void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *cli
         read_some(host, client);
     }
     while (!client->closed && !client->replying && cddpi_stream_has_more(&client->stream)) {
-        read_some(host, client); /* epoll knows nothing of what a cipher has */
+        read_some(host, client); /* epoll does not report bytes that the cipher has buffered */
     }
 }

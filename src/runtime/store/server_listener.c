@@ -1,5 +1,5 @@
-/* server_listener.c - clients of the TCP store's server as the shared listener knows them: those
- * that have not proved the token are strangers. */
+/* server_listener.c - owns the functions with which base/listener.h handles the store's clients.
+ * Clients that have not proved the token are strangers. */
 #include "store/server_listener.h"
 
 #include "base/clock.h"
@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 
 enum {
-    SILENT_MAX = 400, /* clients whose proof should have come by now */
-    NEW_MAX = 4096    /* clients without a proof in all */
+    SILENT_MAX = 400, /* most clients whose proof is overdue */
+    NEW_MAX = 4096    /* most clients without a proof */
 };
 
 static int count(void *context)
@@ -37,7 +37,7 @@ static bool drop_oldest(void *context)
 
         cddpi_client_event(host, oldest, EPOLLIN);
         if (!oldest->authenticated) {
-            cddpi_client_close(host, oldest); /* does nothing if it is closed already */
+            cddpi_client_close(host, oldest); /* no effect if already closed */
             return true;
         }
     }

@@ -1,6 +1,5 @@
-/* server_listener.h - whom the TCP store's server lets in: base/listener.h with the server's
- * clients for connections. All of it belongs to the server's thread, or is changed under its lock.
- */
+/* server_listener.h - owns which connections the TCP store's server accepts: base/listener.h, whose
+ * connections are the server's clients. Use it only with the server's lock. */
 #ifndef CDDPI_STORE_SERVER_LISTENER_H
 #define CDDPI_STORE_SERVER_LISTENER_H
 
@@ -13,7 +12,7 @@ struct cddpi_server_listener {
     uint32_t auth_timeout_ms;
 };
 
-/** Begin with nothing open. */
+/** Initialise @p listener, with no descriptor open yet. */
 void cddpi_server_listener_init(struct cddpi_server_listener *listener,
                                 struct cddpi_client_host *host, uint32_t auth_timeout_ms,
                                 int reserved);

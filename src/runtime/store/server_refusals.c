@@ -1,4 +1,4 @@
-/* server_refusals.c - remembers whom the TCP store's server has refused. */
+/* server_refusals.c - owns the list of clients that the TCP store's server has refused. */
 #include "store/server_refusals.h"
 
 #include "base/clock.h"
@@ -22,7 +22,7 @@ const char *cddpi_refused_text(enum cddpi_refused why)
     return texts[why];
 }
 
-/* The other side's address, without its port, which differs each time. */
+/* Get the client's address without the port, which differs with each connection. */
 static void get_address(int fd, char *out, size_t bytes)
 {
     static const char of_v4[] = "::ffff:";
@@ -58,7 +58,7 @@ void cddpi_refusals_add(struct cddpi_refusals *refusals, int fd, enum cddpi_refu
         if (refusals->count < CDDPI_STORE_REFUSALS) {
             refusals->count++;
         } else {
-            at--; /* the oldest goes */
+            at--; /* replace the oldest row */
         }
     }
     memmove(&refusals->rows[1], &refusals->rows[0], (size_t)at * sizeof refusals->rows[0]);

@@ -1,5 +1,5 @@
-/* session.c - keys for one connection, from the token and from what both ends make for it alone.
- * Any thread. */
+/* session.c - owns the keys of one connection: it derives them from the token and from key pairs
+ * that both ends make for this connection only. Any thread. */
 #include "store/session.h"
 
 #include "store/store_wire.h"
@@ -20,12 +20,12 @@ static void add_number(crypto_generichash_state *state, uint32_t number)
     crypto_generichash_update(state, bytes, sizeof bytes);
 }
 
-/* Begin a hash, for one @p use, of what the client has said. */
+/* Begin a hash for one @p use over what the client has sent. */
 static void begin_hash(const struct cddpi_session *session, const char *use,
                        crypto_generichash_state *state)
 {
     crypto_generichash_init(state, session->key, sizeof session->key, CDDPI_AUTH_BYTES);
-    /* with its NUL, so that no use is the beginning of another */
+    /* with its NUL, so that no use is a prefix of another */
     crypto_generichash_update(state, (const unsigned char *)use, strlen(use) + 1);
     crypto_generichash_update(state, session->server_nonce, sizeof session->server_nonce);
     crypto_generichash_update(state, session->client_nonce, sizeof session->client_nonce);
@@ -64,7 +64,8 @@ static void make_keys(struct cddpi_session *session, uint8_t out_public[CDDPI_PU
     (void)crypto_scalarmult_base(out_public, session->secret);
 }
 
-/* From one's own secret and the other's public key to what both know. False: that is no key. */
+/* Compute the shared secret (X25519) from this side's secret key and the public key @p other.
+ * False: @p other is not a valid key. */
 static bool share(struct cddpi_session *session, const uint8_t other[CDDPI_PUBLIC_KEY_BYTES])
 {
     uint8_t shared[CDDPI_PUBLIC_KEY_BYTES];

@@ -1,5 +1,5 @@
-/* store.c - opens and closes a store, and what the calls for one key do: checks arguments, puts the
- * prefix in front of keys, words what the store answers. A backend does the operations. */
+/* store.c - owns opening and closing a store, and the calls for one key: it checks arguments, adds
+ * the prefix to keys, and words the store's answers. A backend carries the operations out. */
 #include "store/store.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -29,7 +29,7 @@ static cddp_status open_backend(const char *url, const char *token, int64_t dead
     return cddpi_fail(CDDP_ERR_ARGUMENT, "neither tcp://host:port nor file:///path");
 }
 
-/* The options as this version knows them, whatever the caller was compiled against. */
+/* Convert the options to this version's struct, whatever version the caller was compiled with. */
 static cddp_status read_options(const cddp_store_options *options, cddp_store_options *out)
 {
     cddp_store_options known = CDDP_STORE_OPTIONS_INIT;
@@ -67,8 +67,7 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store: out is NULL");
     }
     CDDPI_TRY(read_options(options, &known));
-    status = cddpi_encryption_wanted(
-        &encrypts_data); /* an error of the user's, at the first door */
+    status = cddpi_encryption_wanted(&encrypts_data); /* report a wrong CDDP_ENCRYPT early */
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "store %s", known.url);
     }
@@ -144,14 +143,14 @@ static cddp_status check_value(const cddp_store *store, const char *call, const 
     return CDDP_OK;
 }
 
-/* Whether @p status is an answer to @p op whose meaning the caller knows. */
+/* Whether @p status is an answer to @p op that the calling function handles itself. */
 static bool is_answer(enum cddpi_store_op op, cddp_status status)
 {
     return status == CDDP_OK || (status == CDDP_ERR_NOT_FOUND && op == CDDPI_STORE_TRY_GET) ||
            (status == CDDP_ERR_TIMEOUT && (op == CDDPI_STORE_GET || op == CDDPI_STORE_WAIT));
 }
 
-/* Word every other answer as a failure. */
+/* Fail with a text for any other answer. */
 static cddp_status word_answer(const cddp_store *store, const char *call, const char *key,
                                cddp_status status)
 {
@@ -185,13 +184,13 @@ cddp_status cddpi_store_perform(cddp_store *store, const char *call, const char 
         store->backend, request, cddpi_deadline_ns(timeout_ms > 0 ? timeout_ms : store->timeout_ms),
         &reply);
     if (status != CDDP_OK) {
-        /* to callers a TIMEOUT without an answer is one with an empty answer */
+        /* if the store did not answer in time, callers see a TIMEOUT with an empty answer */
         memset(out, 0, sizeof *out);
         return cddpi_fail_prefix(status, "store %s: %s \"%s\"", store->url, call, key);
     }
     status = is_answer(request->op, reply.status) ? reply.status
                                                   : word_answer(store, call, key, reply.status);
-    if (status != CDDP_OK && status != CDDP_ERR_TIMEOUT) { /* no other carries data */
+    if (status != CDDP_OK && status != CDDP_ERR_TIMEOUT) { /* the others have no data */
         cddpi_free(reply.data);
         reply.data = NULL;
     }
@@ -199,7 +198,7 @@ cddp_status cddpi_store_perform(cddp_store *store, const char *call, const char 
     return status;
 }
 
-/* Give the caller the value; an empty one still gets memory with a NUL byte. */
+/* Hand the value to the caller. An empty value, too, gets memory with a NUL byte. */
 static cddp_status hand_over(const cddp_store *store, struct cddpi_store_reply *reply, void **out,
                              size_t *out_bytes)
 {

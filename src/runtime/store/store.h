@@ -1,4 +1,5 @@
-/* store.h - what the public calls of cddp/store.h do once they were let in: see store_entry.c. */
+/* store.h - declares what the public calls of cddp/store.h do after store_entry.c has admitted them
+ * (one thread at a time), and the calls that only cddp itself makes. */
 #ifndef CDDPI_STORE_STORE_H
 #define CDDPI_STORE_STORE_H
 
@@ -20,11 +21,11 @@ cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t 
                              uint32_t timeout_ms);
 cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count);
 
-/** From now on, how long each request of this handle may take unless its call says so. */
+/** Set the timeout of later calls that have no timeout of their own. */
 void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
 
-/** Let the server set @p key to @p value when this handle's connection has ended: closed, or its
- *  process dead. No public call has this, and only a tcp store does it.
+/** Have the server set @p key to @p value when this handle's connection ends, because the handle is
+ *  closed or its process is dead. Not in the public API; only a TCP store can do it.
  *  @param bytes  At most CDDPI_STORE_LAST_WORD_BYTES.
  *  @return As cddp_store_set(). */
 CDDP_CHECKED cddp_status cddpi_store_last_word(cddp_store *store, const char *key,
@@ -37,15 +38,16 @@ struct cddpi_store_pair {
     size_t bytes; /* of the value */
 };
 
-/** The keys that begin with @p start, sorted by bytes, with their values: one message however many
- *  they are. No public call has this: between threads of the caller the handle is not checked.
- *  @param out  One block of memory: release with cddpi_free(). NULL for none.
- *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE if they are more than CDDPI_STORE_LIST_BYTES in all; an
+/** Get the keys that begin with @p start, sorted by bytes, and their values, in one request however
+ *  many there are. Not in the public API, so there is no check that only one thread uses the
+ * handle.
+ *  @param out  One block of memory: release with cddpi_free(). NULL if there are no such keys.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE if they take more than CDDPI_STORE_LIST_BYTES in all; an
  *          error of the store. */
 CDDP_CHECKED cddp_status cddpi_store_list_values(cddp_store *store, const char *start,
                                                  struct cddpi_store_pair **out, size_t *out_count);
 
-/** From now on calls without a deadline of their own have this one, as an option of the opening. */
+/** Like the timeout_ms of the options for opening the store, but for later calls only. */
 void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
 
 #endif

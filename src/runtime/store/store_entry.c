@@ -1,4 +1,4 @@
-/* store_entry.c - owns the public calls on a store, which admit one thread at a time, of the
+/* store_entry.c - owns the public calls on a store. They admit one thread at a time, and only the
  * process that opened the store. */
 #include "store/store.h"
 

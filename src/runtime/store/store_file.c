@@ -1,11 +1,11 @@
-/* store_file.c - owns the store in a file that all ranks share: which handle begins it, joins it
- * and removes it, and the operations on it.
+/* store_file.c - owns the store in a file that all ranks share: which handle creates the file's
+ * contents, joins them and removes the file, and the operations on the file.
  *
  * A file belongs to one run: to all handles that are open at overlapping times. The first handle
- * finds that no other holds the LIVE lock, and begins the file again whatever it contains, so that
- * the file of a crashed run is never read. The last handle removes it. Both do so under the
- * exclusive DATA lock. A handle that gets that lock checks that the path still names the file that
- * it has opened, and else opens it again. */
+ * finds that no other handle holds the LIVE lock, and starts the file afresh whatever it contains.
+ * So no handle reads the file of a crashed run. The last handle removes the file. Both need the
+ * exclusive DATA lock. After getting that lock, a handle checks that the path still names the file
+ * that it has opened; if not, it opens the path again. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    CLOSE_MS = 20000, /* closing waits that long for the lock, else the file stays */
+    CLOSE_MS = 20000, /* closing waits this long for the lock; after that the file stays */
     FIRST_PAUSE_US = 1000,
     LONGEST_PAUSE_US = 20000
 };
@@ -33,7 +33,7 @@ struct file {
     char *path;
 };
 
-/* Whether the path still leads to the file that is open. */
+/* Whether @p path still names the file that @p fd has open. */
 static bool is_at_path(int fd, const char *path)
 {
     struct stat opened;
@@ -43,7 +43,7 @@ static bool is_at_path(int fd, const char *path)
            opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-/* With DATA locked exclusively: begin to use the file, as the first handle or as another one. */
+/* With DATA locked exclusively: start the file afresh as its first handle, or join its run. */
 static cddp_status enter(struct file *file)
 {
     enum cddpi_file_kind kind;
@@ -59,20 +59,20 @@ static cddp_status enter(struct file *file)
         cddp_status status = cddpi_file_begin(&file->log);
 
         if (status != CDDP_OK) {
-            (void)unlink(file->path); /* no other handle uses it, and it is not whole */
+            (void)unlink(file->path); /* it is incomplete, and no other handle uses it */
             return status;
         }
     }
     CDDPI_TRY(cddpi_file_lock_try(file->log.fd, CDDPI_LOCK_LIVE, false, &joined));
     if (!joined) {
-        /* no other handle can hold LIVE exclusively, since this one holds DATA */
+        /* not a handle of this store: those take LIVE exclusively only while they hold DATA */
         return cddpi_fail(CDDP_ERR_IO, "another program locks the file");
     }
     return alone ? CDDP_OK : cddpi_file_join(&file->log);
 }
 
 /* With DATA locked exclusively: stop using the file, and remove it if this is the last handle. Then
- * release the locks, LIVE first: the next handle that gets DATA must find LIVE free. */
+ * release LIVE before DATA: the next handle that gets DATA must find LIVE free. */
 static void leave(struct file *file)
 {
     bool alone;
@@ -85,7 +85,8 @@ static void leave(struct file *file)
     cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
 }
 
-/* Open, lock and enter; *out_again if the file was removed in between. */
+/* Open the file, lock it and enter. *out_again: another handle removed the file between open and
+ * lock, so try again. */
 static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_again)
 {
     cddp_status status = cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false,
@@ -95,7 +96,7 @@ static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_a
     if (status != CDDP_OK) {
         return status;
     }
-    (void)cddpi_own_fd(file->log.fd); /* else a child that lives on keeps the locks */
+    (void)cddpi_own_fd(file->log.fd); /* else a child process would inherit and keep the locks */
     status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns);
     if (status != CDDP_OK) {
         goto fail;
@@ -118,7 +119,7 @@ fail:
     return status;
 }
 
-/* Do what does not wait. */
+/* Carry out an operation that does not wait for keys. */
 static cddp_status perform_now(struct file *file, const struct cddpi_store_request *request,
                                int64_t deadline_ns, struct cddpi_table_outcome *outcome)
 {
@@ -134,7 +135,7 @@ static cddp_status perform_now(struct file *file, const struct cddpi_store_reque
         cddpi_table_decide(file->table, request, &effect, outcome);
         if (effect.kind != CDDPI_EFFECT_NONE && outcome->status == CDDP_OK) {
             status = cddpi_file_append(&file->log, &effect, &end);
-            /* without memory for the table, the next operation reads the entry again */
+            /* if there is no memory for the table, the next operation reads the entry again */
             if (status == CDDP_OK && cddpi_table_commit(file->table, &effect, NULL)) {
                 file->log.end = end;
             }
@@ -148,7 +149,8 @@ static cddp_status perform_now(struct file *file, const struct cddpi_store_reque
     return status;
 }
 
-/* One look whether all keys of a WAIT exist; NOT_FOUND if not. */
+/* Check once whether all keys of a WAIT exist, or get the value of a GET. outcome->status is
+ * NOT_FOUND if a key is missing. */
 static cddp_status look(struct file *file, const struct cddpi_store_request *request,
                         int64_t deadline_ns, struct cddpi_table_outcome *outcome)
 {
@@ -170,14 +172,15 @@ static cddp_status look(struct file *file, const struct cddpi_store_request *req
     return status;
 }
 
-/* The file may be on another machine, where nothing wakes us: look, sleep, look again. */
+/* Poll until the keys exist: other machines may change the file over NFS, which wakes no one here.
+ */
 static cddp_status perform_waiting(struct file *file, const struct cddpi_store_request *request,
                                    int64_t deadline_ns, struct cddpi_table_outcome *outcome)
 {
     uint32_t pause_us = FIRST_PAUSE_US;
 
     for (;;) {
-        /* the last look comes after the deadline */
+        /* the deadline is read before the look, so that the last look comes after it */
         bool last = cddpi_left_ms(deadline_ns) == 0;
         cddp_status status = look(file, request, deadline_ns, outcome);
 
@@ -233,13 +236,13 @@ static void close_file(struct cddpi_store_backend *backend, bool forked)
                                             cddpi_deadline_ns(CLOSE_MS)) == CDDP_OK) {
             leave(file);
         } else if (!forked) {
-            cddpi_file_unlock(file->log.fd, CDDPI_LOCK_LIVE); /* a child of clone() may live on */
+            cddpi_file_unlock(file->log.fd, CDDPI_LOCK_LIVE); /* a clone() child may have fd */
         }
         cddpi_own_fd_close(file->log.fd);
     }
     cddpi_table_destroy(file->table);
     cddpi_free(file->path);
-    cddpi_wipe(&file->log, sizeof file->log); /* it has the keys */
+    cddpi_wipe(&file->log, sizeof file->log); /* it contains keys */
     cddpi_free(file);
 }
 

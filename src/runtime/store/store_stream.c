@@ -1,6 +1,6 @@
-/* store_stream.c - sends and receives, with or without a cipher between. Plain bytes go from and to
- * the caller's memory directly; encrypted ones are copied once by the cipher itself, except for the
- * ends of messages. */
+/* store_stream.c - owns sending and receiving on a socket, with or without encryption. Without it,
+ * bytes go directly from and to the caller's memory. With it, the cipher reads or writes the
+ * caller's memory, so there is one copy; only the ends of messages are copied twice. */
 #include "store/store_stream.h"
 
 #include "base/alloc.h"
@@ -15,28 +15,28 @@
 
 enum {
     LENGTH_BYTES = 4,
-    RECORD_MAX_BYTES = 64 << 10, /* of ciphertext */
-    FIRST_BYTES = 4096,          /* room to receive; it grows with the records that come */
+    RECORD_MAX_BYTES = 64 << 10, /* ciphertext of a record */
+    FIRST_BYTES = 4096,          /* initial room to receive; it grows with the records */
     EXTRA_BYTES = CDDPI_CIPHER_TAG_BYTES,
     PLAIN_MAX_BYTES = RECORD_MAX_BYTES - EXTRA_BYTES,
-    GATHER_BYTES = 8192 /* two parts of no more together become one record */
+    GATHER_BYTES = 8192 /* two parts that are together no longer than this become one record */
 };
 
-/* Grows as needed: most connections never see a long message. */
+/* A buffer that grows as needed: most connections never carry a long message. */
 struct room {
     uint8_t *data;
     size_t bytes;
-    size_t begin, end; /* what is in use */
+    size_t begin, end; /* the part in use */
 };
 
 struct cddpi_cipher {
     struct cddpi_seal push, pull;
-    struct room out;   /* not sent yet */
-    struct room in;    /* came and was not decrypted */
-    struct room plain; /* decrypted and not taken */
+    struct room out;   /* encrypted, not sent yet */
+    struct room in;    /* received, not decrypted yet */
+    struct room plain; /* decrypted, not handed to the caller yet */
 };
 
-/* False with errno: no memory. */
+/* Make @p room at least @p bytes large. False, with errno: no memory. */
 static bool ensure(struct room *room, size_t bytes)
 {
     uint8_t *data;
@@ -83,7 +83,7 @@ void cddpi_cipher_bulk(struct cddpi_cipher *cipher)
 static void release(struct room *room)
 {
     if (room->data != NULL) {
-        sodium_memzero(room->data, room->bytes); /* it may hold what was decrypted */
+        sodium_memzero(room->data, room->bytes); /* it may contain decrypted data */
     }
     cddpi_free(room->data);
     memset(room, 0, sizeof *room);
@@ -134,7 +134,8 @@ bool cddpi_stream_flush(struct cddpi_store_stream *stream)
     return true;
 }
 
-/* Make a record of the first bytes of @p parts. Returns how many; -1 with errno: no memory. */
+/* Encrypt the first bytes of @p parts as one record. Returns how many bytes; -1, with errno: no
+ * memory. */
 static ssize_t encrypt(struct cddpi_cipher *cipher, const struct iovec parts[2])
 {
     const uint8_t *from = parts[0].iov_len > 0 ? parts[0].iov_base : parts[1].iov_base;
@@ -181,8 +182,8 @@ ssize_t cddpi_stream_send(struct cddpi_store_stream *stream, const struct iovec 
     return taken;
 }
 
-/* The length of the first record if all of it is there; 0: it is not; -1: there is no such record.
- */
+/* The ciphertext length of the first received record. 0: the record is not complete yet; -1: its
+ * length is invalid. */
 static ssize_t first_record(const struct cddpi_cipher *cipher)
 {
     size_t have = cipher->in.end - cipher->in.begin;
@@ -198,8 +199,8 @@ static ssize_t first_record(const struct cddpi_cipher *cipher)
     return have < LENGTH_BYTES + bytes ? 0 : (ssize_t)bytes;
 }
 
-/* Make room after the received bytes: for the rest of a long record and one more, or for a few
- * short records. */
+/* Make room after the received bytes: enough for the rest of a long record and one more of that
+ * length, or for a few short records. */
 static bool make_room(struct cddpi_cipher *cipher)
 {
     struct room *in = &cipher->in;
@@ -219,7 +220,8 @@ static bool make_room(struct cddpi_cipher *cipher)
     return ensure(in, wanted);
 }
 
-/* Receive until there is a record. */
+/* Receive until the first record is complete. Returns its ciphertext length; 0: end of the stream;
+ * -1, with errno. */
 static ssize_t fill(struct cddpi_store_stream *stream)
 {
     struct cddpi_cipher *cipher = stream->cipher;

@@ -1,5 +1,5 @@
-/* store_stream.h - a connected socket as a stream of bytes, encrypted or not: what is above it need
- * not know. Non-blocking; one thread at a time. */
+/* store_stream.h - owns a connected socket as a stream of bytes. Callers need not know whether it
+ * is encrypted. Non-blocking; one thread at a time. */
 #ifndef CDDPI_STORE_STREAM_H
 #define CDDPI_STORE_STREAM_H
 
@@ -12,8 +12,8 @@
 
 struct cddpi_session; /* session.h */
 
-/* Encryption (cipher.h), in records of 4 bytes that tell the length of the ciphertext that follows.
- */
+/* Encryption (cipher.h) of both directions. A record is the length of the ciphertext (4 bytes),
+ * then the ciphertext. */
 struct cddpi_cipher;
 
 struct cddpi_store_stream {
@@ -21,25 +21,25 @@ struct cddpi_store_stream {
     struct cddpi_cipher *cipher; /* NULL: plain */
 };
 
-/** A cipher for a connection whose greeting is done. NULL: no memory. Release with
- *  cddpi_cipher_destroy(), which accepts NULL, and forgets its keys. */
+/** A cipher for a connection after its handshake. NULL: no memory. Release with
+ *  cddpi_cipher_destroy(), which accepts NULL and overwrites the keys. */
 struct cddpi_cipher *cddpi_cipher_create(const struct cddpi_session *session);
-/** Long messages will go by it: be as fast as this machine can. */
+/** Prepare for long messages: use this machine's fastest implementation. */
 void cddpi_cipher_bulk(struct cddpi_cipher *cipher);
 void cddpi_cipher_destroy(struct cddpi_cipher *cipher);
 
-/** Take bytes of two parts, first those of the first. Returns how many, or -1 with errno; EAGAIN:
- * not before the socket is writable. */
+/** Send bytes of @p parts, in order. Returns how many were accepted, or -1 with errno; EAGAIN: the
+ *  socket is full. Accepted bytes may still be in memory: see cddpi_stream_flush(). */
 ssize_t cddpi_stream_send(struct cddpi_store_stream *stream, const struct iovec parts[2]);
-/** Send what was taken and could not be sent. False: not all of it, errno says why. */
+/** Send accepted bytes that are still in memory. False: some are left, and errno says why. */
 bool cddpi_stream_flush(struct cddpi_store_stream *stream);
-/** Get bytes into two parts, first into the first. Returns how many, 0 at the end, or -1 with
- * errno: EAGAIN: not before the socket is readable; EBADMSG: they were not what the peer has sent.
- */
+/** Receive bytes into @p parts, in order. Returns how many; 0 at the end of the stream; or -1 with
+ *  errno. EAGAIN: nothing to read now. EBADMSG: the bytes are not what the peer sent. */
 ssize_t cddpi_stream_recv(struct cddpi_store_stream *stream, const struct iovec parts[2]);
-/** Nothing more is expected for now: give memory back that messages took. */
+/** The connection will be idle: release buffers that are empty. */
 void cddpi_stream_rest(struct cddpi_store_stream *stream);
-/** Whether there are bytes to get that the socket has given already, so that it tells nothing. */
+/** Whether cddpi_stream_recv() can return bytes that were already read from the socket: poll and
+ *  epoll do not report those. */
 bool cddpi_stream_has_more(const struct cddpi_store_stream *stream);
 
 #endif

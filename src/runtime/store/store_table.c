@@ -1,4 +1,4 @@
-/* store_table.c - owns keys, values and the lists of waiters; gives each operation its meaning. */
+/* store_table.c - owns keys, values and lists of waiters, and implements each operation. */
 #include "store/store_table.h"
 
 #include "base/alloc.h"
@@ -12,9 +12,9 @@
 
 enum { FIRST_BUCKETS = 64, MISSING_NAMED = 8, NUMBER_BYTES = 24 };
 
-/* Exists while it has a value or somebody waits for it. */
+/* A key. It exists in the table while it has a value or waiters. */
 struct cddpi_entry {
-    struct cddpi_entry *next; /* of its bucket */
+    struct cddpi_entry *next; /* in its bucket */
     struct cddpi_table_value *value;
     struct cddpi_waiter *waiters;
     uint64_t hash;
@@ -108,7 +108,8 @@ static uint64_t hash_of(const struct cddpi_table *table, struct cddpi_slice key)
     return cddpi_get_u64(hash);
 }
 
-/* The link that points, or would point, to the key's entry. */
+/* The link in the key's bucket that points to its entry, or the last link (NULL) if there is none.
+ */
 static struct cddpi_entry **find_link(struct cddpi_table *table, struct cddpi_slice key,
                                       uint64_t hash)
 {
@@ -128,7 +129,7 @@ static struct cddpi_table_value *find(struct cddpi_table *table, struct cddpi_sl
     return entry != NULL ? entry->value : NULL;
 }
 
-/* Make more buckets; that only makes searching faster, so it may fail. */
+/* Double the number of buckets. Without memory nothing changes: searching is only slower. */
 static void grow(struct cddpi_table *table)
 {
     size_t count = table->bucket_count * 2;
@@ -301,7 +302,8 @@ static int compare_keys(const void *a, const void *b)
     return order != 0 ? order : (x->key_bytes > y->key_bytes) - (x->key_bytes < y->key_bytes);
 }
 
-/* The entries that @p request, a LIST, asks for, and how long the answer is. */
+/* Write to @p found the entries that the LIST @p request matches, and compute the answer's length.
+ */
 static size_t collect(struct cddpi_table *table, const struct cddpi_store_request *request,
                       struct cddpi_entry **found, size_t *out_bytes)
 {
@@ -402,7 +404,7 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
     case CDDPI_STORE_WAIT:
     case CDDPI_STORE_CANCEL:
     case CDDPI_STORE_LAST_WORD:
-        outcome->status = CDDP_ERR_ARGUMENT; /* the table does not do it */
+        outcome->status = CDDP_ERR_ARGUMENT; /* not an operation of the table */
         break;
     }
 }

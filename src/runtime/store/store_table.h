@@ -1,25 +1,26 @@
-/* store_table.h - keys and values in memory, what each operation does to them, and which clients
- * wait for which key. The TCP server has one table; each handle of a file store has one that
- * follows the file. Only one thread may use a table. */
+/* store_table.h - owns keys and values in memory, what each operation does to them, and which
+ * clients wait for which key. The TCP server has one table; each handle of a file store has one
+ * that follows the file. One thread at a time may use a table. */
 #ifndef CDDPI_STORE_TABLE_H
 #define CDDPI_STORE_TABLE_H
 
 #include "store/request.h"
 
-/* Never changed once made, so that a reply can be sent from it while the key gets another value. */
+/* Immutable, so that a reply can be sent from it while the key already has another value. */
 struct cddpi_table_value {
     size_t references;
     size_t bytes;
     uint8_t data[];
 };
 
-/** A copy of @p bytes bytes with one reference, or NULL without memory. */
+/** A copy of @p bytes bytes with one reference. NULL: no memory. */
 struct cddpi_table_value *cddpi_value_create(const void *data, size_t bytes);
 struct cddpi_table_value *cddpi_value_ref(struct cddpi_table_value *value);
-/** NULL is accepted. */
+/** Accepts NULL. */
 void cddpi_value_release(struct cddpi_table_value *value);
 
-/* A client that waits for one key; part of its owner. `entry` is NULL while it does not wait. */
+/* Waits for one key. It is a member of a larger struct, the client's. `entry` is NULL while it does
+ * not wait. */
 struct cddpi_waiter {
     struct cddpi_entry *entry;
     struct cddpi_waiter *next;
@@ -34,7 +35,7 @@ struct cddpi_effect {
 };
 void cddpi_effect_fini(struct cddpi_effect *effect);
 
-/* What it answers; as struct cddpi_store_reply, with a reference to the value. */
+/* What an operation answers: like struct cddpi_store_reply, with a reference to the value. */
 struct cddpi_table_outcome {
     cddp_status status;
     bool flag;
@@ -43,38 +44,38 @@ struct cddpi_table_outcome {
 
 struct cddpi_table;
 
-/** NULL without memory. */
+/** NULL: no memory. */
 struct cddpi_table *cddpi_table_create(void);
-/** Nobody may wait any more. NULL is accepted. */
+/** No waiter may be left in @p table. Accepts NULL. */
 void cddpi_table_destroy(struct cddpi_table *table);
 
-/** Work out what @p request (not WAIT) answers and would change, without changing it. GET does not
- *  wait: it answers NOT_FOUND. */
+/** Compute what @p request (not WAIT) answers and what it would change, without changing anything.
+ *  GET does not wait: it answers NOT_FOUND. */
 void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_request *request,
                         struct cddpi_effect *effect, struct cddpi_table_outcome *outcome);
 
-/** Carry out @p effect. False: out of memory, and nothing has changed.
- *  @param out_woken  The waiters of a key that has appeared, linked by `next`; may be NULL if
- *                    nothing ever waits. */
+/** Apply @p effect. False: out of memory, and nothing has changed.
+ *  @param out_woken  The waiters of a key that now exists, linked by `next`. May be NULL if the
+ *                    table never has waiters. */
 bool cddpi_table_commit(struct cddpi_table *table, const struct cddpi_effect *effect,
                         struct cddpi_waiter **out_woken);
 
-/** Find the first key at or after *cursor that does not exist, and leave the cursor there. False:
- * all exist. */
+/** Find the first key at or after *cursor that does not exist, and move the cursor there. False:
+ *  all exist. */
 bool cddpi_table_first_missing(struct cddpi_table *table, struct cddpi_slice keys, size_t *cursor,
                                struct cddpi_slice *out);
 
-/** For the text of a timeout: how many of @p keys are missing as u32, and the first few of them as
- *  keys. NULL without memory. */
+/** What the error text of a timeout needs: how many of @p keys are missing (u32), then the first
+ *  few missing keys in the encoding "keys" (store_wire.h). NULL: no memory. */
 struct cddpi_table_value *cddpi_table_missing(struct cddpi_table *table, struct cddpi_slice keys);
 
-/** Grows with each delete: a search through several keys begins again if it has changed. */
+/** The number of deletes so far. If it has changed, a search for several keys must begin again. */
 uint64_t cddpi_table_deletes(const struct cddpi_table *table);
 
-/** Let @p waiter wait for @p key, which does not exist. False without memory. */
+/** Make @p waiter wait for @p key, which does not exist. False: no memory. */
 bool cddpi_table_park(struct cddpi_table *table, struct cddpi_slice key,
                       struct cddpi_waiter *waiter);
-/** Also for one that does not wait. */
+/** Stop waiting. Accepts a waiter that does not wait. */
 void cddpi_table_unpark(struct cddpi_table *table, struct cddpi_waiter *waiter);
 
 #endif

@@ -1,6 +1,6 @@
-/* store_tcp.c - the store's client: sends a request and waits for its reply. A request whose
- * deadline has passed leaves the connection usable: what was not sent yet is sent before the next
- * one, and a late reply is recognised by its id. */
+/* store_tcp.c - owns the TCP store's client: it sends a request and waits for the reply. The
+ * connection stays usable after a request has timed out: the next request first sends the rest of
+ * the old one, and the client ignores a late reply by its id. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -14,28 +14,28 @@
 #include <unistd.h>
 
 enum {
-    CANCEL_MS = 500,           /* how long a living server may take to answer a CANCEL */
-    BACKLOG_BYTES = 128 << 20, /* unsent bytes of timed out requests, before giving up */
+    CANCEL_MS = 500,           /* time for the server to answer a CANCEL */
+    BACKLOG_BYTES = 128 << 20, /* most unsent bytes of requests that have timed out */
     REPLY_BYTES = CDDPI_STORE_LIST_BYTES
 };
 
 struct client {
     struct cddpi_store_backend base;
     struct cddpi_store_stream stream;
-    uint32_t id; /* of the present request */
-    bool broken;
+    uint32_t id; /* of the current request */
+    bool broken; /* the connection is lost */
     struct cddpi_wire_buffer out;
-    size_t sent; /* of out */
+    size_t sent; /* bytes of `out` that were sent */
 
-    /* The reply that is coming: its head, then its body. */
+    /* The reply that is being received: its head, then its body. */
     uint8_t head[CDDPI_WIRE_HEAD_BYTES];
     uint8_t *body;
-    size_t have; /* bytes of both */
+    size_t have; /* received bytes of head and body together */
 };
 
 static cddp_status lost(struct client *client, int error)
 {
-    if (error == ENOMEM) { /* of encryption, which has changed nothing yet */
+    if (error == ENOMEM) { /* from encryption: nothing has changed, so the connection is usable */
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a message");
     }
     client->broken = true;
@@ -70,7 +70,7 @@ static cddp_status send_some(struct client *client)
     return CDDP_OK;
 }
 
-/* Where the next bytes of the reply go, and how many. */
+/* Get where the next bytes of the reply go, and how many are missing there; 0: it is complete. */
 static cddp_status next_part(struct client *client, struct cddpi_wire_head *head, uint8_t **out,
                              size_t *out_bytes)
 {
@@ -97,7 +97,7 @@ static cddp_status next_part(struct client *client, struct cddpi_wire_head *head
     return CDDP_OK;
 }
 
-/* Read what has arrived. *out_complete tells whether a whole reply is in head and body. */
+/* Read what has arrived. *out_complete becomes true if a complete reply is in head and body. */
 static cddp_status receive_some(struct client *client, struct cddpi_wire_head *head,
                                 bool *out_complete)
 {
@@ -129,7 +129,7 @@ static cddp_status receive_some(struct client *client, struct cddpi_wire_head *h
     }
 }
 
-/* Hand the complete reply over, or forget it if it is not the one that is waited for. */
+/* Move the complete reply to @p out. False: it answers an earlier request, and is discarded. */
 static bool take_reply(struct client *client, const struct cddpi_wire_head *head,
                        struct cddpi_store_reply *out)
 {
@@ -149,7 +149,8 @@ static bool take_reply(struct client *client, const struct cddpi_wire_head *head
     return true;
 }
 
-/* Send and receive until the reply is there. CDDP_ERR_TIMEOUT has no text yet. */
+/* Send and receive until the reply is complete. CDDP_ERR_TIMEOUT is returned without an error text.
+ */
 static cddp_status exchange(struct client *client, int64_t deadline_ns,
                             struct cddpi_store_reply *out)
 {
@@ -187,7 +188,7 @@ static cddp_status no_answer(void)
     return cddpi_fail(CDDP_ERR_TIMEOUT, "the server did not answer before the deadline");
 }
 
-/* The deadline of a waiting request has passed: take it back, and learn which keys were missing. */
+/* Cancel a waiting request whose deadline has passed. The reply says which keys were missing. */
 static cddp_status cancel(struct client *client, struct cddpi_store_reply *out)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_CANCEL};
@@ -232,7 +233,7 @@ static void close_client(struct cddpi_store_backend *backend, bool forked)
     struct client *client = (struct client *)backend;
 
     if (!forked) {
-        (void)shutdown(client->stream.fd, SHUT_RDWR); /* a child of clone() may hold a copy */
+        (void)shutdown(client->stream.fd, SHUT_RDWR); /* a clone() child may have a copy of fd */
     }
     cddpi_own_fd_close(client->stream.fd);
     cddpi_cipher_destroy(client->stream.cipher);

@@ -1,4 +1,5 @@
-/* store_wire.c - turns requests into the bytes of store_wire.h and back, trusting none of them. */
+/* store_wire.c - owns encoding requests as the bytes of store_wire.h and decoding them. It trusts
+ * no byte that it decodes. */
 #include "store/store_wire.h"
 
 #include "base/alloc.h"
@@ -160,7 +161,7 @@ static bool keys_are_well_formed(struct cddpi_slice keys)
     return cursor == keys.bytes && keys.bytes > 0;
 }
 
-/* Decode what follows the key. */
+/* Decode the bytes after the key. */
 static bool decode_rest(struct cddpi_slice rest, struct cddpi_store_request *request)
 {
     switch (request->op) {

@@ -1,18 +1,19 @@
-/* store_wire.h - the TCP store's messages. All numbers are little-endian, every length is bounded.
+/* store_wire.h - owns the TCP store's messages. All numbers are little-endian; every length is
+ * bounded.
  *
  *   server: hello    magic u64, version u32, state u32 (enum cddpi_wire_state), nonce
  *   client: answer   magic u64, version u32, 0 u32, offer (session.h)
  *   server: welcome  refused u32 (0, or an enum cddpi_refused), accept (session.h)
  *
- * A hello keeps its form in every version, so that an older side can say what is wrong. All that
- * follows is encrypted (store_stream.h): any number of requests, one at a time, except that CANCEL
- * may follow one that waits:
+ * A hello has the same form in every version, so that two sides of different versions can say so.
+ * After the welcome all is encrypted (store_stream.h). The client sends any number of requests, one
+ * at a time; only a CANCEL may follow a request that waits:
  *
  *   request  body_bytes u32, id u32, op u8, flags u8, 0 u16, body
  *   reply    body_bytes u32, id u32, minus status u8, flag u8, 0 u16, body
  *
- * A key in a body is its length as u16 and its bytes; "keys" are any number of those; "pairs" are
- * keys each followed by its value, which is its length as u32 and its bytes. */
+ * A key in a body is its length (u16), then its bytes. A value is its length (u32), then its bytes.
+ * "keys" are any number of keys; "pairs" are any number of keys, each followed by its value. */
 #ifndef CDDPI_STORE_WIRE_H
 #define CDDPI_STORE_WIRE_H
 
@@ -33,7 +34,7 @@ enum {
 
 enum cddpi_wire_state {
     CDDPI_WIRE_READY,
-    CDDPI_WIRE_FULL /* it can take no more clients */
+    CDDPI_WIRE_FULL /* the server can accept no more clients: try again later */
 };
 
 struct cddpi_wire_head {
@@ -43,7 +44,7 @@ struct cddpi_wire_head {
     uint8_t flags; /* request: 1 if COMPARE_SET or LIST wants values; reply: the flag */
 };
 
-/** The key with which both sides prove the token. */
+/** The key with which both sides prove that they know the token. */
 static inline void cddpi_store_key(const char *token, uint8_t out[CDDPI_AUTH_KEY_BYTES])
 {
     cddpi_auth_key(token, "cddp tcp store", out);
@@ -82,42 +83,44 @@ static inline uint64_t cddpi_get_u64(const uint8_t *from)
     return cddpi_get_u32(from) | (uint64_t)cddpi_get_u32(from + 4) << 32;
 }
 
-/* Bytes that grow at the end. Zeroed is empty. */
+/* A growing array of bytes. Zeroed, it is empty. */
 struct cddpi_wire_buffer {
     uint8_t *data;
     size_t bytes;
     size_t capacity;
 };
 
-/** Make room for @p more bytes after the present ones. False: out of memory. */
+/** Make room for @p more bytes at the end. False: out of memory. */
 bool cddpi_buffer_reserve(struct cddpi_wire_buffer *buffer, size_t more);
-/** The caller has reserved the room. */
+/** Append bytes for which the caller has reserved room. */
 void cddpi_buffer_append(struct cddpi_wire_buffer *buffer, const void *data, size_t bytes);
-/** Forget the first @p bytes bytes. */
+/** Remove the first @p bytes bytes. */
 void cddpi_buffer_drop(struct cddpi_wire_buffer *buffer, size_t bytes);
 void cddpi_buffer_fini(struct cddpi_wire_buffer *buffer);
 
 void cddpi_wire_put_head(uint8_t to[CDDPI_WIRE_HEAD_BYTES], const struct cddpi_wire_head *head);
 void cddpi_wire_get_head(const uint8_t from[CDDPI_WIRE_HEAD_BYTES], struct cddpi_wire_head *out);
 
-/** Most bytes that the body of a request for @p op may have; false for what is no op. */
+/** The most bytes that the body of an @p op request may have. False: there is no such op. */
 bool cddpi_wire_body_limit(uint8_t op, size_t *out);
 
-/** Append @p request to @p buffer; false without memory, and then nothing is appended. */
+/** Append @p request to @p buffer. False: no memory, and nothing is appended. */
 bool cddpi_wire_encode(const struct cddpi_store_request *request, uint32_t id,
                        struct cddpi_wire_buffer *buffer);
 
-/** Take a request apart; @p out borrows from @p body. False if it is malformed. */
+/** Parse a request; @p out borrows from @p body. False: the request is malformed. */
 bool cddpi_wire_decode(const struct cddpi_wire_head *head, const uint8_t *body,
                        struct cddpi_store_request *out);
 
-/** Bytes that @p key takes in "keys". */
+/** Bytes that a key of @p key_bytes takes in "keys". */
 static inline size_t cddpi_keys_bytes(size_t key_bytes)
 {
     return 2 + key_bytes;
 }
 
-/** The key at @p cursor, which moves on; false at the end or if the rest is malformed. */
+/** Read the key at @p cursor and move the cursor after it. False: the end, or the rest is
+ * malformed.
+ */
 static inline bool cddpi_keys_next(struct cddpi_slice keys, size_t *cursor, struct cddpi_slice *out)
 {
     size_t bytes;
@@ -141,7 +144,8 @@ static inline size_t cddpi_pairs_bytes(size_t key_bytes, size_t value_bytes)
     return cddpi_keys_bytes(key_bytes) + 4 + value_bytes;
 }
 
-/** The pair at @p cursor, which moves on; false at the end or if the rest is malformed. */
+/** Read the pair at @p cursor and move the cursor after it. False: the end, or the rest is
+ *  malformed. */
 static inline bool cddpi_pairs_next(struct cddpi_slice pairs, size_t *cursor,
                                     struct cddpi_slice *out_key, struct cddpi_slice *out_value)
 {

@@ -1,5 +1,5 @@
-/* tcp_connect.c - finds the TCP store's server, trying again while it may still come, and does the
- * client's part of the proof. */
+/* tcp_connect.c - owns connecting to the TCP store's server: it tries again until the deadline, and
+ * does the client's part of the handshake. */
 #include "store/tcp_connect.h"
 
 #include "base/clock.h"
@@ -28,25 +28,25 @@ enum {
     HOST_BYTES = 256,
     FIRST_PAUSE_MS = 5,
     LONGEST_PAUSE_MS = 500,
-    LOG_MS = 3000,     /* of waiting, before it is worth a line in the log */
-    CONNECT_MS = 10000 /* then the host's next address has its turn */
+    LOG_MS = 3000,     /* log a warning after waiting this long */
+    CONNECT_MS = 10000 /* per address; then try the host's next one */
 };
 
 struct address {
     char host[HOST_BYTES];
     char port[8];
-    int64_t unknown_since_ns; /* that the name has not resolved; 0: it has */
+    int64_t unknown_since_ns; /* since when the name has not resolved; 0: it has resolved */
 };
 
-/* What this side brings to a greeting. */
+/* What the client needs for the handshake. */
 struct secret {
     uint8_t key[CDDPI_AUTH_KEY_BYTES];
     uint32_t ciphers;
 };
 
-/* How an attempt ended. Before it has proved the token, the other side may be another job's server,
- * which soon ends, or an attacker, and can answer anything. So no refusal is final, but it is
- * logged at once. */
+/* How an attempt ended. Until the other side has proved the token, it may be the server of another
+ * job, which ends soon, or an attacker, and its answers prove nothing. So no refusal is final, but
+ * the first one is logged at once. */
 enum tcp_connect_attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
 
 static cddp_status parse_address(const char *text, struct address *out)
@@ -76,7 +76,7 @@ static cddp_status parse_address(const char *text, struct address *out)
     return CDDP_OK;
 }
 
-/* Wait until @p fd is ready for @p events or has failed; false at the deadline. */
+/* Wait until @p fd is ready for @p events or has an error. False: the deadline has passed. */
 static bool wait_for(int fd, short events, int64_t deadline_ns)
 {
     struct pollfd entry = {.fd = fd, .events = events};
@@ -88,8 +88,8 @@ static bool wait_for(int fd, short events, int64_t deadline_ns)
     return ready > 0;
 }
 
-/* A socket that connects to a port of this machine where nobody listens is connected to itself if
- * the kernel happens to choose that port as its own. */
+/* TCP self-connect: if no process listens on a port of this machine, and the kernel happens to
+ * choose that port as the socket's own, then connect() connects the socket to itself. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage self = {0};
@@ -102,7 +102,7 @@ static bool is_connected_to_itself(int fd)
            self_bytes == peer_bytes && memcmp(&self, &peer, self_bytes) == 0;
 }
 
-/* 0 or an errno. */
+/* Connect to one address. Returns 0 or an errno. */
 static int connect_one(const struct addrinfo *info, int64_t deadline_ns, int *out_fd)
 {
     int64_t patience_ns = cddpi_deadline_ns(CONNECT_MS);
@@ -201,7 +201,7 @@ static enum tcp_connect_attempt check_welcome(struct cddpi_session *session, con
     return ATTEMPT_REFUSED;
 }
 
-/* The server cannot know otherwise why this client goes away. */
+/* Tell the server this side's version, so that it knows why this client disconnects. */
 static void tell_version(int fd)
 {
     uint8_t begin[12];
@@ -211,7 +211,7 @@ static void tell_version(int fd)
     (void)!send(fd, begin, sizeof begin, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* The text is there for all failures. */
+/* Do the handshake. All failures set an error text. */
 static enum tcp_connect_attempt greet_with(struct cddpi_session *session,
                                            struct cddpi_store_stream *stream,
                                            const struct secret *secret, int64_t deadline_ns)
@@ -274,7 +274,8 @@ static enum tcp_connect_attempt fail_name(struct address *address, int error)
     return ATTEMPT_FAILED;
 }
 
-/* All that the name stands for; a refusal counts for more than that nobody listens. */
+/* Try all addresses of the name until one connects or refuses. Once an address has refused, the
+ * others are not tried, so that the refusal is what the user gets to read. */
 static enum tcp_connect_attempt try_address(struct address *address, const struct secret *secret,
                                             int64_t deadline_ns,
                                             struct cddpi_store_stream *out_stream)
@@ -285,7 +286,7 @@ static enum tcp_connect_attempt try_address(struct address *address, const struc
     int error = getaddrinfo(address->host, address->port, &hints, &infos);
 
     if (error != 0) {
-        /* try again also for an unknown name: in a cluster it may be known in a moment */
+        /* not final: in a cluster the name may become known soon, so the caller tries again */
         return fail_name(address, error);
     }
     address->unknown_since_ns = 0;
@@ -310,7 +311,7 @@ static enum tcp_connect_attempt try_address(struct address *address, const struc
     return attempt;
 }
 
-/* Half of the pause is random, so that ranks that start together do not come back together. */
+/* Sleep for @p ms, of which half is random: ranks that start together must not retry together. */
 static void pause_ms(uint32_t ms, int64_t deadline_ns)
 {
     int left_ms = cddpi_left_ms(deadline_ns);
@@ -328,13 +329,13 @@ static void pause_ms(uint32_t ms, int64_t deadline_ns)
     nanosleep(&pause, NULL);
 }
 
-/* A connection that is still looked for. */
+/* The state of the attempts to connect. */
 struct tcp_connect_search {
     struct address address;
     struct secret secret;
     bool was_refused;
-    struct cddpi_failure refusal; /* the last one, if so */
-    int64_t log_ns;               /* when waiting is worth a line in the log; 0: it was said */
+    struct cddpi_failure refusal; /* the last refusal, if was_refused */
+    int64_t log_ns;               /* when to log that it still waits; 0: already logged */
 };
 
 static void note_refusal(struct tcp_connect_search *search, const char *text, int64_t deadline_ns)
@@ -350,7 +351,7 @@ static void note_refusal(struct tcp_connect_search *search, const char *text, in
     }
 }
 
-/* The deadline has come. */
+/* Word the failure after the deadline has passed. */
 static cddp_status give_up(const struct tcp_connect_search *search, enum tcp_connect_attempt last)
 {
     if (!search->was_refused) {
@@ -377,7 +378,7 @@ static cddp_status find(struct tcp_connect_search *search, const char *text, int
         }
         if (attempt == ATTEMPT_REFUSED) {
             note_refusal(search, text, deadline_ns);
-            pause = LONGEST_PAUSE_MS; /* it will hardly think otherwise soon */
+            pause = LONGEST_PAUSE_MS; /* a refusal seldom changes soon */
         }
         if (search->log_ns != 0 && cddpi_left_ms(search->log_ns) == 0) {
             cddpi_log(CDDPI_LOG_WARN, "store tcp://%s: waiting, %s", text, cddp_last_error());
@@ -385,7 +386,7 @@ static cddp_status find(struct tcp_connect_search *search, const char *text, int
         }
         pause_ms(pause, deadline_ns);
         if (cddpi_left_ms(deadline_ns) == 0) {
-            /* another attempt would have no time, and only hide why this one failed */
+            /* another attempt would time out at once and hide why this one failed */
             return give_up(search, attempt);
         }
         pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;

@@ -1,4 +1,5 @@
-/* tcp_connect.h - from an address to a connection on which both sides have proved the token. */
+/* tcp_connect.h - owns the way from an address to a connection on which both sides have proved that
+ * they know the token. */
 #ifndef CDDPI_STORE_TCP_CONNECT_H
 #define CDDPI_STORE_TCP_CONNECT_H
 
@@ -6,9 +7,9 @@
 
 #include <cddp/status.h>
 
-/** Connect to @p address ("host:port" or "[address]:port"). A server that does not listen yet, or
- *  has no room for another client, is tried again until @p deadline_ns.
- *  @param out  Non-blocking; the caller's to close, and its cipher to destroy. */
+/** Connect to @p address ("host:port" or "[address]:port"). Try again until @p deadline_ns if the
+ *  server does not listen yet or is full.
+ *  @param out  Non-blocking. The caller closes its fd and destroys its cipher. */
 cddp_status cddpi_tcp_connect(const char *address, const char *token, int64_t deadline_ns,
                               struct cddpi_store_stream *out);
 
