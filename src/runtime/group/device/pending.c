@@ -131,7 +131,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
             dev->first = pending->next;
             pending->status = status;
             cddpi_pending_end(dev, pending);
-            status = CDDP_ERR_CLOSED; /* for every call except the first that returns the failure */
+            status = CDDP_ERR_CLOSED; /* for all operations except the first */
         }
         while (dev->messages != NULL) {
             struct cddpi_pending *pending = dev->messages;

@@ -18,8 +18,8 @@ enum {
     THOROUGH_NS = 100000000,
     PAUSE_NS = 500000,
     STUCK_NS = 1000000000,
-    REMOTE_MS = 4000 /* longer, because the thread that waits for other hosts' calls knows better
-                        which hosts are late */
+    REMOTE_MS = 4000 /* extra time, so that the thread that waits for other hosts' calls reports
+                        first: it knows which of them are late */
 };
 
 /* --- the thread --- */
