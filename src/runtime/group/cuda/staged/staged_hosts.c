@@ -481,7 +481,7 @@ static void free_memory(struct cddpi_device_transport *base, void *memory)
     }
 }
 
-/* No: the counters increase from one operation to the next, so a replay would wait for old values,
+/* No: the counters increase from one operation to the next, so a replay would find them reached,
  * and the CPU does a part of each operation. */
 static bool can_capture(const struct cddpi_device_transport *base)
 {
