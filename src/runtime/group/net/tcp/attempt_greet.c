@@ -11,9 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum {
-    GREETING_MS = 10000
-}; /* limit for each message of the handshake, except the first of an unknown peer */
+enum { GREETING_MS = 10000 }; /* per message, except the first of an unknown peer */
 
 /* Send a few bytes. They always fit into the socket's buffer, unless the peer is gone. */
 static bool send_small(const struct tcp_attempt *attempt, const void *data, size_t bytes)

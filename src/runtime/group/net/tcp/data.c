@@ -96,7 +96,8 @@ static void want(struct tcp_carrier *tcp, struct tcp_link *link)
     cddpi_tcp_wake(tcp);
 }
 
-/* Fail a transfer with a peer that has left, since it takes part in nothing new. */
+/* Suspect a peer that has left or whose connection broke, if transfers wait for it: it takes part
+ * in nothing new. */
 static void look_for_life(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     bool is_dead = atomic_load(&link->pair->left);
