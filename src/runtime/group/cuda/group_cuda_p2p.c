@@ -171,8 +171,8 @@ cddp_status cddpi_p2p_open(const struct cddpi_device_open_params *params, char *
         (void)cddpi_p2p_close(p2p);
         return status;
     }
-    if (set_up(p2p, params, areas) !=
-        CDDP_OK) { /* without messages, the transport's collectives may still work */
+    if (set_up(p2p, params, areas) != CDDP_OK) {
+        /* without messages, the transport's collectives may still work */
         p2p->why = *cddpi_last_failure();
     }
     *out = p2p;

@@ -280,8 +280,8 @@ cddp_status cddpi_ipc_chunked(struct ipc_transport *transport, const struct cddp
         status = bring(transport, &run, 0);
     }
     for (size_t t = 0; t < run.chunks && status == CDDP_OK; t++) {
-        if (t + 1 <
-            run.chunks) { /* this overlaps with stages B and C of piece t, and their waits */
+        if (t + 1 < run.chunks) {
+            /* overlaps with stages B and C of piece t, and their waits */
             status = bring(transport, &run, t + 1);
         }
         if (status == CDDP_OK) {

@@ -57,9 +57,9 @@ static const struct ipc_sizes ipc_sizes = {CDDPI_IPC_SIZES};
 struct ipc_rank {
     _Alignas(128) _Atomic uint64_t arrived;
     _Alignas(128) _Atomic uint64_t done;
-    _Alignas(
-        128) _Atomic uint32_t left; /* 1: the rank has closed the transport and the peers' memory */
-    _Atomic uint32_t closed;        /* number of blocks of alloc that the rank has closed */
+    /* 1: the rank has closed the transport and the peers' memory */
+    _Alignas(128) _Atomic uint32_t left;
+    _Atomic uint32_t closed; /* number of blocks of alloc that the rank has closed */
     /* by number % IPC_PLACES: the place of an operation in memory of alloc. Upper half: the number;
      * lower half: a hash of the place */
     _Atomic uint64_t places[IPC_PLACES];
@@ -77,10 +77,10 @@ struct ipc_block {
 /* A block of alloc, which all ranks have opened. */
 struct ipc_segment {
     struct ipc_segment *next;
-    size_t bytes;         /* asked for */
+    size_t bytes;         /* as requested */
     char *at[IPC_RANKS];  /* by rank: its address in this process */
     uint32_t id;          /* counts from 1, the same on all ranks */
-    cudaEvent_t last_use; /* when retired */
+    cudaEvent_t last_use; /* recorded when the block is retired */
     bool closed;
 };
 

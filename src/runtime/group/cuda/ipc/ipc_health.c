@@ -133,8 +133,8 @@ cddp_status cddpi_ipc_ended(struct ipc_transport *transport)
 {
     if (transport->block != NULL &&
         atomic_load_explicit(&transport->block->abort_state, memory_order_acquire) == 2) {
-        cddpi_ipc_release(
-            transport); /* once more, since a stream may have overwritten an upper half */
+        /* once more, since a stream may have overwritten an upper half */
+        cddpi_ipc_release(transport);
         if (transport->block->abort_rank != transport->rank) {
             return cddpi_transport_fail_rank(transport->device, CDDP_ERR_PEER,
                                              transport->block->abort_rank, "%s",

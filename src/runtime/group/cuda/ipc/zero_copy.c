@@ -91,8 +91,8 @@ static cddp_status all_reduce(struct ipc_transport *transport, const struct cddp
     }
     status = cddpi_ipc_reduce(transport, op, inputs, count, result);
     for (int i = 1; i < transport->size && status == CDDP_OK; i++) {
-        int r = (transport->rank + i) %
-                transport->size; /* each rank begins with a different peer */
+        /* each rank begins with a different peer */
+        int r = (transport->rank + i) % transport->size;
 
         status = cddpi_ipc_copy(transport, transport->comm, theirs(transport, out, result, r),
                                 result, count * element);

@@ -113,8 +113,8 @@ struct nccl_transport {
     void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
     bool plain; /* memory is not registered, since some rank could not */
-    _Atomic bool
-        suspect; /* a call failed during a capture or a registration: comm may be unusable */
+    /* a call failed during a capture or a registration: comm may be unusable */
+    _Atomic bool suspect;
     struct cddpi_p2p *p2p; /* messages, which do not use NCCL; NULL with one rank */
 };
 

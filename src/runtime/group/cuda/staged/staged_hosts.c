@@ -67,8 +67,8 @@ static inline struct staged_transport *staged_of(struct cddpi_device_transport *
 /* How an operation is cut into pieces. */
 struct staged_hosts_cut {
     size_t element;
-    size_t in_blocks,
-        out_blocks;   /* number of blocks, of `count` elements each, that a rank gives and gets */
+    /* number of blocks, of `count` elements each, that a rank gives and gets */
+    size_t in_blocks, out_blocks;
     size_t chunk;     /* elements of each block in a piece */
     bool gives, gets; /* this rank */
 };
@@ -212,7 +212,7 @@ static cddp_status put_pieces(struct staged_transport *transport, const struct c
     return status;
 }
 
-/* --- the processor's part --- */
+/* --- the CPU's part --- */
 
 static cddp_status ended(struct staged_transport *transport)
 {
