@@ -44,8 +44,8 @@ struct cddpi_pending {
 struct cddpi_calls {
     _Alignas(64) _Atomic uint64_t called; /* number of operations that it has enqueued */
     _Alignas(64) _Atomic uint64_t ended;  /* the last one that was seen to be done */
-    _Atomic uint64_t
-        compared;         /* up to this operation it has verified that all ranks called the same */
+    /* up to this operation it has verified that all ranks called the same */
+    _Atomic uint64_t compared;
     _Atomic uint32_t end; /* enum cddpi_peer_end */
     int32_t pid;
     uint64_t start_time;
@@ -85,7 +85,7 @@ struct cddpi_group_device {
     struct cddpi_device *device;
     const struct cddpi_transport *row; /* the transport of device memory */
     struct cddpi_device_transport *transport;
-    struct cddpi_device_block *blocks; /* the device's */
+    struct cddpi_device_block *blocks; /* blocks of device memory */
     struct cddpi_device_block *shared;
     struct cddpi_event *ready; /* recorded in the compute stream for each operation */
     uint64_t number;           /* of the most recent operation */
@@ -105,8 +105,8 @@ struct cddpi_group_device {
 
     /* in memory shared by the ranks of this host; entries of ranks on other hosts are unused */
     struct cddpi_calls *calls; /* by rank */
-    struct cddpi_p2p_calls
-        *p2p_calls; /* by rank, then peer: messages to the peer, messages from the peer */
+    /* by rank, then peer: messages to the peer, messages from the peer */
+    struct cddpi_p2p_calls *p2p_calls;
 
     /* the watchdog */
     pthread_t thread;
@@ -118,7 +118,7 @@ struct cddpi_group_device {
     bool stop, idle;
     _Atomic int64_t query_start_ns; /* when the watchdog entered its current call of the device; 0:
                                        it is in none */
-    struct cddpi_pending *first, *last;  /* under way, in order */
+    struct cddpi_pending *first, *last;  /* in progress, in order */
     struct cddpi_pending *messages;      /* in progress, in the order of their calls */
     uint64_t serial;                     /* serial of the last message */
     _Atomic int64_t messages_checked_ns; /* when the operating system was last asked whether their
@@ -126,9 +126,9 @@ struct cddpi_group_device {
     struct cddpi_pending *starting;      /* being enqueued; a transport may have to wait there */
     struct cddpi_pending *free;
     pthread_mutex_t check_mutex; /* held while a thread checks the transport and the peers */
-    _Atomic int64_t
-        checked_ns;      /* when the operating system was last asked whether the peers are alive */
-    _Atomic bool failed; /* if true, `failure` is set and does not change */
+    /* when the operating system was last asked whether the peers are alive */
+    _Atomic int64_t checked_ns;
+    _Atomic bool failed;   /* if true, `failure` is set and does not change */
     _Atomic bool reported; /* a call has already returned its status */
     struct cddpi_failure failure;
 };

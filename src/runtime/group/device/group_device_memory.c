@@ -42,8 +42,8 @@ cddp_status cddpi_group_device_alloc(cddp_group *group, size_t bytes, void **out
     }
     if (block == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-        cddp_group_abort(
-            group, cddp_last_error()); /* because the other ranks are about to call the transport */
+        /* the other ranks are about to call the transport */
+        cddp_group_abort(group, cddp_last_error());
         return status;
     }
     status = dev->transport->ops->alloc(dev->transport, bytes > 0 ? bytes : 1, &block->memory);

@@ -230,9 +230,8 @@ void cddpi_device_p2p_drain(struct cddpi_group_device *dev)
 
     while (busy) {
         pthread_mutex_lock(&dev->mutex);
-        busy =
-            dev->messages !=
-            NULL; /* the loop ends: each message has a deadline, and a failure ends all of them */
+        /* the loop ends: each message has a deadline, and a failure ends all of them */
+        busy = dev->messages != NULL;
         pthread_mutex_unlock(&dev->mutex);
         if (busy) {
             backoff();

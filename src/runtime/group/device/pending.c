@@ -163,8 +163,8 @@ cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
     if (!cddpi_group_has_device(group) || status != CDDP_ERR_CLOSED) {
         return status;
     }
-    pthread_mutex_lock(
-        &dev->mutex); /* the watchdog aborts the backend and sets `failure` under this mutex */
+    /* the watchdog aborts the backend and sets `failure` under this mutex */
+    pthread_mutex_lock(&dev->mutex);
     if (atomic_load_explicit(&dev->failed, memory_order_relaxed)) {
         status = cddpi_group_device_failed(dev);
     }

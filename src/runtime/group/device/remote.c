@@ -126,8 +126,8 @@ static cddp_status do_job(struct cddpi_remote *remote, const struct remote_job *
     cddp_status status = compare(remote, job, &is_newest);
 
     if (status == CDDP_OK && dev->transport->ops->host_part != NULL) {
-        status = dev->transport->ops->host_part(
-            dev->transport, &job->op); /* the group watches the peers during this call */
+        /* the group watches the peers during this call */
+        status = dev->transport->ops->host_part(dev->transport, &job->op);
         return status == CDDP_OK ? CDDP_OK : fail_during(job, status);
     }
     return status == CDDP_OK && is_newest ? await_end(remote, job) : status;
