@@ -87,8 +87,8 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
         if (status != CDDP_OK) {
             struct cddpi_failure failure = *cddpi_last_failure();
 
-            cddp_group_abort(group,
-                             cddp_last_error()); /* the other ranks will start this broadcast */
+            /* the other ranks will start this broadcast */
+            cddp_group_abort(group, cddp_last_error());
             cddp_work_destroy(last);
             return cddpi_fail_again(status, &failure);
         }
@@ -103,8 +103,8 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
 cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
                              cddp_type type, cddp_work **work)
 {
-    static unsigned char
-        nothing; /* placeholder for blocks without elements, if the caller has no memory */
+    /* placeholder for blocks without elements, if the caller has no memory */
+    static unsigned char nothing;
     size_t element = cddp_type_bytes(type);
     cddp_work *last = NULL;
     size_t own = 0;

@@ -11,9 +11,9 @@ struct cddp_work {
     struct cddpi_handle handle;
     struct cddpi_group_op op;
     cddp_group *group; /* NULL once the group is destroyed */
-    struct cddpi_pending
-        *pending;           /* the operation on the group's device; NULL: the queue runs it */
-    struct cddp_work *next; /* in its channel, in the incoming list or in the free list */
+    /* the operation on the group's device; NULL: the queue runs it */
+    struct cddpi_pending *pending;
+    struct cddp_work *next;          /* in its channel, in the incoming list or in the free list */
     struct cddp_work *newer, *older; /* list of handles that the caller has */
     struct cddp_work *before; /* the previous operation of the same call, which this handle also
                                  covers; NULL: this is the only one */

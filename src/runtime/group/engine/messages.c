@@ -50,8 +50,8 @@ static cddp_status start_all(cddp_group *group, const cddp_message *messages, si
         if (status != CDDP_OK) { /* there is no memory, or the group is broken */
             struct cddpi_failure failure = *cddpi_last_failure();
 
-            cddp_group_abort(
-                group, cddp_last_error()); /* peers wait for the messages that were not started */
+            /* peers wait for the messages that were not started */
+            cddp_group_abort(group, cddp_last_error());
             destroy_all(works, i);
             return cddpi_fail_again(status, &failure);
         }

@@ -325,8 +325,8 @@ static void number_operation(cddp_group *group, struct cddpi_group_op *op)
     if (group->call_is_of_ddp) {
         return;
     }
-    group->calls +=
-        !group->call_is_counted; /* a call that consists of several collectives counts once */
+    /* a call that consists of several collectives counts once */
+    group->calls += !group->call_is_counted;
     group->call_is_counted = true;
     op->call = group->calls;
 }
