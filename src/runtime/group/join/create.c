@@ -21,8 +21,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
     struct cddpi_backend *backend;
     cddp_status status;
 
-    if (transport == NULL || (transport == &cddpi_shm_transport &&
-                              members->host_count > 1)) { /* "host" means both transports */
+    if (transport == NULL || (transport == &cddpi_shm_transport && members->host_count > 1)) {
+        /* "host" means both transports */
         transport = cddpi_transport_choose(members);
         status = transport != NULL ? CDDP_OK : CDDP_ERR_UNAVAILABLE;
     } else {
@@ -35,7 +35,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
         status = cddpi_group_build(&params, transport, backend, out);
     }
     if (status == CDDP_OK) {
-        bool is_known = members->host_count == 1; /* by launchers */
+        /* with several hosts, a launcher's local rank may be wrong: it may not know about hosts */
+        bool is_known = members->host_count == 1;
 
         (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
         (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
@@ -56,8 +57,8 @@ static cddp_status meet_and_connect(struct cddpi_launch_env *env,
     cddp_status status = CDDP_OK;
 
     if (transport != NULL) {
-        status = transport->cpu.probe(
-            &members); /* as far as one rank knows; before it waits for others */
+        /* as far as one rank knows; before it waits for others */
+        status = transport->cpu.probe(&members);
     }
     if (status == CDDP_OK && !alone) {
         status = cddpi_rendezvous_open(env, &rendezvous);
@@ -97,8 +98,8 @@ static cddp_status choose_backend(const cddp_group_options *options, struct choi
     struct choice choice = {NULL, name, device, strcmp(device, "cpu") != 0};
     bool encrypts;
 
-    CDDPI_TRY(cddpi_encryption_wanted(
-        &encrypts)); /* an invalid setting must fail before anything is sent */
+    /* an invalid setting must fail before anything is sent */
+    CDDPI_TRY(cddpi_encryption_wanted(&encrypts));
     if (name != NULL) {
         CDDPI_TRY(cddpi_transport_find(name, &choice.transport));
     }

@@ -9,9 +9,9 @@
  * numbered from 0 in the order of their lowest ranks. */
 struct cddpi_members {
     const struct cddpi_launch_env *env;
-    struct cddpi_rendezvous
-        *rendezvous; /* open until all ranks have joined; NULL: this rank is alone */
-    uint64_t nonce;  /* the same on all ranks, and unique to this group */
+    /* open until all ranks have joined; NULL: this rank is alone */
+    struct cddpi_rendezvous *rendezvous;
+    uint64_t nonce; /* the same on all ranks, and unique to this group */
     int host_count;
     int *host_of; /* by rank */
 

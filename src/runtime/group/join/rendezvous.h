@@ -16,8 +16,8 @@ enum {
     CDDPI_MEMBER_KEY_BYTES = 32,
     CDDPI_PREFIX_BYTES = 320,
     CDDPI_WHO_BYTES = 640,
-    CDDPI_FIRST_NEWS_MS =
-        10000 /* after starting to join, before a rank logs which ranks are missing */
+    /* after starting to join, before a rank logs which ranks are missing */
+    CDDPI_FIRST_NEWS_MS = 10000
 };
 
 struct cddpi_store_pair;
