@@ -38,13 +38,13 @@ struct cddpi_claim {
     int local_size;
     int node;
     int nodes;
-    int nproc;       /* processes to start on each node, if they are not started yet; else 0 */
-    bool is_pod;     /* the launcher starts one process per node: a pod */
-    bool is_echo;    /* another launcher sets these variables, too, in addition to its own */
-    bool is_script;  /* a job's script or shell, not a rank */
-    bool is_alive;   /* its daemon answers */
-    bool is_stale;   /* its daemon is gone */
-    bool is_partial; /* only one of rank and size is set */
+    int nproc;      /* processes to start on each node, if they are not started yet; 0: not given */
+    bool is_pod;    /* the launcher starts one process per node: a pod */
+    bool is_echo;   /* another launcher sets these variables, too, in addition to its own */
+    bool is_script; /* a job's script or shell, not a rank */
+    bool is_alive;  /* its daemon answers */
+    bool is_stale;  /* its daemon is gone */
+    bool is_partial;               /* only one of rank and size is set */
     char says[CDDPI_SAYS_BYTES];   /* "RANK=0, WORLD_SIZE=2" */
     char unset[CDDPI_SAYS_BYTES];  /* "RANK WORLD_SIZE" */
     char wrong[CDDPI_WRONG_BYTES]; /* an error in the variables; "": no error */

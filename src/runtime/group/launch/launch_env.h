@@ -21,12 +21,11 @@ struct cddpi_launch_env {
     bool hosts_store;       /* rank 0 runs the server that `store` names */
     char folder[512];       /* created only for the rendezvous file; "": no folder */
     bool removes_file;      /* the file that `store` names was created only for this rendezvous */
-    bool rendezvous_by_mpi; /* the ranks are on several hosts, and no variable says where they meet
-                             */
-    cddp_bootstrap
-        bootstrap; /* the caller's way to exchange bytes before joining; world_size 0: not used */
-    struct cddpi_store_server
-        *server; /* on rank 0, the store's server for `bootstrap`; not the rendezvous's server */
+    bool rendezvous_by_mpi; /* ranks are on several hosts; no variable says where they meet  */
+    /* the caller's way to exchange bytes before joining; world_size 0: not used */
+    cddp_bootstrap bootstrap;
+    /* on rank 0, the store's server for `bootstrap`; not the rendezvous's server */
+    struct cddpi_store_server *server;
     char token_file[600]; /* the file that has `token`, which rank 0 removes; "": the token is not
                              from a file */
     const char *origin;   /* static: "options", "a lone process", or a launcher's name as

@@ -10,15 +10,14 @@ enum { CDDPI_REASON_BYTES = 1600 };
 struct cddpi_finding {
     struct cddpi_claim claims[CDDPI_LAUNCHERS]; /* of all launchers whose variables are set */
     int count;
-    bool is_in_cddp_run; /* a rank of cddp-run started another launcher, which started this process
-                          */
+    bool is_in_cddp_run; /* a rank of cddp-run started the launcher of this process  */
     int chosen; /* index in `claims`; -1: no launcher started this process as one of several */
     /* The claims that agree with the chosen one, in the order in which they may define where the
      * ranks meet. */
     int agreeing[CDDPI_LAUNCHERS];
     int agreeing_count;
-    char
-        reason[CDDPI_REASON_BYTES]; /* reason for the choice among several; "": no reason to give */
+    /* reason for the choice among several; "": no reason to give */
+    char reason[CDDPI_REASON_BYTES];
     char warning[CDDPI_REASON_BYTES]; /* a problem that the user should look at; "": none */
 };
 

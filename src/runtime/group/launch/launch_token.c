@@ -25,8 +25,8 @@
 enum {
     FILE_BYTES = 600, /* maximum length of the file's path */
     TOKEN_BYTES = 33, /* 32 digits and a NUL; the file has a line feed instead of the NUL */
-    WRITTEN_MS =
-        10000 /* after this, a file without a token counts as a left-over of a killed rank */
+    /* after this, a file without a token counts as a left-over of a killed rank */
+    WRITTEN_MS = 10000
 };
 
 static struct {
@@ -71,8 +71,8 @@ static cddp_status read_file(const char *path, char out[TOKEN_BYTES], bool *out_
     int fd = -1;
     cddp_status status = cddpi_file_open_own(path, O_RDONLY, 0, false, &fd);
 
-    if (status !=
-        CDDP_OK) { /* for example a pipe or a device of another user who can write there */
+    if (status != CDDP_OK) {
+        /* for example a pipe or a device of another user who can write there */
         return cddpi_fail_prefix(status,
                                  "join: %s, in which the job's token should be, is not used: "
                                  "remove it",

@@ -313,8 +313,8 @@ static void await(struct spawn *spawn, uint32_t timeout_ms, uint32_t grace_ms)
 
         if (spawn->is_ending && is_over) {
             signal_all(spawn, SIGKILL);
-            deadline_ns =
-                INT64_MAX; /* no process survives SIGKILL, so wait for their end without a limit */
+            /* no process survives SIGKILL, so wait for their end without a limit */
+            deadline_ns = INT64_MAX;
         } else if (!spawn->is_ending && (spawn->first >= 0 || is_over)) {
             spawn->is_late = spawn->first < 0;
             spawn->is_ending = true;

@@ -30,8 +30,7 @@ struct cddpi_spawn_job {
     struct cddpi_spawn_end *ends;
     int gate[2]; /* a pipe: ranks start when the parent has written one byte per rank and closed its
                     end */
-    int master_fd; /* bound, so that the port for torch.distributed stays free until the ranks start
-                    */
+    int master_fd; /* bound, so that torch.distributed's port stays free until ranks start  */
     uint16_t master_port;
     char token[33];
     char name[33]; /* of the job */

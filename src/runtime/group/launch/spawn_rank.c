@@ -43,9 +43,8 @@ static void set_environment(const struct cddpi_spawn_job *job, int rank)
         set_number(sizes[i], job->world_size);
     }
     snprintf(store, sizeof store, "tcp://127.0.0.1:%u", cddpi_store_server_port(job->server));
-    cddpi_launchers_inherited(
-        store, inherited,
-        sizeof inherited); /* variables that the rank inherits through the caller */
+    /* variables that the rank inherits through the caller */
+    cddpi_launchers_inherited(store, inherited, sizeof inherited);
     set_text("CDDP_INHERITED", inherited);
     set_text("CDDP_STORE", store);
     set_text("CDDP_TOKEN", job->token);
