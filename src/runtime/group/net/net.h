@@ -48,9 +48,9 @@ struct net_backend {
     uint64_t inner_collectives; /* so far */
 
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is only one host, or it is not open yet */
-    struct cddpi_carrier
-        *_Atomic watch; /* see watch.c; NULL: the carrier itself detects hosts that disappear */
-    char token[256];    /* carriers borrow both */
+    /* see watch.c; NULL: the carrier itself detects hosts that disappear */
+    struct cddpi_carrier *_Atomic watch;
+    char token[256]; /* carriers borrow both */
     char job[320];
     _Atomic bool uses_carrier; /* this rank has started a transfer */
     int64_t moved_ns;          /* when a transfer last started or ended */
@@ -69,8 +69,8 @@ struct net_backend {
     int wake_fd;               /* an eventfd that ends a sleep on descriptors */
     _Atomic bool sleeps;       /* this rank sleeps in the inner transport or on descriptors */
     _Atomic bool waits_inside; /* an operation of the inner transport is in progress */
-    _Atomic bool
-        is_told; /* this host's abort was sent to the others, or an abort of theirs arrived */
+    /* this host's abort was sent to the others, or an abort of theirs arrived */
+    _Atomic bool is_told;
     _Atomic bool is_from_afar; /* the abort came from another host */
 };
 

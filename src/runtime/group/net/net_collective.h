@@ -58,8 +58,8 @@ struct net_piece {
     struct net_arena *arena;
     unsigned char *packed;   /* a copy of this rank's blocks, without gaps; NULL: none is needed */
     unsigned char *gathered; /* at the leader: what the ranks of the host contributed */
-    unsigned char
-        *result; /* at the leader: the result to send down; NULL: it is already in place */
+    /* at the leader: the result to send down; NULL: it is already in place */
+    unsigned char *result;
     struct cddpi_transfer *transfers;
     size_t transfer_count, transfer_room;
     int round;

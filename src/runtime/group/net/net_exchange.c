@@ -302,8 +302,8 @@ static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned c
         if (exchange->rendezvous != NULL) {
             cddpi_net_refuse(exchange->rendezvous, net->rank, status);
         }
-        net->inner->ops->abort(net->inner,
-                               cddpi_last_failure()); /* the host's ranks wait for this one */
+        /* the host's ranks wait for this one */
+        net->inner->ops->abort(net->inner, cddpi_last_failure());
     }
     return status;
 }
@@ -387,8 +387,8 @@ void cddpi_net_exchange_end(struct net_exchange *exchange)
 
         if (cddp_store_add(rendezvous->store, count, 1, &left) == CDDP_OK &&
             left == net->host_count - 1) {
-            (void)!cddp_store_set(rendezvous->store, all, "",
-                                  0); /* rank 0 may close the store before it answers */
+            /* rank 0 may close the store before it answers */
+            (void)!cddp_store_set(rendezvous->store, all, "", 0);
         }
     }
 }

@@ -9,8 +9,8 @@
 struct net_exchange {
     struct cddpi_exchange base; /* context: this struct */
     struct net_backend *net;
-    struct cddpi_rendezvous
-        *rendezvous;            /* leaders exchange through its store; NULL: through `parent` */
+    /* leaders exchange through its store; NULL: through `parent` */
+    struct cddpi_rendezvous *rendezvous;
     cddp_group *parent;         /* exchanges use its messages */
     const int *ranks_of_parent; /* by rank: its rank in `parent` */
     uint64_t nonce;             /* the group's nonce, part of keys in the store */

@@ -5,8 +5,8 @@
 #include "group/net/net.h"
 
 enum {
-    NET_MEASURE_ROUND =
-        30, /* a round number in tags, used with number 0, since no collective is in progress yet */
+    /* a round number in tags, used with number 0, since no collective is in progress yet */
+    NET_MEASURE_ROUND = 30,
     NET_MEASURED = 256 /* swaps from this index on belong to cddpi_net_choose_leaders() */
 };
 

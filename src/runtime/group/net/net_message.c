@@ -18,7 +18,7 @@ struct net_message {
     bool is_inside;
     struct net_message_header header;
     struct cddpi_transfer head, body;
-    bool has_body; /* begun */
+    bool has_body; /* the data's transfer has begun */
 };
 
 /* The tag of a message. It differs from the tags of all messages that may be in progress between

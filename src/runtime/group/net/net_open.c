@@ -87,8 +87,8 @@ static cddp_status fill_tables(struct net_backend *net)
     for (int host = 0; host < net->host_count; host++) {
         net->first[host + 1] += net->first[host];
     }
-    for (int rank = 0; rank < net->size;
-         rank++) { /* `leaders` is a counter until all ranks have their place */
+    for (int rank = 0; rank < net->size; rank++) {
+        /* `leaders` is a counter until all ranks have their place */
         int host = net->host_of[rank];
 
         net->local_of[rank] = net->leaders[host]++;

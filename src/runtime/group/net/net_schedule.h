@@ -36,15 +36,15 @@ struct cddpi_tree {
     struct cddpi_tree_node *parts;
     int *first_part; /* by host: where its parts begin; has one entry more, for the end */
 
-    /* For the cost of algorithms; each is the maximum of all hosts. */
+    /* For the cost of algorithms; each except `all` is the maximum of any host. */
     struct cddpi_tree_load all;    /* of all hosts together */
     struct cddpi_tree_load own;    /* the nodes that a host has */
     struct cddpi_tree_load others; /* the nodes that a host does not have */
-    struct cddpi_tree_load
-        fold; /* the nodes that an extra host hands to another, and the merges there */
-    struct cddpi_tree_load
-        rounds[CDDPI_TREE_ROUNDS + 1]; /* by number of doubling rounds: the nodes that a host has
-                                          after them, and the merges of the last round */
+    /* the nodes that an extra host hands to another, and the merges there */
+    struct cddpi_tree_load fold;
+    /* by number of doubling rounds: the nodes that a host has after them, and the merges of the
+     * last round */
+    struct cddpi_tree_load rounds[CDDPI_TREE_ROUNDS + 1];
 };
 
 /** Cut the tree over @p ranks ranks into the parts of hosts.
@@ -115,8 +115,8 @@ struct cddpi_net_step {
 };
 
 struct cddpi_net_schedule {
-    struct cddpi_net_step
-        *steps; /* sorted by round; within a round: sends, recvs, then the others */
+    /* sorted by round; within a round: sends, recvs, then the others */
+    struct cddpi_net_step *steps;
     int count;
     int rounds;
     int ranges; /* number of shares of the data, see cddpi_share_begin() */

@@ -14,9 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    REACH_MS = 30000
-}; /* limit for leaders to connect; after it, the group works without the second carrier */
+enum { REACH_MS = 30000 }; /* for leaders to connect; later: no second carrier */
 
 cddp_status cddpi_net_watch_open(struct net_backend *net, const struct cddpi_carrier_params *params)
 {

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum {
-    LARGEST_TAG = (int)CDDPI_NET_CHANNELS
-                  << CDDPI_NET_TAG_LOW_BITS, /* tag of an abort in carrier.c */
+    /* tag of an abort in carrier.c */
+    LARGEST_TAG = (int)CDDPI_NET_CHANNELS << CDDPI_NET_TAG_LOW_BITS,
     CREATE_TAG = 7531 /* tag of MPI_Comm_create_group(), which only matches other calls of itself */
 };
 
@@ -19,8 +19,8 @@ enum {
 struct mpi_open_place {
     int32_t world_rank;
     int32_t world_size;
-    uint64_t
-        world; /* hash of the name of mpirun's job; ranks of different jobs have different worlds */
+    /* hash of the name of mpirun's job; ranks of different jobs have different worlds */
+    uint64_t world;
     char host[CDDPI_MPI_HOST_BYTES];
 };
 

@@ -252,8 +252,8 @@ void cddpi_tcp_attempts_close(struct tcp_carrier *tcp)
 
         if (tcp->owner == getpid()) {
             cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
-        } else if (!attempt
-                        ->is_closed) { /* in a forked child the epoll belongs to the parent, too */
+        } else if (!attempt->is_closed) {
+            /* in a forked child the epoll belongs to the parent, too */
             cddpi_own_fd_close(attempt->fd);
             cddpi_cipher_destroy(attempt->cipher);
             cddpi_session_wipe(&attempt->session);

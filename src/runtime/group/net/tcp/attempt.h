@@ -39,8 +39,8 @@ struct tcp_attempt {
     struct tcp_purpose purpose;
     uint8_t server_nonce[CDDPI_NONCE_BYTES]; /* nonce of the listening side, if that is this rank */
     struct cddpi_session session;
-    struct cddpi_cipher
-        *cipher; /* NULL: data is not encrypted, except that frame heads are signed */
+    /* NULL: data is not encrypted, except that frame heads are signed */
+    struct cddpi_cipher *cipher;
     size_t have;
     uint8_t data[TCP_ANSWER_BYTES];
     struct tcp_attempt *next;

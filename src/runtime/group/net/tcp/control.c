@@ -30,8 +30,8 @@ static void close_control(struct tcp_carrier *tcp, struct tcp_control *control)
     if (control->is_open) {
         control->is_open = false;
         (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, control->stream.fd, NULL);
-        (void)shutdown(control->stream.fd,
-                       SHUT_RDWR); /* a forked child may have a copy of the descriptor */
+        /* a forked child may have a copy of the descriptor */
+        (void)shutdown(control->stream.fd, SHUT_RDWR);
         cddpi_own_fd_close(control->stream.fd);
     }
 }

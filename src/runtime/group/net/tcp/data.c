@@ -152,8 +152,8 @@ static cddp_status handle_event(struct tcp_carrier *tcp, const struct epoll_even
     struct tcp_socket *socket = event->data.ptr;
     cddp_status status = CDDP_OK;
 
-    if (socket == NULL ||
-        socket->is_dead) { /* NULL: the event means that a connection has arrived */
+    if (socket == NULL || socket->is_dead) {
+        /* NULL: the event means that a connection has arrived */
         return CDDP_OK;
     }
     if ((event->events & EPOLLOUT) != 0) {

@@ -34,8 +34,8 @@ enum {
     TCP_BATCH_MESSAGES = 4, /* small messages that are sent by one call */
     TCP_TEXT_BYTES = 256,
     TCP_WHY_MS = 250, /* how long to wait for the reason of a broken connection */
-    TCP_GONE_MS =
-        1000 /* the same for a peer that left properly, for which other ranks may send the reason */
+    /* the same for a peer that left properly, for which other ranks may send the reason */
+    TCP_GONE_MS = 1000
 };
 
 /* The progress of a transfer, stored in its `state`. */
@@ -72,8 +72,8 @@ struct tcp_socket {
     struct cddpi_transfer *batch[TCP_BATCH_MESSAGES]; /* small messages that are being sent */
     unsigned batch_count;
     struct cddpi_transfer *out; /* the message of which a piece is being sent, after the batch */
-    struct tcp_buffer
-        *out_head; /* heads and data of the batch, and the head of the piece; NULL: nothing */
+    /* heads and data of the batch, and the head of the piece; NULL: nothing */
+    struct tcp_buffer *out_head;
     size_t out_head_sent, out_head_end;
     uint64_t out_at, out_end; /* position in the piece's data */
 
@@ -144,9 +144,9 @@ struct tcp_pair {
     struct tcp_link *links[CDDPI_NET_CHANNELS]; /* only the caller's thread uses the pointers */
     _Atomic int64_t heard_ns;
     _Atomic bool left; /* the peer has said goodbye */
-    int64_t
-        suspected_ns; /* when a data connection broke, 0: none did; the reason may still arrive */
-    bool is_needed;   /* transfers of the broken connection were in progress */
+    /* when a data connection broke, 0: none did; the reason may still arrive */
+    int64_t suspected_ns;
+    bool is_needed; /* transfers of the broken connection were in progress */
     char suspicion[TCP_TEXT_BYTES];
 };
 
@@ -192,8 +192,8 @@ struct tcp_carrier {
     struct cddpi_failure abort_failure;
     bool must_abort; /* own_abort must be sent */
     struct cddpi_failure own_abort;
-    _Atomic bool
-        must_say_goodbye; /* the program exits, and the exiting thread waits for has_said_goodbye */
+    /* the program exits, and the exiting thread waits for has_said_goodbye */
+    _Atomic bool must_say_goodbye;
     _Atomic bool has_said_goodbye;
 
     /* only the caller's thread uses these */
