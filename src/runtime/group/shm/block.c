@@ -289,8 +289,8 @@ static void leave(struct cddpi_backend *backend)
 {
     struct shm_backend *shm = shm_of(backend);
 
-    if (shm->me->pid ==
-        cddpi_process_id()) { /* otherwise this is a forked child, whose parent still takes part */
+    if (shm->me->pid == cddpi_process_id()) {
+        /* not in a forked child, whose parent still takes part */
         atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
         cddpi_shm_wake_all(shm);
     }

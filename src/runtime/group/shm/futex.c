@@ -116,8 +116,8 @@ cddp_status cddpi_shm_broken(struct cddpi_backend *backend)
     if (state == 0) {
         return CDDP_OK;
     }
-    for (int i = 0; state == 1 && i < ABORT_TRIES;
-         i++) { /* it is being written, or its writer died */
+    for (int i = 0; state == 1 && i < ABORT_TRIES; i++) {
+        /* it is being written, or its writer died */
         struct timespec pause = {0, ABORT_PAUSE_NS};
 
         nanosleep(&pause, NULL);

@@ -42,8 +42,8 @@ struct shm_fingerprint {
 /* Only its own rank writes it, except `wakeup`. */
 struct shm_rank {
     _Alignas(64) _Atomic uint32_t counter;
-    _Alignas(64) struct shm_fingerprint
-        fingerprints[2];                  /* indexed by the parity of the collective's number */
+    /* indexed by the parity of the collective's number */
+    _Alignas(64) struct shm_fingerprint fingerprints[2];
     _Alignas(64) _Atomic uint32_t wakeup; /* a futex: peers increment it */
     _Alignas(64) _Atomic uint32_t state;
     int32_t pid;
@@ -133,8 +133,8 @@ struct shm_backend {
     double *factors;
     struct shm_segment *segments;
     uint32_t last_segment;
-    pthread_mutex_t
-        segments_mutex; /* the comm thread adds segments, the compute thread looks them up */
+    /* the comm thread adds segments, the compute thread looks them up */
+    pthread_mutex_t segments_mutex;
 };
 
 static inline struct shm_backend *shm_of(struct cddpi_backend *base)
