@@ -85,8 +85,8 @@ json_t *cddpi_dump_call(const struct cddpi_recorded_call *call)
     bool reduces = kind == CDDPI_ALL_REDUCE || kind == CDDPI_REDUCE || kind == CDDPI_REDUCE_SCATTER;
     bool rooted = kind == CDDPI_REDUCE || kind == CDDPI_BROADCAST || kind == CDDPI_GATHER ||
                   kind == CDDPI_SCATTER;
-    size_t count = kind != CDDPI_REPLAY ? (size_t)call->count
-                                        : 0; /* for a replay, `count` identifies the capture */
+    /* for a replay, `count` identifies the capture */
+    size_t count = kind != CDDPI_REPLAY ? (size_t)call->count : 0;
     size_t bytes = count * cddp_type_bytes((cddp_type)call->type);
     json_t *json = json_pack(
         "{s:I, s:s, s:I, s:s, s:I, s:I, s:s}", "serial", (json_int_t)call->serial, "operation",

@@ -46,8 +46,8 @@ struct cddpi_recorder_slot {
 
 struct cddpi_recorder {
     _Atomic uint64_t serial; /* of the newest operation */
-    int32_t
-        bucket; /* bucket of the next operation; only the thread that begins operations uses it */
+    /* bucket of the next operation; only the thread that begins operations uses it */
+    int32_t bucket;
     struct cddpi_recorder_slot slots[CDDPI_RECORDER_CALLS];
 };
 
