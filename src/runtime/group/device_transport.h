@@ -29,8 +29,8 @@ struct cddpi_device_open_params {
                                CDDP_SOCKET_IFNAME; NULL: not known */
     const char *host_id;    /* set by the user; NULL: not set */
     uint32_t timeout_ms;
-    bool
-        deterministic; /* reduce in a fixed order and accumulate 16-bit types in f32, at any cost */
+    /* reduce in a fixed order and accumulate 16-bit types in f32, at any cost */
+    bool deterministic;
     struct cddpi_device *device;
     void *context;
     cddp_status (*exchange)(void *context, const void *own, size_t bytes, void *out_all);

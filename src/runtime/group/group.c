@@ -60,8 +60,8 @@ static void leave(cddp_group *group)
         cddpi_group_device_close(group);
     }
     cddpi_queue_fini(group);
-    cddpi_dump_withdraw(
-        group); /* after its threads have ended, so that their failures are written, too */
+    /* after its threads have ended, so that their failures are written, too */
+    cddpi_dump_withdraw(group);
     group->backend->ops->close(group->backend);
     cddp_store_close(group->place);
     for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
@@ -211,8 +211,8 @@ bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, cons
 
 void cddp_group_free(cddp_group *group, void *memory)
 {
-    if (memory == NULL || cddpi_group_enter_kept(group, "group_free") !=
-                              CDDP_OK) { /* the memory is freed with the group */
+    if (memory == NULL || cddpi_group_enter_kept(group, "group_free") != CDDP_OK) {
+        /* the memory is freed with the group */
         return;
     }
     if (!(cddpi_group_has_device(group) && cddpi_group_device_free(group, memory))) {

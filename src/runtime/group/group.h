@@ -19,7 +19,7 @@ struct cddpi_user_store;
 
 struct cddp_group {
     struct cddpi_handle handle;
-    _Atomic unsigned refs; /* the caller's, and one for each cddp_ddp */
+    _Atomic unsigned refs; /* one of the caller, and one for each cddp_ddp */
     bool is_closed;        /* the caller has destroyed its handle */
     struct cddp_group *next_open;
     int rank;
@@ -29,8 +29,8 @@ struct cddp_group {
     int host; /* the number of this rank's host in the job; ranks on one host share memory */
     uint32_t generation;
     uint32_t timeout_ms;
-    cddp_store *
-        place; /* where its ranks met; kept open so that no other job meets there; NULL: not kept */
+    /* where its ranks met; kept open so that no other job meets there; NULL: not kept */
+    cddp_store *place;
     const struct cddpi_transport *transport;
     struct cddpi_backend *backend;
     struct cddpi_group_device *device; /* see cddpi_group_has_device() */
@@ -43,10 +43,9 @@ struct cddp_group {
     uint64_t calls;           /* made by the program so far: see cddpi_group_op.call */
     bool call_found_broken;   /* the group was broken before the current public call */
     bool call_is_counted;     /* the current public call has its number */
-    bool call_is_of_ddp; /* the current call belongs to a cddp_ddp, which counts its backward passes
-                          */
-    uint64_t *messages;  /* submitted so far, by channel */
-    int *ranks_of_job;   /* for a part of the job: each rank's rank in the job; NULL: the same */
+    bool call_is_of_ddp;      /* it belongs to a cddp_ddp, which counts its backward passes  */
+    uint64_t *messages;       /* submitted so far, by channel */
+    int *ranks_of_job; /* for a part of the job: each rank's rank in the job; NULL: the same */
     struct cddpi_user_store *user_store; /* NULL: not requested */
     char token[256];                     /* the job's secret; "": no other rank shares it */
     _Atomic bool broken;                 /* if true, `failure` is set and does not change */

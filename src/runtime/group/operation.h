@@ -41,8 +41,8 @@ struct cddpi_group_op {
                         another */
     uint64_t call;   /* number among the collectives that the program itself called, used in errors;
                         0: cddp called it as part of something else, such as a step */
-    const struct cddpi_group_op
-        *whole;      /* the operation that this one is part of, for error texts; NULL: not a part */
+    /* the operation that this one is part of, for error texts; NULL: not a part */
+    const struct cddpi_group_op *whole;
     uint64_t serial; /* number in the recorder; 0: not recorded */
     bool started;    /* the recorder has its start */
     bool unattended; /* no thread waits for it: it advances only when a compute thread calls cddp */
