@@ -33,7 +33,7 @@ struct cddpi_pending {
     char label[CDDPI_LABEL_BYTES];
     struct cddpi_pending *next; /* in the list of operations in progress, or in the free list */
     bool captured;              /* part of a capture: its end is not seen separately */
-    bool under_way;             /* the mutex guards the fields from here on */
+    bool under_way;             /* in progress; the mutex guards this and the fields below */
     bool has_handle;            /* the caller has a handle: it must not be reused yet */
     bool compared;              /* messages: send and recv were compared and match */
     uint64_t serial;            /* messages: increases along the list */
