@@ -1,5 +1,5 @@
-/* backend.h - what carries the processor's memory for one open group; group/transports.h says what
- * a backend, a transport, a device transport and a carrier are. */
+/* backend.h - owns the backend interface: how one open group moves data in CPU memory.
+ * group/transports.h defines backend, transport, device transport and carrier. */
 #ifndef CDDPI_GROUP_BACKEND_H
 #define CDDPI_GROUP_BACKEND_H
 
@@ -9,13 +9,13 @@
 struct cddpi_backend;
 struct cddpi_late; /* group/watch/peer.h */
 
-/* What a backend learns when it is opened. */
+/* What a backend gets when it is opened. */
 struct cddpi_open_params {
     int rank;
     int world_size;
     uint32_t timeout_ms;
-    const int *names; /* by rank: what errors call it, where the ranks are some of a larger group's;
-                         NULL: the same */
+    const int *names; /* by rank: its number in error texts, for a group that is a part of a larger
+                         one; NULL: the rank itself */
 };
 
 /* The cores of a rank's host. */
@@ -25,59 +25,62 @@ struct cddpi_cores {
     int own;   /* that this rank may use */
 };
 
-/* What a backend does for its group. advance, check and sleep are called by one thread at a time:
- * the one that runs the group's queue. */
+/* What a backend does for its group. Only the thread that runs the group's queue calls advance,
+ * check and sleep, so there is one caller at a time. */
 struct cddpi_backend_ops {
     void (*close)(struct cddpi_backend *backend);
-    /* Do what can be done now without waiting. @p out_done only on CDDP_OK. */
+    /* Do what is possible now without waiting. Sets @p out_done only on CDDP_OK. */
     cddp_status (*advance)(struct cddpi_backend *backend, struct cddpi_group_op *op,
                            bool *out_done);
-    /* Before sleeping: whether @p op can still be completed. @p thorough asks the system whether
-     * the peers live. Words what it finds. */
+    /* Before sleeping: whether @p op can still complete. @p thorough also asks the operating system
+     * whether the peers are alive. Sets the error text. */
     cddp_status (*check)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                          bool thorough);
-    /* @p op failed elsewhere and will not be advanced again: release what it holds. */
+    /* Release what @p op holds. It failed elsewhere and will not be advanced again. */
     void (*drop)(struct cddpi_backend *backend, struct cddpi_group_op *op);
-    /* Add the ranks that @p op waits for, unless another rank knows better which one is late. NULL:
-     * this backend never knows. */
+    /* Add the ranks that @p op waits for, unless another rank knows better which rank is late.
+     * NULL: this backend never knows. */
     void (*late)(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                  struct cddpi_late *late);
-    /* Word the timeout of @p op. */
+    /* Set the error text for the timeout of @p op. */
     cddp_status (*expired)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-    /* Sleeping: prepare_sleep (@p op is all that is waited for, or NULL), advance once more, sleep
-     * at most @p ns, and end_sleep. sleep returns whether it was woken. */
+    /* To sleep, call prepare_sleep, advance once more, sleep for at most @p ns, then end_sleep. @p
+     * op is the only operation waited for; NULL: there are several or none. sleep returns whether
+     * it was woken. */
     uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
     void (*end_sleep)(struct cddpi_backend *backend);
-    /* The program ends without closing the group: tell the peers, by setting flags and nothing
-     * else. NULL: there is nothing to tell. */
+    /* The program exits without closing the group: tell the peers, only by setting flags. NULL: no
+     * peer needs this. */
     void (*exits)(struct cddpi_backend *backend);
-    void (*wake)(struct cddpi_backend *backend); /* end this rank's own sleep; any thread */
-    /* Let every peer fail as @p failure says, which is copied. Any thread. */
+    void (*wake)(struct cddpi_backend *backend); /* wake this rank; any thread */
+    /* Make every peer fail with @p failure, which is copied. Any thread. */
     void (*abort)(struct cddpi_backend *backend, const struct cddpi_failure *failure);
-    /* CDDP_OK, or what another thread's or rank's abort says, with the name of the rank that ended
-     * the group before it: CDDP_ERR_CLOSED for one's own. Cheap. */
+    /* CDDP_OK, or the failure from an abort by another thread or rank, with the name of the rank
+     * that ended the group earlier. If this rank closed it: CDDP_ERR_CLOSED. Cheap. */
     cddp_status (*broken)(struct cddpi_backend *backend);
-    /* The addresses at which this process sees every rank's counterpart of [memory, memory +
-     * bytes), a part of what cddp_group_alloc() gave; false: it does not see them. NULL: it never
-     * does. */
+    /* Get the addresses at which this process sees every rank's counterpart of [memory, memory +
+     * bytes), which is part of memory from cddp_group_alloc(). False: it does not see them. NULL:
+     * no process of this backend does. */
     bool (*peers)(struct cddpi_backend *backend, const void *memory, size_t bytes,
                   const void **out);
     void (*free_memory)(struct cddpi_backend *backend, void *memory);
-    /* Whether CDDPI_ALLOC with `in`, whole pages of private memory, lets all ranks share those
-     * where they are; free_memory() makes them private again. */
+    /* Whether CDDPI_ALLOC with `in` (whole pages of private memory) makes those pages shared by all
+     * ranks without moving them; free_memory() makes them private again. */
     bool shares_pages;
-    /* A number for the place of [memory, memory + bytes) in memory of cddp_group_alloc(): the same
-     * on ranks that see each other's by peers(); 0: it is other memory. NULL: it always is. */
+    /* Identify the place of [memory, memory + bytes) within memory from cddp_group_alloc(). Ranks
+     * that see each other's memory through peers() get the same number. 0: other memory. NULL:
+     * always 0. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
-    /* Write the name of the network interface that leads to the other hosts, at most @p bytes with
-     * its end; false: it is not known on this rank. NULL: never. */
+    /* Write the name of the network interface to the other hosts, at most @p bytes including the
+     * final zero. False: not known on this rank. NULL: never known. */
     bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
-    /* Whether data of other machines arrive while this rank computes, and end a sleep. NULL: no. */
+    /* Whether data from other machines can arrive while this rank computes, and wake a sleeping
+     * rank. NULL: no. */
     bool (*has_wire)(const struct cddpi_backend *backend);
 };
 
-/* What all backends begin with: an implementation embeds it as its first member. */
+/* The base of every backend: an implementation embeds it as its first member. */
 struct cddpi_backend {
     const struct cddpi_backend_ops *ops;
 };

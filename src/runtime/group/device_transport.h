@@ -1,15 +1,16 @@
-/* device_transport.h - what a transport of a device's memory does for a group.
+/* device_transport.h - owns the device transport interface: how a group moves data in device
+ * memory.
  *
- * A group on a CUDA device has two ways to talk. Its backend (host: shared memory) carries what
- * lies in the processor's memory: manifests, step statuses, the transports' own set-up. The
- * device's transport carries what lies in device memory, in the communication stream, ordered
- * against the compute stream by events; the group does that ordering (group/device/group_device.c),
- * a transport only puts work into CDDPI_STREAM_COMM. No call here waits for a peer or for the
- * device, but open and alloc; and NCCL's first operations, which connect the ranks.
+ * A group on a CUDA device communicates in two ways. Its backend (host: shared memory) carries data
+ * in CPU memory: manifests, step statuses, the set-up of transports. The device transport carries
+ * data in device memory, in the communication stream. Events order that stream against the compute
+ * stream; the group does this (group/device/group_device.c). A transport only enqueues work into
+ * CDDPI_STREAM_COMM. Its calls wait neither for a peer nor for the device, except open, alloc and
+ * NCCL's first operations, which connect the ranks.
  *
- * Transports: "nccl"; "ipc" (ranks of one machine whose devices can reach each other's memory, one
- * device among them: CUDA IPC and kernels that reduce in fixed order); "staged" (through pinned
- * shared memory, in pieces; between hosts by the group's backend). */
+ * Transports: "nccl"; "ipc" (ranks of one machine whose devices can access each other's memory, or
+ * that share one device: CUDA IPC and kernels that reduce in a fixed order); "staged" (copies
+ * through pinned shared memory, in pieces; between hosts through the group's backend). */
 #ifndef CDDPI_GROUP_DEVICE_TRANSPORT_H
 #define CDDPI_GROUP_DEVICE_TRANSPORT_H
 
@@ -18,85 +19,88 @@
 
 struct cddpi_device_transport;
 
-/* What a transport gets from the group when it is opened: who the ranks are, and blocking exchanges
- * of small structs over the backend, in the processor's memory. These are collective. */
+/* What a transport gets from the group when it is opened: the ranks, and blocking exchanges of
+ * small structs in CPU memory over the backend. The exchanges are collective. */
 struct cddpi_device_open_params {
     int rank, world_size;
     int local_rank, local_world_size;
-    int host, host_count;   /* this rank's number; of all ranks */
-    const char *interfaces; /* of the network, that lead to the other hosts, in the syntax of
+    int host, host_count;   /* this rank's host number; number of hosts of all ranks */
+    const char *interfaces; /* network interfaces to the other hosts, in the syntax of
                                CDDP_SOCKET_IFNAME; NULL: not known */
-    const char *host_id;    /* that the user has named; NULL: none */
+    const char *host_id;    /* set by the user; NULL: not set */
     uint32_t timeout_ms;
-    bool deterministic; /* fixed order and 16-bit types accumulated in f32, whatever it costs */
+    /* reduce in a fixed order and accumulate 16-bit types in f32, at any cost */
+    bool deterministic;
     struct cddpi_device *device;
     void *context;
     cddp_status (*exchange)(void *context, const void *own, size_t bytes, void *out_all);
-    /* Make one outcome of all ranks' @p own, whose failure is the thread's last: see cddpi_agree().
+    /* Agree on one status from all ranks' @p own, whose text is the thread's last error: see
+     * cddpi_agree().
      */
     cddp_status (*agree)(void *context, cddp_status own);
-    /* Memory that all ranks of this machine share, zeroed, at the transport's disposal until it is
-     * closed; for flags and staging. Collective among all ranks. */
+    /* Get zeroed memory that all ranks of this machine share, for flags and staging. The transport
+     * may use it until it is closed. Collective among all ranks. */
     cddp_status (*shared)(void *context, size_t bytes, void **out);
-    /* Do @p op, whose memory is the processor's, among all ranks, and wait for its end. Only from
-     * host_part. */
+    /* Run @p op on CPU memory among all ranks, and wait until it is done. Only from host_part. */
     cddp_status (*collective)(void *context, const struct cddpi_group_op *op);
 };
 
-/* One send or recv of device memory; op->root is the peer, op->number counts those of the ordered
- * pair. */
+/* One send or recv of device memory; op->root is the peer; op->number counts the messages from one
+ * rank of the pair to the other. */
 struct cddpi_p2p_message {
     const struct cddpi_group_op *op; /* copied */
-    struct cddpi_event *ready;       /* it begins after this event, as it was recorded last */
-    struct cddpi_event *done;        /* is recorded where it ends */
-    _Atomic bool *begun; /* becomes true once `done` was recorded: by any thread, and late if the
-                            message is too large for a stream to hold */
+    struct cddpi_event *ready;       /* starts after the last recording of this event */
+    struct cddpi_event *done;        /* recorded at its end */
+    _Atomic bool *begun; /* becomes true once `done` was recorded, by any thread; late if the
+                            message is too large to be enqueued at once */
 };
 
-/* What an open transport does; struct cddpi_transport opens it. */
+/* The calls of an open device transport; struct cddpi_transport opens it. */
 struct cddpi_device_transport_ops {
-    /* Not collective, does not wait for peers, and ends in bounded time; after abort, too. Any
-     * thread, as alloc and free_memory: they choose the device. */
+    /* Not collective; does not wait for peers; ends in bounded time, also after abort. Any thread
+     * may call close, alloc and free_memory: they select the device themselves. */
     void (*close)(struct cddpi_device_transport *transport);
-    /* Put @p op into the communication stream. in and out are device memory; kinds: all but send,
-     * recv (see message) and barrier may be asked for (CDDP_ERR_UNAVAILABLE for what a transport
-     * has not got, always the same on all ranks). Weighted operations bring this rank's weight in
-     * op->weight; those of the others travel with the data. Called in the same order by all ranks,
-     * by the compute thread; op->number counts them. */
+    /* Enqueue @p op into the communication stream. in and out are device memory. All kinds are
+     * possible except send and recv (see message) and barrier. A kind that the transport lacks
+     * gives CDDP_ERR_UNAVAILABLE, always on all ranks. For weighted operations, op->weight is this
+     * rank's weight; the other ranks' weights travel with the data. The compute thread calls this,
+     * in the same order on all ranks; op->number counts the operations. */
     cddp_status (*enqueue)(struct cddpi_device_transport *transport,
                            const struct cddpi_group_op *op);
-    /* Put @p message under way. It waits for no other operation but earlier ones to, or from, the
-     * same peer. A send is done when its receiver has all of it. Both ranks pass the same count, or
-     * the group soon aborts. poll starts what has not begun. NULL: this transport has no messages.
+    /* Start @p message. It waits only for earlier messages to or from the same peer. A send is done
+     * when its receiver has all the data. Both ranks pass the same count; otherwise the group soon
+     * aborts. poll starts messages that have not begun. NULL: this transport has no messages.
      * CDDP_ERR_UNAVAILABLE: no rank can send here; the text says why. */
     cddp_status (*message)(struct cddpi_device_transport *transport,
                            const struct cddpi_p2p_message *message);
-    /* CDDP_OK while nothing is wrong; else what is (asynchronous errors, peers). Any thread; called
-     * by the group's watchdog every few milliseconds while operations are under way. */
+    /* CDDP_OK while nothing is wrong, else the error (asynchronous, or of a peer). Any thread. The
+     * group's watchdog calls it every few milliseconds while operations are in progress. */
     cddp_status (*poll)(struct cddpi_device_transport *transport);
-    /* End everything that is under way, so that streams run dry; any thread, from any state. */
+    /* End all operations in progress, so that the streams become empty. Any thread, in any
+     * state. */
     void (*abort)(struct cddpi_device_transport *transport, const char *reason);
-    /* The program ends without closing the group: tell the peers, by setting flags and nothing
-     * else. NULL: there is nothing to tell. */
+    /* The program exits without closing the group: tell the peers, only by setting flags. NULL: no
+     * peer needs this. */
     void (*exits)(struct cddpi_device_transport *transport);
-    /* Memory that the transport reduces fastest, zeroed. Collective. All ranks pass the same place
-     * of it to an operation (in place: their own part of that), or none does. */
+    /* Allocate zeroed memory that the transport reduces fastest. Collective. Either all ranks pass
+     * the same place in it to an operation (in place: their own part of that place), or no rank
+     * does. */
     cddp_status (*alloc)(struct cddpi_device_transport *transport, size_t bytes, void **out);
     void (*free_memory)(struct cddpi_device_transport *transport, void *memory);
-    /* Whether what it does may be part of a capture (CUDA graph). A failure of enqueue in one is
-     * no failure of the transport: see recover. */
+    /* Whether its operations can be part of a capture (CUDA graph). A failure of enqueue during a
+     * capture does not break the transport: see recover. */
     bool (*can_capture)(const struct cddpi_device_transport *transport);
-    /* The part of an operation that was enqueued, or is just being so, which the processor does
-     * where ranks are on several hosts. Called in the order of operations, by a thread that may
-     * wait; ends soon after abort. NULL: there is none. */
+    /* Do the CPU's part of an operation when ranks are on several hosts. The operation was
+     * enqueued, or is being enqueued now. Called in the order of operations, by a thread that may
+     * wait; ends soon after abort. NULL: there is no such part. */
     cddp_status (*host_part)(struct cddpi_device_transport *transport,
                              const struct cddpi_group_op *op);
-    /* After a capture failed on some rank, and all captured graphs are destroyed: make operations
-     * work again. Collective. NULL: they do already. */
+    /* Make operations work again after a capture failed on some rank and all captured graphs were
+     * destroyed. Collective. NULL: nothing has to be done. */
     cddp_status (*recover)(struct cddpi_device_transport *transport);
 };
 
-/* What all device transports begin with: an implementation embeds it as its first member. */
+/* The base of every device transport: an implementation embeds it as its first member. */
 struct cddpi_device_transport {
     const struct cddpi_device_transport_ops *ops;
 };

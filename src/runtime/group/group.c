@@ -1,4 +1,4 @@
-/* group.c - a group's life: building and leaving; its device and its memory. */
+/* group.c - owns the life of a group: creating and leaving it, its device and its memory. */
 #include "group/group.h"
 
 #include "base/alloc.h"
@@ -50,7 +50,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     return CDDP_OK;
 }
 
-/* The last reference is gone. */
+/* Called when the last reference is gone. */
 static void leave(cddp_group *group)
 {
     cddpi_group_note_closed(group);
@@ -60,11 +60,12 @@ static void leave(cddp_group *group)
         cddpi_group_device_close(group);
     }
     cddpi_queue_fini(group);
-    cddpi_dump_withdraw(group); /* after its threads: a failure of theirs is written, too */
+    /* after its threads have ended, so that their failures are written, too */
+    cddpi_dump_withdraw(group);
     group->backend->ops->close(group->backend);
     cddp_store_close(group->place);
     for (struct cddp_work *work = group->newest; work != NULL; work = work->older) {
-        work->group = NULL; /* its owner will destroy it */
+        work->group = NULL; /* the caller, who owns it, destroys it */
     }
     while (group->free_works != NULL) {
         struct cddp_work *next = group->free_works->next;
@@ -89,8 +90,8 @@ void cddpi_group_unref(cddp_group *group)
     }
 }
 
-/* In a fork the group is its parent's: give back what the fork has of it, and nothing else. Of its
- * threads the fork has none, and a device cannot be used in it. */
+/* In a forked child the group belongs to the parent: release only the child's memory. The child has
+ * none of the group's threads and cannot use the device. */
 static void forget(cddp_group *group)
 {
     if (!cddpi_group_has_device(group)) {
@@ -210,8 +211,8 @@ bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, cons
 
 void cddp_group_free(cddp_group *group, void *memory)
 {
-    if (memory == NULL ||
-        cddpi_group_enter_kept(group, "group_free") != CDDP_OK) { /* it is freed with the group */
+    if (memory == NULL || cddpi_group_enter_kept(group, "group_free") != CDDP_OK) {
+        /* the memory is freed with the group */
         return;
     }
     if (!(cddpi_group_has_device(group) && cddpi_group_device_free(group, memory))) {

@@ -1,5 +1,5 @@
-/* group.h - inside of a process group. What lies in a device's memory goes by
- * group/device/group_device.h, beside the queue. */
+/* group.h - owns the private struct of a process group. Operations on device memory bypass its
+ * queue: see group/device/group_device.h. */
 #ifndef CDDPI_GROUP_H
 #define CDDPI_GROUP_H
 
@@ -19,61 +19,64 @@ struct cddpi_user_store;
 
 struct cddp_group {
     struct cddpi_handle handle;
-    _Atomic unsigned refs; /* the caller's, and one of each cddp_ddp */
-    bool is_closed;        /* the caller's is gone */
+    _Atomic unsigned refs; /* one of the caller, and one for each cddp_ddp */
+    bool is_closed;        /* the caller has destroyed its handle */
     struct cddp_group *next_open;
     int rank;
     int world_size;
     int local_rank;
     int local_world_size;
-    int host; /* the number of this rank's host in the job: ranks of one share memory */
+    int host; /* the number of this rank's host in the job; ranks on one host share memory */
     uint32_t generation;
     uint32_t timeout_ms;
-    cddp_store *place; /* where its ranks met, kept so that no other job meets there; NULL: not */
+    /* where its ranks met; kept open so that no other job meets there; NULL: not kept */
+    cddp_store *place;
     const struct cddpi_transport *transport;
     struct cddpi_backend *backend;
     struct cddpi_group_device *device; /* see cddpi_group_has_device() */
     struct cddpi_queue queue;
     struct cddpi_straggler straggler;
-    struct cddp_work *free_works, *free_last; /* used again in the order they were given back */
+    struct cddp_work *free_works, *free_last; /* reused in the order of their release */
     unsigned free_count;
-    struct cddp_work *newest; /* handles that are out */
+    struct cddp_work *newest; /* list of handles that the caller holds */
     uint64_t collectives;     /* submitted so far */
-    uint64_t calls;           /* of the program's own, so far: see cddpi_group_op.call */
-    bool call_found_broken;   /* the group was broken before the public call that runs */
-    bool call_is_counted;     /* the public call that runs has its number */
-    bool call_is_of_ddp;      /* it is one of a cddp_ddp, which counts its backward passes */
+    uint64_t calls;           /* made by the program so far: see cddpi_group_op.call */
+    bool call_found_broken;   /* the group was broken before the current public call */
+    bool call_is_counted;     /* the current public call has its number */
+    bool call_is_of_ddp;      /* it belongs to a cddp_ddp, which counts its backward passes  */
     uint64_t *messages;       /* submitted so far, by channel */
-    int *ranks_of_job;        /* of a part: the rank in the job of each; NULL: the same */
-    struct cddpi_user_store *user_store; /* NULL: nobody asked for it */
-    char token[256];                     /* the job's secret; "": one that no other rank shares */
-    _Atomic bool broken;                 /* then the failure below is set and does not change */
+    int *ranks_of_job; /* for a part of the job: each rank's rank in the job; NULL: the same */
+    struct cddpi_user_store *user_store; /* NULL: not requested */
+    char token[256];                     /* the job's secret; "": no other rank shares it */
+    _Atomic bool broken;                 /* if true, `failure` is set and does not change */
     struct cddpi_failure failure;
-    struct cddpi_recorder recorder; /* its last operations */
-    struct cddpi_dump *dump;        /* where these are written; NULL: nowhere yet (dump.h) */
+    struct cddpi_recorder recorder; /* its most recent operations */
+    struct cddpi_dump *dump;        /* where the recorder is written; NULL: nowhere yet (dump.h) */
     struct cddpi_trace *trace;      /* NULL: no step is traced (group_trace.h) */
 };
 
-/** Whether the group's data may lie in a device's memory; else all memory is the processor's. */
+/** Whether the group's data may be in device memory; otherwise all memory is CPU memory. */
 static inline bool cddpi_group_has_device(const cddp_group *group)
 {
     return group->device != NULL;
 }
 
-/** Whether a thread of the group's own drives communication, beside compute. */
+/** Whether the group has its own thread that drives communication while the caller computes. */
 bool cddpi_group_has_thread(const cddp_group *group);
 
-/** Where this rank sees every rank's counterpart of memory from cddp_group_alloc(): @p out gets
- *  world_size pointers, valid as long as the memory. False: it does not. */
+/** Get the addresses at which this rank sees every rank's counterpart of memory from
+ *  cddp_group_alloc(): world_size pointers in @p out, valid as long as the memory. False: this rank
+ *  does not see them. */
 bool cddpi_group_peers(cddp_group *group, const void *memory, size_t bytes, const void **out);
 
-/** Operations that begin from now on reduce bucket number @p bucket; -1: no bucket. */
+/** Operations that start from now on reduce bucket @p bucket; -1: no bucket. */
 static inline void cddpi_group_name_bucket(cddp_group *group, int32_t bucket)
 {
     group->recorder.bucket = bucket;
 }
 
-/** A group over an open @p backend of @p transport, which it owns from now on also when this fails.
+/** Create a group over @p backend, an open backend of @p transport. The group owns @p backend from
+ *  now on, even if this fails.
  */
 cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,

@@ -1,5 +1,5 @@
-/* on_device.h - what layers above ask of a group that may be on a device, beyond the public calls;
- * the rest is in group/device/group_device.h. */
+/* on_device.h - owns the private calls about a group's device that layers above need. The others
+ * are in group/device/group_device.h. */
 #ifndef CDDPI_GROUP_ON_DEVICE_H
 #define CDDPI_GROUP_ON_DEVICE_H
 
@@ -7,11 +7,12 @@
 
 struct cddpi_device;
 
-/** The device of @p group's memory, which lives as long as the group, or the processor. */
+/** The device of @p group's memory; it lives as long as the group. For a group on the CPU, that is
+ *  the CPU's device. */
 struct cddpi_device *cddpi_group_on_device(const cddp_group *group);
 
-/** What the next operations on the device are for, in texts of failures ("bucket 3 of 20"), copied;
- *  NULL: nothing in particular. Nothing happens on the processor. */
+/** Name the purpose of the next operations on the device for error texts ("bucket 3 of 20"). The
+ *  text is copied; NULL: no purpose. Does nothing on the CPU. */
 void cddpi_group_label(cddp_group *group, const char *label);
 
 #endif

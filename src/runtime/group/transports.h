@@ -1,13 +1,13 @@
-/* transports.h - the list of transports: what carries a group's operations, one row each.
+/* transports.h - owns the list of transports, which carry a group's operations; one row each.
  *
- * A transport is a row of this list: its name, whether it can serve some ranks, how it is opened.
- * A backend is what an open transport of the processor's memory is for one group (backend.h).
- * A device transport is what an open one of a device's memory is, beside it (device_transport.h).
- * A carrier is how the backend "net" sends bytes to another host: tcp or mpi (net/carrier.h).
+ * A transport is a row of this list: its name, how to test whether it can serve given ranks, how to
+ * open it. A backend is an open transport of CPU memory for one group (backend.h). A device
+ * transport is an open transport of device memory for that group (device_transport.h). A carrier is
+ * how the backend "net" sends bytes to another host: tcp or mpi (net/carrier.h).
  *
- * A transport is one folder (or file) and one row. Control always goes through one that carries the
- * processor's memory; a device's memory goes through one of its own, which is opened beside it.
- * Rows that need CUDA lie in the device's module (group/cuda/) and come with the device. */
+ * A transport is one folder (or file) and one row. Control data always uses a transport of CPU
+ * memory. Device memory uses a second transport, opened in addition. Rows that need CUDA are in the
+ * device module (group/cuda/), which is loaded with the device. */
 #ifndef CDDPI_GROUP_TRANSPORTS_H
 #define CDDPI_GROUP_TRANSPORTS_H
 
@@ -22,44 +22,45 @@ enum cddpi_memory { CDDPI_MEMORY_CPU, CDDPI_MEMORY_DEVICE };
 
 struct cddpi_transport {
     const char *name;
-    enum cddpi_memory carries; /* says which of the two that follow is set */
+    enum cddpi_memory carries; /* which member of the union is set */
     union {
         struct {
-            /* Whether it can serve these ranks, about which all of them know the same. Words why
-             * not. */
+            /* Whether it can serve these ranks. All ranks have the same information, so all get the
+             * same answer. On failure the text says why not. */
             cddp_status (*probe)(const struct cddpi_members *members);
             /* Connect to the other ranks. Collective: every rank succeeds or every rank fails. */
             cddp_status (*open)(const struct cddpi_members *members, struct cddpi_backend **out);
-            /* As open, for a part of @p group: this rank's place is in @p params, the part's rank 0
-             * is rank @p first here. All ranks of @p group call it; those with @p joins false take
-             * part in its exchanges and get NULL. */
+            /* Like open, for a part of @p group. @p params has this rank's place in the part; rank
+             * 0 of the part is rank @p first of @p group. All ranks of @p group call it; ranks with
+             * @p joins false take part in its exchanges and get NULL. */
             cddp_status (*split)(cddp_group *group, const struct cddpi_open_params *params,
                                  int first, bool joins, struct cddpi_backend **out);
-            /* The cores of this host; NULL: one, for all ranks. */
+            /* Get the cores of this host; NULL: one core for all ranks. */
             void (*cores)(const struct cddpi_backend *backend, struct cddpi_cores *out);
-            /* What the data go over, as group/join/link.h has it; false: that is not known. NULL:
-             * never. */
+            /* Get the link that carries the data (group/join/link.h); false: not known. NULL: never
+             * known. */
             bool (*link)(const struct cddpi_backend *backend, cddp_type type,
                          struct cddpi_group_link *out);
         } cpu;
         struct {
-            /* Whether it could serve these ranks, as far as one of them knows: the library is
-             * there, the device can do what it takes. Calls no peer.
-             * @return CDDP_OK; CDDP_ERR_UNAVAILABLE: why not; else an error that every other
-             *         transport would have, too. */
+            /* Whether it could serve these ranks, from what one rank knows: the library is present,
+             * the device has the required features. Contacts no peer.
+             * @return CDDP_OK; CDDP_ERR_UNAVAILABLE with the reason; any other error would hit
+             *         every other transport, too. */
             cddp_status (*probe)(const struct cddpi_device_open_params *params);
-            /* After probe has passed on all ranks. Collective: every rank succeeds or every rank
-             * fails with the same status. Says what is wrong on which rank: two ranks on one device
-             * (nccl), versions that differ. A part of a group opens its own likewise. */
+            /* Called after probe succeeded on all ranks. Collective: every rank succeeds or every
+             * rank fails with the same status. The text says what is wrong on which rank: two ranks
+             * on one device (nccl), different versions. A part of a group opens its own transport
+             * in the same way. */
             cddp_status (*open)(const struct cddpi_device_open_params *params,
                                 struct cddpi_device_transport **out);
-            int ranks; /* the size of group that it serves; 0: any */
-            /* only where all ranks are on one host, or only where they are not: for two of a name
+            int ranks; /* the only world size that it serves; 0: any */
+            /* restricts the row to groups on one host, or on several; lets two rows share a name
              */
             enum { CDDPI_ANY_HOSTS, CDDPI_ONE_HOST, CDDPI_SEVERAL_HOSTS } hosts;
-            bool for_host;   /* backend "host" means this, too: ranks may share a device */
-            bool by_carrier; /* what goes between hosts goes by the group's carrier, which encrypts
-                                it where that is wanted */
+            bool for_host;   /* backend "host" may select it: ranks may share a device */
+            bool by_carrier; /* data between hosts uses the group's carrier, which encrypts it if
+                                requested */
         } device;
     };
 };
@@ -70,27 +71,27 @@ struct cddpi_transport {
     X(ipc)                                                                                         \
     X(staged)
 
-/** The row of @p name that carries the processor's memory. CDDP_OK with NULL: @p name carries a
- *  device's alone.
+/** Find the row @p name that carries CPU memory. CDDP_OK with NULL: @p name carries only device
+ *  memory.
  *  @return CDDP_ERR_UNAVAILABLE if no transport has this name, with a text that lists all names. */
 cddp_status cddpi_transport_find(const char *name, const struct cddpi_transport **out);
 
-/** The first that can carry the processor's memory for @p members, or NULL with the last one's
- *  reason. */
+/** The first transport that can carry CPU memory for @p members; NULL: none can, and the error text
+ *  is the reason of the last. */
 const struct cddpi_transport *cddpi_transport_choose(const struct cddpi_members *members);
 
-/** Row @p index of those that carry the memory of @p device, best first; NULL: there are no more.
+/** Row @p index among those for the memory of @p device, best first; NULL: no more rows.
  */
 const struct cddpi_transport *cddpi_transport_of_device(const struct cddpi_device *device,
                                                         size_t index);
 
-/** Add a row after the others, for modules and tests. Before any group is created;
- *  @p row stays valid.
+/** Append a row, for modules and tests. Call it before any group is created. @p row must stay
+ *  valid.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (its name is taken), CDDP_ERR_NO_MEMORY (the list is full).
  */
 CDDP_CHECKED cddp_status cddpi_transport_add(const struct cddpi_transport *row);
 
-/* solo/: one rank, on the processor, and on a device */
+/* solo/: one rank, on the CPU and on a device */
 extern const struct cddpi_transport cddpi_solo_transport;
 extern const struct cddpi_transport cddpi_solo_device_transport;
 /* shm/block.c */

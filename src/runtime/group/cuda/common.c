@@ -1,4 +1,4 @@
-/* common.c - what the CUDA module's transports share. */
+/* common.c - owns the helpers that the transports of the CUDA module share. */
 #include "group/cuda/common.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* group_cuda_module.c - the module's only symbol: its table, and the list of its transports. */
+/* group_cuda_module.c - owns the module's only symbol: its table, with the list of its
+ * transports. */
 #include "device/cuda/cuda_internal.h"
 #include "group/cuda/common.h"
 

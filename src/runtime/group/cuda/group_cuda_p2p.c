@@ -9,29 +9,29 @@
 
 enum {
     P2P_SLOTS = 2,
-    P2P_DEPTH = 64, /* pieces of a channel that are in its stream at once */
+    P2P_DEPTH = 64, /* maximum pieces of a channel in its stream at once */
     P2P_GRAIN = 4096,
-    P2P_DRAIN_MS = 10000 /* for streams that nothing holds up any more */
+    P2P_DRAIN_MS = 10000 /* time limit for streams that nothing blocks any more */
 };
 
-/* Tests take smaller pieces, so that little has many, and begin shortly before the lower half of
- * the flags overflows. */
+/* Tests use smaller pieces, so that little data has many pieces, and start shortly before the lower
+ * half of the flags overflows. */
 #ifndef CDDPI_P2P_SIZES
 #define CDDPI_P2P_SIZES 1 << 20, 32 << 20, 0
 #endif
 static const struct {
     size_t slot;    /* bytes, at most */
-    size_t machine; /* bytes of all slots of all ranks, at most */
+    size_t machine; /* maximum bytes of all slots of all ranks */
     uint64_t start; /* the number before the first piece */
 } p2p_sizes = {CDDPI_P2P_SIZES};
 
-/* The flags of an ordered pair of ranks. */
+/* The flags of messages from one rank to another. */
 struct group_cuda_p2p_pair {
     _Alignas(128) _Atomic uint64_t sent; /* written by the sender's stream */
     _Alignas(128) _Atomic uint64_t taken;
 };
 
-/* A message that is not in its stream yet, or not all of it. */
+/* A message that is not, or not completely, in its stream. */
 struct queued_message {
     struct queued_message *next;
     struct cddpi_group_op op;
@@ -43,7 +43,7 @@ struct queued_message {
 struct channel {
     cudaStream_t stream; /* NULL: not used yet */
     struct queued_message *first, *last;
-    uint64_t put; /* number of the last piece in the stream */
+    uint64_t put; /* number of the last enqueued piece */
 };
 
 struct cddpi_p2p {
@@ -51,15 +51,15 @@ struct cddpi_p2p {
     int rank, size;
     size_t slot;
     struct cddpi_stream_flags flags;
-    struct cddpi_failure why;          /* why no message can be carried; CDDP_OK: messages can */
+    struct cddpi_failure why; /* why messages are impossible; status CDDP_OK: they are possible */
     struct group_cuda_p2p_pair *pairs; /* by sender, then receiver; shared */
     char *pairs_device;                /* their address for streams */
     char **areas;                      /* by rank */
     bool registered;
 
-    pthread_mutex_t mutex;    /* guards the rest */
-    struct channel *channels; /* by peer: to it, from it */
-    _Atomic int waiting;      /* messages that wait */
+    pthread_mutex_t mutex;    /* guards the fields below */
+    struct channel *channels; /* by peer: the channel to it, the channel from it */
+    _Atomic int waiting;      /* number of messages that wait */
     _Atomic bool closed;
 };
 
@@ -171,7 +171,8 @@ cddp_status cddpi_p2p_open(const struct cddpi_device_open_params *params, char *
         (void)cddpi_p2p_close(p2p);
         return status;
     }
-    if (set_up(p2p, params, areas) != CDDP_OK) { /* the transport's collectives may still work */
+    if (set_up(p2p, params, areas) != CDDP_OK) {
+        /* without messages, the transport's collectives may still work */
         p2p->why = *cddpi_last_failure();
     }
     *out = p2p;
@@ -197,7 +198,8 @@ void cddpi_p2p_release(struct cddpi_p2p *p2p)
         return;
     }
     atomic_store(&p2p->closed, true);
-    /* before the mutex, because the thread that has it may wait for streams that wait for these */
+    /* before locking the mutex, because the thread that holds it may wait for streams that wait for
+     * these flags */
     for (int i = 0; p2p->pairs != NULL && i < p2p->size * p2p->size; i++) {
         cddpi_flag_release(&p2p->pairs[i].sent);
         cddpi_flag_release(&p2p->pairs[i].taken);
@@ -207,7 +209,8 @@ void cddpi_p2p_release(struct cddpi_p2p *p2p)
     pthread_mutex_unlock(&p2p->mutex);
 }
 
-/* Whether all streams run dry in time. Messages that are not in their stream yet are dropped. */
+/* Wait until all streams are empty, and return whether they are in time. Drops messages that are
+ * not in their stream yet. */
 static bool is_dry(struct cddpi_p2p *p2p)
 {
     bool released = false;
@@ -244,7 +247,7 @@ bool cddpi_p2p_close(struct cddpi_p2p *p2p)
     if (dry && p2p->registered) {
         (void)cudaHostUnregister(p2p->pairs);
     }
-    (void)cudaGetLastError(); /* after a lost device all of these fail */
+    (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
     pthread_mutex_destroy(&p2p->mutex);
     cddpi_transport_free(p2p->device, p2p->channels);
     cddpi_transport_free(p2p->device, p2p->areas);
@@ -298,7 +301,7 @@ static cddp_status put_piece(struct cddpi_p2p *p2p, struct channel *channel,
     return status;
 }
 
-/* All of it is in the stream. */
+/* The whole message is in the stream. */
 static cddp_status finish(struct cddpi_p2p *p2p, struct channel *channel)
 {
     struct queued_message *queued = channel->first;

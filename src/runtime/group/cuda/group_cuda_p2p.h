@@ -1,20 +1,20 @@
-/* group_cuda_p2p.h - messages between two ranks of a machine (send and recv of device memory), for
- * all transports.
+/* group_cuda_p2p.h - owns messages between two ranks of a machine (send and recv of device memory),
+ * for all transports.
  *
- * Each rank has two channels for each peer, one a direction: a stream of its own, made when it is
- * first used. So no message waits for one of another channel, nor for a collective, and ranks may
- * send to each other in any order. NCCL's own send and recv would do all of that in one stream, and
- * leave undefined what happens unless both ranks group their calls alike, which two ranks that do
- * not know of each other's calls cannot (NVIDIA/nccl issue 1279).
+ * Each rank has two channels per peer, one for each direction. A channel is a stream of its own,
+ * created at first use. So no message waits for another channel's messages or for a collective, and
+ * ranks may send to each other in any order. NCCL's send and recv would run all messages in one
+ * stream. Their behaviour is undefined unless both ranks group their calls in the same way, which
+ * is impossible for ranks that do not know each other's calls (NVIDIA/nccl issue 1279).
  *
- * A message goes in pieces through two slots, which belong to the sender: pinned memory that all
- * ranks map, or device memory that all have opened. Pieces of a channel are numbered through all
- * messages. Two flags (stream_flags.h) tell which the sender has put there and which the receiver
- * has taken; the slot of piece k may be written when k - 2 is taken. A message is done for its
- * sender when the last piece is taken: until then its peer may need this rank.
+ * A message is sent in pieces through two slots of the sender, in pinned memory that all ranks map
+ * or in device memory that all ranks have opened. Pieces of a channel are numbered across all
+ * messages. Two flags (stream_flags.h) count the pieces that the sender has written and those that
+ * the receiver has taken. The slot of piece k may be written once piece k - 2 is taken. For the
+ * sender, a message is done when its last piece is taken: until then the peer may need this rank.
  *
- * Only so many pieces of a channel are in its stream at once, since a stream that is full holds up
- * whoever puts something into it. The others follow when cddpi_p2p_advance() is called. */
+ * The number of a channel's pieces in its stream is limited, since a full stream blocks the thread
+ * that enqueues into it. cddpi_p2p_advance() enqueues the others later. */
 #ifndef CDDPI_GROUP_CUDA_P2P_H
 #define CDDPI_GROUP_CUDA_P2P_H
 
@@ -22,22 +22,23 @@
 
 struct cddpi_p2p;
 
-/** Bytes of each rank's area, if the caller brings them. */
+/** Bytes of each rank's area, if the caller provides the areas. */
 size_t cddpi_p2p_area_bytes(int world_size);
-/** Collective. @p areas: by rank, device memory that all have opened; NULL: pinned memory.
- *  @param out  Made even where no message can be carried: cddpi_p2p_start() then says why.
- *  @return CDDP_OK, or the error of an exchange between the ranks: the same on all of them. */
+/** Collective. @p areas: by rank, device memory that all ranks have opened; NULL: use pinned
+ *  memory.
+ *  @param out  Created even if messages are impossible; cddpi_p2p_start() then gives the reason.
+ *  @return CDDP_OK, or the error of an exchange between the ranks; the same on all ranks. */
 cddp_status cddpi_p2p_open(const struct cddpi_device_open_params *params, char *const *areas,
                            struct cddpi_p2p **out);
-/** Returns whether all streams ran dry; else the memory that they use is not freed. NULL is
- *  accepted, and counts as dry. */
+/** Returns whether all streams became empty; if not, the memory that they use is not freed. Accepts
+ *  NULL and returns true for it. */
 bool cddpi_p2p_close(struct cddpi_p2p *p2p);
 /** See struct cddpi_device_transport_ops. */
 cddp_status cddpi_p2p_start(struct cddpi_p2p *p2p, const struct cddpi_p2p_message *message);
-/** Put the pieces for which there is room by now into their streams. Any thread; NULL is accepted.
+/** Enqueue the pieces for which there is room now. Any thread; accepts NULL.
  */
 cddp_status cddpi_p2p_advance(struct cddpi_p2p *p2p);
-/** End all messages of all ranks, whatever they carry. Any thread; NULL is accepted. */
+/** Abort all messages of all ranks; their data is undefined. Any thread; accepts NULL. */
 void cddpi_p2p_release(struct cddpi_p2p *p2p);
 
 #endif

@@ -1,4 +1,4 @@
-/* stream_flags.c - flags in host memory, by the driver's calls. */
+/* stream_flags.c - owns flags in host memory, implemented with calls of the CUDA driver. */
 #include "group/cuda/stream_flags.h"
 
 #include <string.h>
@@ -72,8 +72,8 @@ cddp_status cddpi_flag_raise(const struct cddpi_stream_flags *flags, cudaStream_
     unsigned count = 1;
 
     write_item(where, (uint32_t)value, &items[0]);
-    /* Little endian. In this order a reader never sees a number that is too large, only for a
-     * moment one that is too small. */
+    /* Little endian. In this order a reader never sees a number that is too large; for a moment it
+     * may see one that is too small. */
     if (value >> 32 != (value - 1) >> 32) {
         write_item(where + 4, (uint32_t)(value >> 32), &items[1]);
         count = 2;

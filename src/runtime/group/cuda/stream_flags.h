@@ -1,9 +1,9 @@
-/* stream_flags.h - flags in host memory that streams of several processes raise and wait for; no
- * kernel and no thread spins.
+/* stream_flags.h - owns flags in host memory that streams of several processes raise and wait for;
+ * neither kernels nor threads spin.
  *
- * A flag has 64 bits and counts up. Streams write the lower half; the upper half is 0, one more
- * after each 2^32, or CDDPI_FLAG_RELEASED: written by a host, it satisfies every wait, whatever
- * streams still write below it. So streams run dry when a peer is lost. */
+ * A flag has 64 bits and counts up. Streams write the lower half. The upper half starts at 0 and
+ * increases by one per 2^32. A host may set it to CDDPI_FLAG_RELEASED, which satisfies every wait,
+ * whatever streams still write to the lower half. So streams become empty when a peer is lost. */
 #ifndef CDDPI_GROUP_CUDA_STREAM_FLAGS_H
 #define CDDPI_GROUP_CUDA_STREAM_FLAGS_H
 
@@ -15,7 +15,6 @@
 
 enum { CDDPI_FLAG_RELEASED = 0x40000000 };
 
-/* The driver's calls for flags. */
 struct cddpi_stream_flags {
     struct cddpi_device *device;
     __typeof__(&cuStreamBatchMemOp) batch;
@@ -24,14 +23,14 @@ struct cddpi_stream_flags {
 
 /** CDDP_ERR_UNAVAILABLE: streams of @p device cannot wait for values in memory. */
 cddp_status cddpi_flags_find(struct cddpi_device *device, struct cddpi_stream_flags *out);
-/** In @p stream: set the flag at @p where to @p value, which is one more than before, once all
- *  earlier writes of the stream are visible to everyone. */
+/** Enqueue into @p stream: set the flag at @p where to @p value (its previous value plus one), once
+ *  all earlier writes of the stream are visible to all ranks. */
 cddp_status cddpi_flag_raise(const struct cddpi_stream_flags *flags, cudaStream_t stream,
                              CUdeviceptr where, uint64_t value);
-/** Make the item that waits until the flag at @p where has reached @p value. */
+/** Fill in the item that waits until the flag at @p where has reached @p value. */
 void cddpi_flag_wait_item(const struct cddpi_stream_flags *flags, CUdeviceptr where, uint64_t value,
                           CUstreamBatchMemOpParams *out);
-/** Put @p count items into @p stream. */
+/** Enqueue @p count items into @p stream. */
 cddp_status cddpi_flag_items(const struct cddpi_stream_flags *flags, cudaStream_t stream,
                              CUstreamBatchMemOpParams *items, unsigned count);
 

@@ -1,5 +1,5 @@
-/* calls.c - owns what the ranks tell each other, in shared memory, about their calls on devices:
- * compares the calls, and checks whether the ranks still live. */
+/* calls.c - owns what ranks publish in shared memory about their calls on devices: compares the
+ * calls, and checks whether the ranks are alive. */
 #include "group/device/remote.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 
 enum { PAUSE_NS = 500000 };
 
-/* Whether all ranks have read the older call in whose place call @p number would be written. */
+/* Whether all ranks have read the older call that call @p number overwrites. */
 static bool has_room(const struct cddpi_group_device *dev, uint64_t number)
 {
     for (int r = 0; r < dev->group->world_size; r++) {
@@ -83,7 +83,7 @@ cddp_status cddpi_calls_compare(struct cddpi_group_device *dev)
     char text[CDDPI_FAILURE_BYTES - 200];
 
     if (dev->remote != NULL) {
-        return CDDP_OK; /* it does that, for all hosts */
+        return CDDP_OK; /* the remote compares, for all hosts */
     }
     for (row.number = cddpi_own_calls(dev)->compared + 1; row.number <= all; row.number++) {
         for (int r = 1; r < size; r++) {

@@ -1,5 +1,5 @@
-/* group_device.c - operations of a group on its device: which memory goes there, the order between
- * streams, work handles. */
+/* group_device.c - owns a group's operations on its device: which memory is on it, the order
+ * between streams, work handles. */
 #include "group/device/group_device.h"
 
 #include "base/alloc.h"
@@ -46,7 +46,8 @@ static bool uses_out(const cddp_group *group, const struct cddpi_group_op *op)
            ((op->kind != CDDPI_REDUCE && op->kind != CDDPI_GATHER) || op->root == group->rank);
 }
 
-/* Where the memory of @p op is. Without elements that does not matter, on all ranks alike. */
+/* Find out whether the memory of @p op is on the device. Without elements it does not matter; the
+ * count is the same on all ranks. */
 static cddp_status find_memory(const cddp_group *group, const struct cddpi_group_op *op,
                                bool *out_on_device)
 {
@@ -71,7 +72,8 @@ static cddp_status find_memory(const cddp_group *group, const struct cddpi_group
     return CDDP_OK;
 }
 
-/* Put the operation into the communication stream, behind what the compute stream has now. */
+/* Enqueue the operation into the communication stream, after the work that is now in the compute
+ * stream. */
 static cddp_status enqueue_pending(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     struct cddpi_device *device = dev->device;
@@ -93,7 +95,8 @@ static bool is_message(const struct cddpi_group_op *op)
     return op->kind == CDDPI_SEND || op->kind == CDDPI_RECV;
 }
 
-/* A failure ends the group, except in a capture: no rank waits for work that is only captured. */
+/* A failure ends the group, except during a capture: no rank waits for work that is only
+ * captured. */
 static cddp_status fail(struct cddpi_group_device *dev, cddp_status status)
 {
     return dev->capturing ? status : cddpi_group_device_fail_call(dev, status);
@@ -179,7 +182,7 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
                           : run(group->device, op, out);
 }
 
-/* The status of @p work as far as it is known, and whether it is over. */
+/* The status of @p work as far as known, and whether it has ended. */
 static cddp_status state_of(const cddp_work *work, bool *out_over)
 {
     struct cddpi_group_device *dev = work->group->device;
@@ -203,7 +206,7 @@ cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done)
         return status;
     }
     if (!atomic_load_explicit(&work->pending->begun, memory_order_acquire)) {
-        cddpi_watchdog_check(work->group->device); /* it may put more pieces into the stream */
+        cddpi_watchdog_check(work->group->device); /* it may enqueue more pieces */
         status = state_of(work, &over);
         *out_done = over;
         return status;
@@ -213,7 +216,7 @@ cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done)
         *out_done = true;
         return cddpi_pending_fail(work->group->device, work->pending, status);
     }
-    if (over) { /* done, or ended by a failure */
+    if (over) { /* done, or aborted by a failure */
         cddpi_watchdog_check(work->group->device);
         status = state_of(work, &over);
     }
@@ -237,7 +240,7 @@ cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms)
         if (status != CDDP_OK) {
             return cddpi_pending_fail(dev, work->pending, status);
         }
-        cddpi_watchdog_check(dev); /* the work may have been ended by a failure */
+        cddpi_watchdog_check(dev); /* a failure may have aborted the work */
         status = state_of(work, &over);
     }
     if (status != CDDP_OK) {
@@ -253,7 +256,7 @@ void cddpi_group_device_drop(cddp_work *work)
 
     pthread_mutex_lock(&dev->mutex);
     pending->has_handle = false;
-    if (!pending->under_way) { /* else the watchdog puts it into the list later */
+    if (!pending->under_way) { /* otherwise the watchdog puts it into the free list later */
         pending->next = dev->free;
         dev->free = pending;
     }

@@ -1,5 +1,5 @@
-/* group_device_capture.c - captured graphs of a device's work with operations of the group in it:
- * how ranks compare them, and replays, which are operations of the group themselves. */
+/* group_device_capture.c - owns captured graphs that contain operations of the group: how ranks
+ * compare them, and their replays, which are operations of the group, too. */
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/device/group_device.h"

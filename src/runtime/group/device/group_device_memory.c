@@ -1,12 +1,12 @@
-/* group_device_memory.c - owns a group's memory on its device: blocks that the transport reduces
+/* group_device_memory.c - owns a group's device memory: blocks that the transport reduces
  * fastest. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
 #include "group/join/group_agree.h"
 
-/* Wait for all streams. Then the peers no longer use the memory either: an operation ends once no
- * rank needs it. */
+/* Wait for all streams. After that the peers no longer use the memory either, since an operation
+ * ends only when no rank needs its memory any more. */
 static cddp_status drain(struct cddpi_group_device *dev)
 {
     cddpi_device_p2p_drain(dev);
@@ -42,7 +42,8 @@ cddp_status cddpi_group_device_alloc(cddp_group *group, size_t bytes, void **out
     }
     if (block == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-        cddp_group_abort(group, cddp_last_error()); /* the others are about to call the transport */
+        /* the other ranks are about to call the transport */
+        cddp_group_abort(group, cddp_last_error());
         return status;
     }
     status = dev->transport->ops->alloc(dev->transport, bytes > 0 ? bytes : 1, &block->memory);

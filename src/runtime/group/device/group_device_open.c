@@ -1,5 +1,5 @@
-/* group_device_open.c - puts a group on a device: opens the device and a transport, sets up what
- * the ranks share about it, and takes it all down. */
+/* group_device_open.c - moves a group to a device: opens the device and a transport, sets up the
+ * memory that the ranks share, and takes everything down again. */
 #include "group/device/remote.h"
 
 #include "base/alloc.h"
@@ -37,7 +37,7 @@ static cddp_status map_shared(const struct group_device_open_offer *offer, int o
     void *memory;
 
     if (offer->fd < 0) {
-        return CDDP_OK; /* that rank says why when all agree */
+        return CDDP_OK; /* that rank gives the reason when all ranks agree */
     }
     if (own_fd < 0) {
         cddp_status status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, bytes,
@@ -202,7 +202,8 @@ static cddp_status find_hosts(struct cddpi_group_device *dev)
     return status == CDDP_OK && dev->host_count > 1 ? open_remote(dev) : status;
 }
 
-/* Say to a transport how many ranks are on this host: of a part, a launcher does not know it. */
+/* Give a transport the number of ranks on this host. Launchers do not know it for a part of a
+ * group. */
 static void count_here(const struct cddpi_group_device *dev, struct cddpi_device_open_params *out)
 {
     out->local_rank = out->local_world_size = 0;
@@ -214,7 +215,7 @@ static void count_here(const struct cddpi_group_device *dev, struct cddpi_device
 
 /* --- the transport of the device's memory --- */
 
-/* @p requested: what was asked for; NULL: the best. */
+/* @p requested: the name that the caller gave; NULL: the best transport. */
 static bool is_wanted(const struct cddpi_transport *row, const char *requested, int world_size,
                       int host_count)
 {
@@ -230,8 +231,8 @@ static bool is_wanted(const struct cddpi_transport *row, const char *requested, 
            (!by_host || row->device.for_host);
 }
 
-/* Whether what goes between hosts may go by this transport: who wants it encrypted gets none that
- * cannot do that, unless he has named it. */
+/* Whether this transport may carry data between hosts. If encryption is requested, a transport
+ * without it is allowed only if the user named that transport. */
 static cddp_status check_encryption(const struct cddpi_group_device *dev,
                                     const struct cddpi_transport *row, const char *requested)
 {
@@ -293,7 +294,7 @@ static cddp_status try_transport(struct cddpi_group_device *dev, const struct cd
     return status;
 }
 
-/* The first of those that were asked for which works here. */
+/* Open the first of the requested transports that works here. */
 static cddp_status open_transport(struct cddpi_group_device *dev, const char *requested,
                                   bool deterministic)
 {
@@ -407,7 +408,7 @@ static cddp_status share_calls(struct cddpi_group_device *dev)
     return CDDP_OK;
 }
 
-/* Fail if ranks share a device: if that is a mistake, nothing else shows it but low speed. */
+/* Fail if ranks share a device. If sharing is a mistake, its only other sign is low speed. */
 static cddp_status check_devices(struct cddpi_group_device *dev)
 {
     cddp_group *group = dev->group;
@@ -432,7 +433,7 @@ static cddp_status check_devices(struct cddpi_group_device *dev)
     return status;
 }
 
-/* Set up everything but the watchdog's thread. Collective. */
+/* Set up everything except the watchdog's thread. Collective. */
 static cddp_status set_up(struct cddpi_group_device *dev, const char *transport, bool deterministic)
 {
     CDDPI_TRY(find_hosts(dev));
@@ -483,7 +484,7 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
     return CDDP_OK;
 }
 
-/* NCCL's own switch, of 2.30.3 and later. */
+/* NCCL's own switch, since 2.30.3. */
 static bool nccl_may_share(void)
 {
     const char *text = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -491,7 +492,7 @@ static bool nccl_may_share(void)
     return text != NULL && strcmp(text, "1") == 0;
 }
 
-/* Some launchers show each process a device of its own and no other. */
+/* Whether only one device is visible. Some launchers give each process exactly one. */
 static bool sees_one_device(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -502,7 +503,7 @@ static bool sees_one_device(void)
 cddp_status cddpi_group_device_open(cddp_group *group, const char *name, const char *transport,
                                     bool deterministic, void *stream)
 {
-    /* check_devices(), or the transport nccl, finds ranks that share a device and should not */
+    /* check_devices(), or the transport nccl, reports ranks that share a device by mistake */
     bool shared = (transport != NULL && (strcmp(transport, "nccl") != 0 || nccl_may_share())) ||
                   sees_one_device();
     struct cddpi_device_ref *ref = NULL;
@@ -535,8 +536,8 @@ const char *cddpi_group_device_transport_name(const cddp_group *group)
     return group->device->row->name;
 }
 
-/* Put into each handle that the caller still has how its work ended. Returns whether some work was
- * still under way. */
+/* Store the outcome of its work in each handle that the caller still has. Returns whether some work
+ * was still in progress. */
 static bool end_handles(cddp_group *group)
 {
     struct cddpi_group_device *dev = group->device;

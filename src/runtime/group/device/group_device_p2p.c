@@ -1,5 +1,6 @@
-/* group_device_p2p.c - send and recv of a device's memory: published to the peer in shared memory,
- * started by the transport, and looked after until they are done, in whatever order that is. */
+/* group_device_p2p.c - owns send and recv of device memory: publishes them to the peer in shared
+ * memory, starts them through the transport, and monitors them until they are done, in any
+ * order. */
 #include "group/device/group_device.h"
 #include "group/watch/peer.h"
 
@@ -20,7 +21,7 @@ static bool sends(const struct cddpi_group_op *op)
     return op->kind == CDDPI_SEND;
 }
 
-/* What rank @p rank publishes about its messages to, or from, @p peer. */
+/* What @p rank publishes about its messages to, or from, @p peer. */
 static struct cddpi_p2p_calls *p2p_calls_of(const struct cddpi_group_device *dev, int rank,
                                             int peer, bool sends)
 {
@@ -75,7 +76,7 @@ static cddp_status await_room(struct cddpi_group_device *dev, struct cddpi_pendi
     return CDDP_OK;
 }
 
-/* Publish the message to the peer, and hand it to the watchdog. */
+/* Publish the message to the peer, and give it to the watchdog. */
 static void announce_message(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     struct cddpi_p2p_calls *own = own_p2p_calls(dev, &pending->op);
@@ -121,7 +122,7 @@ static cddp_status start_message(struct cddpi_group_device *dev, struct cddpi_pe
     if (status == CDDP_OK) {
         status = device->record(dev->device, pending->ready, CDDPI_STREAM_COMPUTE);
     }
-    if (status != CDDP_OK) { /* the peer was told nothing yet */
+    if (status != CDDP_OK) { /* nothing was published to the peer yet */
         return status;
     }
     CDDPI_TRY(await_room(dev, pending));
@@ -139,7 +140,7 @@ static void release(struct cddpi_group_device *dev, struct cddpi_pending *pendin
 {
     pthread_mutex_lock(&dev->mutex);
     pending->has_handle = false;
-    if (!pending->under_way) { /* else it is put there once it is taken off the list of messages */
+    if (!pending->under_way) { /* otherwise it is put there when it leaves the list of messages */
         pending->next = dev->free;
         dev->free = pending;
     }
@@ -212,7 +213,7 @@ cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
 
     while (!atomic_load_explicit(&pending->begun, memory_order_acquire)) {
 
-        cddpi_watchdog_check(dev); /* puts more pieces into the stream */
+        cddpi_watchdog_check(dev); /* enqueues more pieces */
         CDDPI_TRY(cddpi_group_device_status(dev));
         if (cddpi_now_ns() >= until) {
             return cddpi_fail_rank(CDDP_ERR_TIMEOUT, dev->group->rank,
@@ -229,7 +230,8 @@ void cddpi_device_p2p_drain(struct cddpi_group_device *dev)
 
     while (busy) {
         pthread_mutex_lock(&dev->mutex);
-        busy = dev->messages != NULL; /* ends: each has its deadline, a failure ends them all */
+        /* the loop ends: each message has a deadline, and a failure ends all of them */
+        busy = dev->messages != NULL;
         pthread_mutex_unlock(&dev->mutex);
         if (busy) {
             backoff();
@@ -239,7 +241,7 @@ void cddpi_device_p2p_drain(struct cddpi_group_device *dev)
 
 /* --- the watchdog --- */
 
-/* A copy of a message under way. Only the thread that checks, or a failure, takes the message off
+/* A copy of a message in progress. Only the checking thread, or a failure, removes the message from
  * the list. */
 struct group_device_p2p_view {
     struct cddpi_pending *pending;
@@ -249,7 +251,7 @@ struct group_device_p2p_view {
     char title[200];
 };
 
-/* The first message behind the one with @p serial. */
+/* The first message after the one with @p serial. */
 static bool next_message(struct cddpi_group_device *dev, uint64_t serial,
                          struct group_device_p2p_view *out)
 {
@@ -279,7 +281,7 @@ static void retire(struct cddpi_group_device *dev, const struct group_device_p2p
     while (*link != NULL && (*link)->serial != view->serial) {
         link = &(*link)->next;
     }
-    if (*link != NULL) { /* else a failure has taken it off */
+    if (*link != NULL) { /* otherwise a failure has removed it */
         struct cddpi_pending *pending = *link;
 
         *link = pending->next;
@@ -290,7 +292,7 @@ static void retire(struct cddpi_group_device *dev, const struct group_device_p2p
     pthread_mutex_unlock(&dev->mutex);
 }
 
-/* Fail if the peer sends something else than what is received here. */
+/* Fail if the peer's send does not match this recv. */
 static cddp_status compare(struct cddpi_group_device *dev, struct group_device_p2p_view *view)
 {
     const struct cddpi_group_op *op = &view->op;
@@ -321,7 +323,7 @@ static cddp_status check_peer(struct cddpi_group_device *dev,
                               const struct group_device_p2p_view *view, bool thorough)
 {
     const struct cddpi_p2p_calls *theirs = peer_p2p_calls(dev, &view->op);
-    /* before `ended` is read: all that a peer did before it left is then seen */
+    /* check before `ended` is read, so that everything a peer did before it left is seen */
     cddp_status status = cddpi_calls_check_peer(dev, view->op.root, thorough, view->title);
 
     return atomic_load_explicit(&theirs->ended, memory_order_acquire) >= view->op.number ? CDDP_OK

@@ -1,5 +1,5 @@
-/* pending.c - owns the pending operations of a device, which were put into its streams and have not
- * ended: their structs, the list of those under way, and how all end when something fails. */
+/* pending.c - owns the pending operations of a device, which are enqueued and have not ended: their
+ * structs, the list of those in progress, and how all are aborted when something fails. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -90,7 +90,7 @@ void cddpi_pending_add(struct cddpi_group_device *dev, struct cddpi_pending *pen
     cddpi_recorder_begin(&dev->group->recorder, &pending->op, true);
     pthread_mutex_lock(&dev->mutex);
     if (atomic_load_explicit(&dev->failed, memory_order_relaxed)) {
-        pending->status = (cddp_status)dev->failure.status; /* it came in the meantime */
+        pending->status = (cddp_status)dev->failure.status; /* the failure came in the meantime */
         cddpi_pending_end(dev, pending);
         pthread_mutex_unlock(&dev->mutex);
         return;
@@ -131,7 +131,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
             dev->first = pending->next;
             pending->status = status;
             cddpi_pending_end(dev, pending);
-            status = CDDP_ERR_CLOSED; /* for all but the first */
+            status = CDDP_ERR_CLOSED; /* for all operations except the first */
         }
         while (dev->messages != NULL) {
             struct cddpi_pending *pending = dev->messages;
@@ -146,7 +146,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
     if (was_first) {
         cddpi_dump_failure(dev->group, &dev->failure);
         cddpi_remote_abort(dev, &dev->failure);
-        /* without this rank's name: transports add it */
+        /* without this rank's name, since transports add it */
         dev->transport->ops->abort(dev->transport, dev->failure.rank == dev->group->rank
                                                        ? dev->failure.text + dev->failure.unnamed
                                                        : dev->failure.text);
@@ -154,8 +154,8 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
     return cddpi_group_device_failed(dev);
 }
 
-/* The backend reports a group that was ended here as closed. But if the watchdog ended it, the
- * caller has not been given the reason yet. */
+/* The backend reports a group that this rank ended as closed. But if the watchdog ended it, the
+ * caller has not got the reason yet. */
 cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
 {
     struct cddpi_group_device *dev = group->device;
@@ -163,7 +163,8 @@ cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
     if (!cddpi_group_has_device(group) || status != CDDP_ERR_CLOSED) {
         return status;
     }
-    pthread_mutex_lock(&dev->mutex); /* the watchdog ends the backend and sets `failure` under it */
+    /* the watchdog aborts the backend and sets `failure` under this mutex */
+    pthread_mutex_lock(&dev->mutex);
     if (atomic_load_explicit(&dev->failed, memory_order_relaxed)) {
         status = cddpi_group_device_failed(dev);
     }
@@ -171,8 +172,8 @@ cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
     return status;
 }
 
-/* That the queue has seen the group end says nothing: its operation may have a handle that nobody
- * has asked yet. */
+/* It does not matter whether the queue has seen the group end: the handle of its operation may not
+ * have been queried yet. */
 cddp_status cddpi_group_device_tell(struct cddpi_group_device *dev, cddp_status status,
                                     const struct cddpi_failure *failure)
 {

@@ -1,10 +1,10 @@
-/* remote.c - owns what ranks of several hosts tell each other about their calls on devices: a
- * thread, and a group of its own for it, since ranks of other hosts see no memory of this one.
+/* remote.c - owns what ranks of several hosts exchange about their calls on devices. A thread with
+ * its own group does this, since ranks of other hosts do not see this host's shared memory.
  *
- * For each operation that is put into the stream, all threads gather its call and compare. When no
- * rank has called more since, they also wait for each other at the operation's end: so a rank that
- * dies, or does not come, while the device works is noticed by the group's transport, as in any
- * collective. All decide alike, from what was gathered. */
+ * For each enqueued operation, all ranks' threads gather its call and compare. If no rank has made
+ * another call since, they also wait for each other at the operation's end. So the group's
+ * transport detects a rank that dies or is missing while the device works, as in any collective.
+ * All threads decide the same, since they decide from the gathered data. */
 #include "group/device/remote.h"
 
 #include "base/alloc.h"
@@ -18,22 +18,22 @@
 
 enum { LOOK_NS = 300000 };
 
-/* An operation whose call is to be compared. */
+/* An operation whose call must be compared. */
 struct remote_job {
     struct remote_job *next;
     struct cddpi_group_op op;
     char title[200];
 };
 
-/* What a rank tells all others about an operation. */
+/* What a rank sends to all others about an operation. */
 struct told {
     struct cddpi_call call;
-    uint32_t is_newest; /* it has called nothing since */
+    uint32_t is_newest; /* the rank has made no other call since */
 };
 
 struct cddpi_remote {
     struct cddpi_group_device *dev;
-    cddp_group *group; /* of the same ranks; the thread's */
+    cddp_group *group; /* of the same ranks; only the thread uses it */
     struct told *told; /* by rank */
     pthread_t thread;
     bool has_thread;
@@ -42,7 +42,7 @@ struct cddpi_remote {
     struct remote_job *first, *last; /* under the mutex, like the next two */
     bool is_busy;
     bool stop;
-    _Atomic bool is_over; /* nothing more is to be done: end soon */
+    _Atomic bool is_over; /* aborted: the thread ends soon */
 };
 
 static const struct cddpi_call *call_in(const void *context, int rank)
@@ -52,7 +52,7 @@ static const struct cddpi_call *call_in(const void *context, int rank)
     return &told[rank].call;
 }
 
-/* Say of the thread's failure for which operation this was, and not twice on which rank. */
+/* Add the operation to the text of the thread's failure, without repeating the rank's name. */
 static cddp_status fail_during(const struct remote_job *job, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
@@ -95,7 +95,8 @@ static cddp_status compare(struct cddpi_remote *remote, const struct remote_job 
     return CDDP_OK;
 }
 
-/* Wait until this rank's part of the operation has ended, and then for all others' parts. */
+/* Wait until this rank's part of the operation has ended, then until all other ranks' parts
+ * have. */
 static cddp_status await_end(struct cddpi_remote *remote, const struct remote_job *job)
 {
     const struct cddpi_calls *own = cddpi_own_calls(remote->dev);
@@ -109,7 +110,7 @@ static cddp_status await_end(struct cddpi_remote *remote, const struct remote_jo
             return CDDP_OK;
         }
         status = remote->group->backend->ops->check(remote->group->backend, &end, false);
-        if (status != CDDP_OK) { /* another host is gone, or has failed */
+        if (status != CDDP_OK) { /* another host is gone or has failed */
             return fail_during(job, status);
         }
         nanosleep(&pause, NULL);
@@ -125,14 +126,14 @@ static cddp_status do_job(struct cddpi_remote *remote, const struct remote_job *
     cddp_status status = compare(remote, job, &is_newest);
 
     if (status == CDDP_OK && dev->transport->ops->host_part != NULL) {
-        status = dev->transport->ops->host_part(dev->transport,
-                                                &job->op); /* watches the peers itself */
+        /* the group watches the peers during this call */
+        status = dev->transport->ops->host_part(dev->transport, &job->op);
         return status == CDDP_OK ? CDDP_OK : fail_during(job, status);
     }
     return status == CDDP_OK && is_newest ? await_end(remote, job) : status;
 }
 
-/* The next job, or NULL: stop. */
+/* Get the next job; NULL: stop. */
 static struct remote_job *take(struct cddpi_remote *remote)
 {
     struct remote_job *job;
@@ -237,7 +238,7 @@ static void stop(struct cddpi_remote *remote, bool finish)
     if (!remote->has_thread) {
         return;
     }
-    /* the others need this rank's part; it ends, since each collective has its deadline */
+    /* the other ranks need this rank's part; the loop ends, since each collective has a deadline */
     while (finish && has_work(remote) && !atomic_load(&remote->is_over)) {
         nanosleep(&pause, NULL);
     }

@@ -1,5 +1,5 @@
-/* watchdog.c - owns the watchdog of a group's device: a thread that sees operations end, compares
- * what the ranks have called, and ends everything when something is wrong. */
+/* watchdog.c - owns the watchdog of a group's device: a thread that detects the end of operations,
+ * compares what the ranks called, and aborts everything when something is wrong. */
 #include "group/device/remote.h"
 #include "group/watch/peer.h"
 
@@ -18,13 +18,14 @@ enum {
     THOROUGH_NS = 100000000,
     PAUSE_NS = 500000,
     STUCK_NS = 1000000000,
-    REMOTE_MS = 4000 /* who waits for other hosts' calls knows better which of them are late */
+    REMOTE_MS = 4000 /* extra time, so that the thread that waits for other hosts' calls reports
+                        first: it knows which of them are late */
 };
 
 /* --- the thread --- */
 
-/* A copy of an operation under way, to be read without the mutex. Only the thread that checks, or a
- * failure, takes the operation off the list. */
+/* A copy of an operation in progress, to be read without the mutex. Only the checking thread, or a
+ * failure, removes the operation from the list. */
 struct watchdog_view {
     struct cddpi_event *done;
     int64_t start_ns, deadline_ns;
@@ -64,7 +65,8 @@ static void retire(struct cddpi_group_device *dev, uint64_t number)
     pthread_mutex_unlock(&dev->mutex);
 }
 
-/* Fail if everything was ended early: then streams run dry, too. */
+/* Fail if everything was aborted: an abort empties the streams, too, so an empty stream is no proof
+ * of success. */
 static cddp_status verify(struct cddpi_group_device *dev)
 {
     CDDPI_TRY(dev->group->backend->ops->broken(dev->group->backend));
@@ -82,7 +84,8 @@ cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_ev
     return status == CDDP_OK && *out_done ? verify(dev) : status;
 }
 
-/* Take finished operations off the list. @p out_left: whether one is left; @p view is then it. */
+/* Remove finished operations from the list. @p out_left: whether one is left; @p view is then a
+ * copy of it. */
 static cddp_status retire_done(struct cddpi_group_device *dev, struct watchdog_view *view,
                                bool *out_left)
 {
@@ -118,7 +121,7 @@ static cddp_status check_peers(struct cddpi_group_device *dev, const struct watc
             continue;
         }
         status = cddpi_calls_check_peer(dev, r, thorough, view->title);
-        /* read again: all that a rank did before it left or died is seen now */
+        /* read again: now everything is visible that a rank did before it left or died */
         ended = atomic_load_explicit(&dev->calls[r].ended, memory_order_acquire) >= view->number;
         if (status != CDDP_OK && !ended) {
             cddpi_error_during(view->title);
@@ -164,7 +167,7 @@ static cddp_status check_all(struct cddpi_group_device *dev)
     cddp_status status = dev->group->backend->ops->broken(dev->group->backend);
 
     if (status != CDDP_OK) {
-        return status; /* another rank has worded it */
+        return status; /* another rank has set the text */
     }
     status = retire_done(dev, &view, &left);
     if (status == CDDP_OK) {
@@ -184,7 +187,7 @@ static cddp_status check_all(struct cddpi_group_device *dev)
     }
     if (status == CDDP_OK) {
         atomic_store_explicit(&dev->query_start_ns, cddpi_now_ns(), memory_order_relaxed);
-        status = dev->transport->ops->poll(dev->transport); /* it may put messages into streams */
+        status = dev->transport->ops->poll(dev->transport); /* it may enqueue messages */
         atomic_store_explicit(&dev->query_start_ns, 0, memory_order_relaxed);
         if (status != CDDP_OK && left) {
             status = cddpi_fail_prefix(status, "%s", view.title);
@@ -215,7 +218,7 @@ static bool has_work(const struct cddpi_group_device *dev)
                 atomic_load_explicit(&own->called, memory_order_relaxed));
 }
 
-/* The next moment that is @p ns away, for waiting on a condition. */
+/* The time @p ns from now, for waiting on a condition. */
 static struct timespec in_ns(long ns)
 {
     struct timespec until;
@@ -254,9 +257,10 @@ static void *watchdog_main(void *argument)
 
 /* --- the monitor --- */
 
-/* A call of CUDA may hold up those of all other threads: a launch that finds no room waits for the
- * streams, which wait for a peer that has died, and the watchdog's question waits for the launch.
- * So this looks after peers and deadlines without a call of the device while the watchdog is stuck.
+/* A CUDA call may block those of all other threads: a launch that finds no room waits for the
+ * streams, the streams wait for a peer that has died, and the watchdog's query waits for the
+ * launch. So this function checks peers and deadlines without calling the device while the watchdog
+ * is stuck.
  */
 static void check_without_device(struct cddpi_group_device *dev)
 {
@@ -369,7 +373,7 @@ void cddpi_watchdog_stop(struct cddpi_group_device *dev, bool finish)
     if (!dev->watched) {
         return;
     }
-    while (finish && is_busy(dev)) { /* ends: each operation has its deadline */
+    while (finish && is_busy(dev)) { /* the loop ends: each operation has a deadline */
         nanosleep(&pause, NULL);
     }
     cddpi_remote_stop(dev, finish && !is_busy(dev));

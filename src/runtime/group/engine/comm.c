@@ -1,4 +1,4 @@
-/* comm.c - runs the queue of a group on a thread of its own, where the rank has a core to spare. It
+/* comm.c - runs the queue of a group on its own thread, if the rank has a spare core. The thread
  * sleeps while there is nothing to do. */
 #include "group/engine/comm.h"
 
@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Put operations that came since the last look into their channels. Returns
- * false when the thread is to stop. */
+/* Put operations that were submitted since the last check into their channels. Returns false if the
+ * thread must stop. */
 static bool take_incoming(struct cddpi_queue *queue, unsigned *running)
 {
     bool stop;
@@ -34,7 +34,7 @@ static bool take_incoming(struct cddpi_queue *queue, unsigned *running)
     return !stop;
 }
 
-/* There is nothing to do: spin a little, since the next bucket often comes soon, then sleep. */
+/* Wait for work: spin for a short time, since the next bucket often comes soon, then sleep. */
 static void idle(struct cddpi_queue *queue)
 {
     int64_t until = cddpi_now_ns() + queue->spin_ns;
@@ -56,7 +56,7 @@ void *cddpi_comm_main(void *argument)
     cddp_group *group = argument;
     struct cddpi_queue *queue = &group->queue;
     struct cddpi_backoff backoff = {0};
-    unsigned running = 0; /* once it is 0 the calling thread may use the channels */
+    unsigned running = 0; /* once this is 0, the calling thread may use the channels */
 
     for (;;) {
         bool any;

@@ -1,5 +1,5 @@
-/* gatherv.c - owns the gathering of blocks of different lengths: one broadcast a rank, from its
- * place to the same place everywhere, so that nothing is padded. */
+/* gatherv.c - owns the gathering of blocks of different lengths: one broadcast per rank, from its
+ * block's place to the same place on all ranks, so that nothing is padded. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Where every rank's block begins, and @p world_size more for the end; checked against overflow. */
+/* Count the elements before each rank's block, and in total; checks for overflow. */
 static cddp_status count_before(const cddp_group *group, const size_t *counts, cddp_type type,
                                 size_t *out_own, size_t *out_all)
 {
@@ -51,13 +51,13 @@ static cddp_status check_blocks(const cddp_group *group, const void *in, const v
     CDDPI_TRY(cddpi_check_memory(group, call, "in", in, counts[group->rank], type));
     CDDPI_TRY(cddpi_check_memory(group, call, "out", out, all, type));
     if (out == NULL ||
-        in == (const char *)out + *out_own * element) { /* NULL: no rank has elements */
+        in == (const char *)out + *out_own * element) { /* NULL: no rank has any elements */
         return CDDP_OK;
     }
     return cddpi_check_apart(group, call, in, counts[group->rank] * element, out, all * element);
 }
 
-/* Put this rank's block where it belongs, in whichever memory that is. */
+/* Copy this rank's block to its place, in CPU or device memory. */
 static cddp_status place_own(cddp_group *group, void *to, const void *from, size_t bytes)
 {
     struct cddpi_device *device = cddpi_group_on_device(group);
@@ -72,7 +72,8 @@ static cddp_status place_own(cddp_group *group, void *to, const void *from, size
     return CDDP_OK;
 }
 
-/* Start the broadcasts. Their handles hang at the last one's, which is done after all others. */
+/* Start the broadcasts. Their handles are linked to that of the last broadcast, which is done after
+ * all others. */
 static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t *counts,
                              cddp_type type, cddp_work **out_last)
 {
@@ -86,7 +87,8 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
         if (status != CDDP_OK) {
             struct cddpi_failure failure = *cddpi_last_failure();
 
-            cddp_group_abort(group, cddp_last_error()); /* the others come to this broadcast */
+            /* the other ranks will start this broadcast */
+            cddp_group_abort(group, cddp_last_error());
             cddp_work_destroy(last);
             return cddpi_fail_again(status, &failure);
         }
@@ -101,7 +103,8 @@ static cddp_status start_all(cddp_group *group, unsigned char *out, const size_t
 cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const size_t *counts,
                              cddp_type type, cddp_work **work)
 {
-    static unsigned char nothing; /* where no elements go, if the caller has no memory for them */
+    /* placeholder for blocks without elements, if the caller has no memory */
+    static unsigned char nothing;
     size_t element = cddp_type_bytes(type);
     cddp_work *last = NULL;
     size_t own = 0;

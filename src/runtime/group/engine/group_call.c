@@ -1,4 +1,4 @@
-/* group_call.c - owns the fingerprints of calls: compares them, and words the difference. */
+/* group_call.c - owns the fingerprints of calls: compares them, and describes differences. */
 #include "group/engine/group_call.h"
 
 #include "base/error.h"

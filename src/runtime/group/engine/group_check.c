@@ -1,4 +1,4 @@
-/* group_check.c - owns what is asked of a caller's memory before anything is begun with it. */
+/* group_check.c - owns the checks of a caller's memory before an operation starts. */
 #include "group/engine/group_check.h"
 
 #include "base/alloc.h"
@@ -23,7 +23,7 @@ cddp_status cddpi_check_memory(const cddp_group *group, const char *call, const 
                                "%s: %zu elements at %p (%s) are too many", call, count, data,
                                which);
     }
-    /* Loops over elements read and write whole ones, so C wants each at a multiple of its size. */
+    /* Loops read and write whole elements, so C requires aligned addresses. */
     if ((uintptr_t)data % element != 0) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
                                "%s: %s lies at %p, which is not a multiple of the %zu bytes of %s",

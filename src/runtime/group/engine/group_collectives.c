@@ -1,4 +1,4 @@
-/* group_collectives.c - the public collectives: checks their arguments and starts them. */
+/* group_collectives.c - owns the public collectives: checks their arguments and starts them. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Whether @p op says how elements are combined; in all others it is of no meaning. */
+/* Whether the kind of @p op combines elements; for other kinds op->op has no meaning. */
 static bool is_reduction(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
@@ -71,7 +71,7 @@ static bool needs_out(const cddp_group *group, const struct cddpi_group_op *op)
            ((op->kind != CDDPI_REDUCE && op->kind != CDDPI_GATHER) || op->root == group->rank);
 }
 
-/* How many times `count` elements the memory holds. */
+/* The size of the memory in blocks of `count` elements. */
 static size_t blocks_in(const cddp_group *group, const struct cddpi_group_op *op)
 {
     bool all = op->kind == CDDPI_REDUCE_SCATTER || op->kind == CDDPI_SCATTER ||

@@ -1,4 +1,4 @@
-/* group_entry.c - owns the way into a group's public calls. */
+/* group_entry.c - owns the entry into a group's public calls. */
 #include "group/engine/group_entry.h"
 
 cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call)

@@ -1,28 +1,29 @@
-/* group_entry.h - what every public call of a group begins and ends with. */
+/* group_entry.h - owns how every public call of a group begins and ends. */
 #ifndef CDDPI_GROUP_ENTRY_H
 #define CDDPI_GROUP_ENTRY_H
 
 #include "base/handle.h"
 #include "group/group.h"
 
-/** Begin the public call @p call (its name without cddp_) on @p group in this function, and end it
- *  wherever that returns: see base/handle.h. */
+/** Begin the public call @p call (its name without cddp_) on @p group in this function. The call
+ *  ends when the function returns, at any place: see base/handle.h. */
 #define CDDPI_ENTER_GROUP(group, call) CDDPI_ENTER(&(group)->handle, cddpi_group_enter(group, call))
 
 /** Begin the public call @p call (its name without cddp_) on @p group, which may be NULL: see
  *  base/handle.h. On CDDP_OK the call ends with cddpi_group_leave(). */
 cddp_status cddpi_group_enter(cddp_group *group, const char *call);
-/** The same for what keeps the group alive, also after the caller has destroyed it. */
+/** The same for objects that keep the group alive, even after the caller has destroyed it. */
 cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call);
 /** End the call. Returns @p status. */
 static inline cddp_status cddpi_group_leave(cddp_group *group, cddp_status status)
 {
     return cddpi_handle_leave(&group->handle, status);
 }
-/** Whether @p group may be asked what it is: by any thread, and also in a fork. */
+/** Whether read-only questions about @p group are allowed: by any thread, and also in a forked
+ *  child. */
 bool cddpi_group_may_ask(const cddp_group *group, const char *call);
 
-/** The public call that has just been entered is one of a cddp_ddp. */
+/** Note that the public call that has just begun belongs to a cddp_ddp. */
 static inline void cddpi_group_call_of_ddp(cddp_group *group)
 {
     if (group->handle.depth == 0) {

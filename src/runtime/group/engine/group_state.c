@@ -1,4 +1,4 @@
-/* group_state.c - owns what a group is, and that it is broken: the same for all transports, which
+/* group_state.c - owns a group's properties, and its transition to the broken state; all transports
  * use it.
  */
 #include "group/engine/group_state.h"
@@ -87,7 +87,7 @@ void cddp_group_abort(cddp_group *group, const char *reason)
         return;
     }
     if (reason != NULL && reason == cddp_last_error()) {
-        failure = *cddpi_last_failure(); /* with its rank and culprit */
+        failure = *cddpi_last_failure(); /* now with rank and culprit */
     } else {
         snprintf(failure.text, sizeof failure.text, "%s", reason != NULL ? reason : "aborted");
     }

@@ -1,9 +1,9 @@
-/* group_wire.c - runs the queue of a group over several machines on a rank that has no core to
- * spare. What comes over a wire needs little of a core, but often: if it had to wait for the next
- * call of the thread that computes, the wire would be idle for as long. So a thread sleeps until
- * something comes and moves that on; whenever the calling thread waits, it runs the queue itself,
- * without a change of threads, and the other one is parked. Whoever runs the queue has its mutex,
- * except where the thread sleeps. */
+/* group_wire.c - runs the queue of a group over several machines, on a rank without a spare core.
+ * Data from the wire needs little CPU time, but often: if it waited for the next call of the
+ * compute thread, the wire would be idle until then. So a separate thread sleeps until data arrives
+ * and processes it. Whenever the calling thread waits, it runs the queue itself, without a thread
+ * switch, and the separate thread is parked. The thread that runs the queue holds its mutex, except
+ * while the separate thread sleeps. */
 #include "group/engine/group_wire.h"
 
 #include "group/engine/queue.h"
@@ -41,7 +41,7 @@ void *cddpi_wire_main(void *argument)
     }
 }
 
-/* Let the calling thread have the queue. */
+/* Give the queue to the calling thread. */
 static void enter(cddp_group *group)
 {
     struct cddpi_queue *queue = &group->queue;
@@ -87,7 +87,7 @@ void cddpi_wire_submit(cddp_group *group, struct cddp_work *work)
         pthread_cond_signal(&queue->wake);
     } else if (queue->running > 0) {
         group->backend->ops->wake(
-            group->backend); /* it may sleep on what is not waited for any more */
+            group->backend); /* it may sleep on something that is no longer waited for */
     }
     pthread_mutex_unlock(&queue->mutex);
 }

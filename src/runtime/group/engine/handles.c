@@ -1,12 +1,12 @@
-/* handles.c - owns the handles of works: those that callers have, and those to be used again. */
+/* handles.c - owns the handles of works: those that callers have, and the free ones. */
 #include "group/engine/handles.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/group.h"
 
-/* How many destroyed handles wait until one of them is used again: so long the use of a destroyed
- * one is seen. */
+/* How many destroyed handles are kept before the oldest is reused. While kept, the use of a
+ * destroyed handle is detected. */
 enum { RESTING = 16 };
 
 struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start)

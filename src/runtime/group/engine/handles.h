@@ -1,4 +1,4 @@
-/* handles.h - handles of operations, which a group uses again. */
+/* handles.h - owns the handles of operations, which a group reuses. */
 #ifndef CDDPI_GROUP_HANDLES_H
 #define CDDPI_GROUP_HANDLES_H
 
@@ -10,19 +10,21 @@
 struct cddp_work {
     struct cddpi_handle handle;
     struct cddpi_group_op op;
-    cddp_group *group;               /* NULL once the group is destroyed */
-    struct cddpi_pending *pending;   /* of the group's device; NULL: the queue runs it */
-    struct cddp_work *next;          /* in its channel, the incoming list or the free list */
-    struct cddp_work *newer, *older; /* handles that the caller has */
-    struct cddp_work *before;        /* the operation before this one in the same call, which this
-                                        handle also stands for; NULL: this is the only one */
+    cddp_group *group; /* NULL once the group is destroyed */
+    /* the operation on the group's device; NULL: the queue runs it */
+    struct cddpi_pending *pending;
+    struct cddp_work *next;          /* in its channel, in the incoming list or in the free list */
+    struct cddp_work *newer, *older; /* list of handles that the caller has */
+    struct cddp_work *before; /* the previous operation of the same call, which this handle also
+                                 covers; NULL: this is the only one */
     cddp_status status;
-    _Atomic uint32_t done; /* 0 no, 1 yes, 2 no and someone sleeps on it */
+    _Atomic uint32_t done; /* 0: no, 1: yes, 2: no, and a thread sleeps on it */
 };
 
-/** A handle for the caller, begun as a copy of @p start; NULL with a text: no memory. */
+/** Get a handle for the caller, initialised as a copy of @p start; NULL with an error text: no
+ *  memory. */
 struct cddp_work *cddpi_work_take(cddp_group *group, const struct cddp_work *start);
-/** The caller has given the handle back, and nobody waits for it: it may be used again. */
+/** Put the handle into the free list. The caller has released it, and no thread waits for it. */
 void cddpi_work_put(struct cddp_work *work);
 
 #endif

@@ -1,5 +1,5 @@
-/* messages.c - owns the start of several messages at once: all are checked before any is begun, and
- * none is waited for before all are. */
+/* messages.c - owns the start of several messages at once: checks all before it starts any, and
+ * starts all before it waits for any. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/engine/group_check.h"
@@ -37,7 +37,7 @@ static void destroy_all(cddp_work **works, size_t count)
     }
 }
 
-/* Start all, or none: then the group is aborted. */
+/* Start all messages; if one cannot be started, abort the group. */
 static cddp_status start_all(cddp_group *group, const cddp_message *messages, size_t count,
                              cddp_work **works)
 {
@@ -47,10 +47,11 @@ static cddp_status start_all(cddp_group *group, const cddp_message *messages, si
                                  ? cddp_recv(group, m->data, m->count, m->type, m->peer, &works[i])
                                  : cddp_send(group, m->data, m->count, m->type, m->peer, &works[i]);
 
-        if (status != CDDP_OK) { /* no memory, or the group is broken */
+        if (status != CDDP_OK) { /* there is no memory, or the group is broken */
             struct cddpi_failure failure = *cddpi_last_failure();
 
-            cddp_group_abort(group, cddp_last_error()); /* peers wait for those not begun */
+            /* peers wait for the messages that were not started */
+            cddp_group_abort(group, cddp_last_error());
             destroy_all(works, i);
             return cddpi_fail_again(status, &failure);
         }
@@ -71,7 +72,7 @@ static cddp_status do_all(cddp_group *group, const cddp_message *messages, size_
     }
     status = start_all(group, messages, count, works);
     if (status != CDDP_OK) {
-        cddpi_free(works); /* it has destroyed those that it had begun */
+        cddpi_free(works); /* start_all() has destroyed the works that it had started */
         return status;
     }
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {

@@ -1,4 +1,4 @@
-/* objects.c - owns the exchange of bytes of any length: first how many there are, then they. */
+/* objects.c - owns the exchange of bytes of any length: first the length, then the bytes. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/engine/group_check.h"
@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* Memory for @p bytes and a NUL byte. A rank without it ends the group: the others wait for it. */
+/* Allocate memory for @p bytes and a NUL byte. A rank without memory aborts the group, since the
+ * others wait for it. */
 static cddp_status reserve_bytes(cddp_group *group, const char *what, uint64_t bytes, char **out)
 {
     cddp_status status;

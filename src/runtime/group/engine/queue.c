@@ -1,6 +1,6 @@
-/* queue.c - runs a group's operations in order: on the comm thread where the rank has a core to
- * spare (comm.c), else inside the calls of the thread that owns the group, and, between machines,
- * meanwhile on a thread that mostly sleeps (group_wire.c). */
+/* queue.c - runs a group's operations in order: on the comm thread if the rank has a spare core
+ * (comm.c); otherwise inside the calls of the thread that owns the group and, between machines,
+ * also on a thread that mostly sleeps (group_wire.c). */
 #include "group/engine/queue.h"
 
 #include "base/alloc.h"
@@ -49,7 +49,8 @@ void cddpi_queue_push(struct cddpi_queue *queue, struct cddp_work *work)
     queue->running++;
 }
 
-/* Take the first work off its channel and wake its waiters. They may destroy the work at once. */
+/* Remove the first work from its channel and wake its waiters, which may destroy the work at
+ * once. */
 static void complete_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     struct cddpi_queue *queue = &group->queue;
@@ -78,7 +79,8 @@ unsigned cddpi_queue_count_finished(struct cddpi_queue *queue)
     return running;
 }
 
-/* " (ranks of this part: 0 is the job's 2, 1 is 3)"; nothing for the whole job's group. */
+/* Write " (ranks of this part: 0 is the job's 2, 1 is 3)"; nothing for the group of the whole
+ * job. */
 static void name_ranks(const cddp_group *group, char *out, size_t bytes)
 {
     static const char more[] = ", ...)";
@@ -97,8 +99,8 @@ static void name_ranks(const cddp_group *group, char *out, size_t bytes)
     }
 }
 
-/* Keep the stored failure as the group's first, and, for a part of a job, say who its ranks
- * are. */
+/* Keep the stored failure as the group's first. For a part of a job, add its ranks' numbers in the
+ * job. */
 static void set_broken(cddp_group *group)
 {
     char ranks[400];
@@ -126,7 +128,8 @@ static void fail_all(cddp_group *group)
     }
 }
 
-/* Add the operation to the failure, unless it names one already: another rank's, or an earlier one.
+/* Add the operation to the failure, unless it already names one: from another rank, or an earlier
+ * one.
  */
 static void note_operation(const struct cddpi_group_op *op)
 {
@@ -138,7 +141,8 @@ static void note_operation(const struct cddpi_group_op *op)
     }
 }
 
-/* The first work of @p channel failed with @p status and the thread's text: end all works. */
+/* End all works, because the first work of @p channel failed with @p status and the thread's error
+ * text. */
 static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
     note_operation(&channel->first->op);
@@ -152,7 +156,7 @@ static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_st
     fail_all(group);
 }
 
-/* Returns whether anything was finished. */
+/* Returns whether any work was finished. */
 static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
 {
     bool any = false;
@@ -191,7 +195,7 @@ bool cddpi_queue_advance(cddp_group *group)
     return any;
 }
 
-/* Check every operation that is under way; all fail if one cannot be completed.
+/* Check every operation in progress; if one cannot be completed, all fail.
  * @param out_until_ns  The earliest deadline. */
 static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
 {
@@ -307,7 +311,7 @@ static bool idle_now(struct cddpi_queue *queue)
     return atomic_load_explicit(&queue->pending, memory_order_acquire) == 0;
 }
 
-/* Number @p op, which is begun now: for the transport, and for the program, which counts its calls.
+/* Number @p op, which begins now: for the transport, and by the count of the program's own calls.
  */
 static void number_operation(cddp_group *group, struct cddpi_group_op *op)
 {
@@ -321,7 +325,8 @@ static void number_operation(cddp_group *group, struct cddpi_group_op *op)
     if (group->call_is_of_ddp) {
         return;
     }
-    group->calls += !group->call_is_counted; /* what several collectives do is one call */
+    /* a call that consists of several collectives counts once */
+    group->calls += !group->call_is_counted;
     group->call_is_counted = true;
     op->call = group->calls;
 }
@@ -331,7 +336,8 @@ cddp_status cddpi_group_usable(cddp_group *group)
     cddp_status status;
 
     if (atomic_load_explicit(&group->broken, memory_order_acquire)) {
-        /* what a call has begun may fail before it has begun the rest: that is its status */
+        /* a part of this call may fail before the call has started the others; that failure is its
+         * status */
         return cddpi_group_fail_broken(
             group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
     }

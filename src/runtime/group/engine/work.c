@@ -1,4 +1,4 @@
-/* work.c - work handles: test, wait, destroy, wherever their operation runs. */
+/* work.c - owns test, wait and destroy of work handles, wherever their operation runs. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include "group/engine/group_state.h"
 #include "group/engine/handles.h"
 
-/* What became of a work that is done: of the first of those that go with it, if that failed. */
+/* The status of a work that is done: that of the first failed work in its chain. */
 static cddp_status result_of(const struct cddp_work *work)
 {
     for (const struct cddp_work *part = work->before; part != NULL; part = part->before) {
@@ -25,8 +25,8 @@ static cddp_status result_of(const struct cddp_work *work)
     return cddpi_group_fail_broken(work->group, work->status);
 }
 
-/* Begin the call @p call. The group of a work, if it is still there, is one with it: one thread at
- * a time is in calls of any of them. */
+/* Begin the call @p call. A work and its group, if that still exists, count as one object: only one
+ * thread at a time may be in calls of either. */
 static cddp_status enter_work(cddp_work *work, const char *call)
 {
     CDDPI_TRY(cddpi_handle_check((struct cddpi_handle *)work, CDDPI_HANDLE_WORK, call));
@@ -72,12 +72,12 @@ cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
     return result_of(work);
 }
 
-/* Destroy the handle of a group that is still there, and end the call with that. */
+/* Destroy the handle of a group that still exists, which also ends the call. */
 static void destroy_entered(cddp_work *work, cddp_group *group)
 {
     cddp_work_destroy(work->before);
     if (!cddpi_handle_is_own(&group->handle)) {
-        return; /* a fork: it goes with what the fork has of the group */
+        return; /* a forked child: the handle is released with the child's copy of the group */
     }
     if (work->pending != NULL) {
         cddpi_group_device_drop(work);

@@ -1,5 +1,5 @@
-/* adopt.c - owns the decision whether memory of the caller's may become shared: every rank looks at
- * its own, and all do it or none. The pages are moved by the transport. */
+/* adopt.c - decides whether the caller's memory may become shared. Each rank checks its own memory,
+ * and either all ranks share it or no rank does. The transport replaces the pages. */
 #include "group/join/adopt.h"
 
 #include "base/alloc.h"
@@ -13,16 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEAST_BYTES = 256 << 10 }; /* below it copies cost nothing that one would notice */
+enum { LEAST_BYTES = 256 << 10 }; /* for less, the cost of copies is not noticeable */
 
-/* What a rank tells the others of its block. */
+/* What a rank sends to the others about its block. */
 struct adopt_place {
-    uint64_t pages;  /* whole ones that may be shared; 0: none */
-    uint64_t head;   /* bytes before the first of them */
-    uint64_t shared; /* it is of cddp_group_alloc() already */
+    uint64_t pages;  /* number of whole pages that may be shared; 0: none */
+    uint64_t head;   /* bytes before the first of these pages */
+    uint64_t shared; /* it is already memory from cddp_group_alloc() */
 };
 
-/* Whether all of [from, to) is private memory without a file, that may be read and written. */
+/* Whether all of [from, to) is private memory without a file, readable and writable. */
 static bool is_private(uintptr_t from, uintptr_t to)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -64,7 +64,7 @@ static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, si
     return place;
 }
 
-/* The part that is shared on all ranks; false: there is none. */
+/* Find the part that can be shared on all ranks; false: there is no such part. */
 static bool choose(const struct adopt_place *places, int count, uint64_t page, uint64_t *out_pages,
                    struct cddpi_adopted *out)
 {

@@ -1,5 +1,6 @@
-/* bootstrap.c - rank 0 serves a store at addresses that all ranks are told, each finds one that it
- * reaches, and all agree on how that went, so that nobody waits for one that failed. */
+/* bootstrap.c - owns the bootstrap: rank 0 serves a store and sends its addresses to all ranks,
+ * each rank finds an address that it can reach, and all agree on the result, so that no rank waits
+ * for one that failed. */
 #include "group/join/bootstrap.h"
 
 #include "base/alloc.h"
@@ -17,27 +18,28 @@
 #include <unistd.h>
 
 enum {
-    OWN_FILES = 64, /* open files that rank 0 needs beside the server */
+    OWN_FILES = 64, /* open files that rank 0 needs in addition to the server */
     REACH_MS = 20000
 };
 
-/* Where a rank is: loopback connects those for which all of it is the same. */
+/* Where a rank runs. Loopback connects ranks whose places are equal. */
 struct bootstrap_place {
-    char machine[256];                 /* as $CDDP_HOST_ID says, else the kernel */
+    char machine[256];                 /* from $CDDP_HOST_ID, else from the kernel */
     char network[CDDPI_MACHINE_BYTES]; /* the network namespace */
 };
 
-/* What a rank tells all of itself. */
+/* What a rank sends to all others about itself. */
 struct arrival {
     struct bootstrap_place place;
-    uint8_t has_token; /* of its own */
+    uint8_t has_token; /* the rank has its own token */
     uint8_t encrypts;  /* CDDP_ENCRYPT=1 */
 };
 
-/* What rank 0 tells all, by means that encrypt nothing. */
+/* What rank 0 sends to all others, without encryption. */
 struct bootstrap_offer {
     struct tcp_offer at;
-    char token[33]; /* "": all ranks have one, which never travels; else one for this group alone */
+    char token[33]; /* "": all ranks have a token, which is never sent; else a token for this group
+                       only */
     char job[256];
 };
 
@@ -45,7 +47,7 @@ static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, 
 {
     cddp_status status = (cddp_status)cddpi_last_failure()->status;
 
-    if (status != CDDP_OK) { /* worded by the function that failed */
+    if (status != CDDP_OK) { /* the function that failed has set the text */
         return cddpi_fail_prefix(status, "joining");
     }
     return cddpi_fail(
@@ -84,7 +86,7 @@ static void read_place(struct bootstrap_place *out)
     (void)!readlink("/proc/self/ns/net", out->network, sizeof out->network - 1);
 }
 
-/* Of all, in rank order: release with cddpi_free(). */
+/* Exchange the arrivals of all ranks, in rank order. Release the result with cddpi_free(). */
 static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
                                      const struct cddpi_launch_env *env, struct arrival **out)
 {
@@ -142,7 +144,7 @@ static bool all_are_at_one_place(const struct arrival *all, int count)
     return true;
 }
 
-/* The first rank that has no token of its own; -1: all have one. */
+/* The first rank without its own token; -1: all ranks have one. */
 static int find_without_token(const struct arrival *all, int count)
 {
     for (int rank = 0; rank < count; rank++) {
@@ -153,7 +155,8 @@ static int find_without_token(const struct arrival *all, int count)
     return -1;
 }
 
-/* Whether what all wrote suits what they want: the same on all ranks. */
+/* Fail if a rank wants encryption but some rank has no token. Gives the same result on all
+ * ranks. */
 static cddp_status check_secrets(const struct arrival *all, int count)
 {
     int without = find_without_token(all, count);
@@ -170,7 +173,7 @@ static cddp_status check_secrets(const struct arrival *all, int count)
     return CDDP_OK;
 }
 
-/* Rank 0's part. @p without: a rank that has no token; -1: none. */
+/* Rank 0's part. @p without: a rank without a token; -1: all ranks have one. */
 static cddp_status serve_store(struct cddpi_launch_env *env, bool is_local, int without,
                                struct bootstrap_offer *offer)
 {
@@ -190,7 +193,7 @@ static cddp_status serve_store(struct cddpi_launch_env *env, bool is_local, int 
     }
     options.host = is_local ? "127.0.0.1" : "::";
     status = cddpi_store_server_create(&options, &env->server);
-    if (status != CDDP_OK && !is_local) { /* no IPv6 here */
+    if (status != CDDP_OK && !is_local) { /* this host has no IPv6 */
         options.host = "0.0.0.0";
         status = cddpi_store_server_create(&options, &env->server);
     }
@@ -201,7 +204,7 @@ static cddp_status serve_store(struct cddpi_launch_env *env, bool is_local, int 
     return status;
 }
 
-/* Choose the address that this rank uses. @p by_loopback: it reaches rank 0. */
+/* Choose the address that this rank uses. @p by_loopback: loopback reaches rank 0. */
 static cddp_status take_offer(const struct bootstrap_offer *offer, bool by_loopback,
                               struct cddpi_launch_env *env)
 {
@@ -298,14 +301,14 @@ cddp_status cddpi_bootstrap_end(struct cddpi_launch_env *env, cddp_status status
     if (env->bootstrap.world_size == 0) {
         return status;
     }
-    /* a rank that waited in vain knows less than the rank that did not come */
+    /* a rank that waited in vain knows less than the rank that is missing */
     cause = cddpi_agree_by(&exchange, status == CDDP_ERR_TIMEOUT ? CDDP_OK : status);
     if (cause == CDDP_OK) {
         cause = status != CDDP_OK ? cddpi_fail_again(status, &own) : CDDP_OK;
         cause = cddpi_agree_by(&exchange, cause);
     }
     close_server(env);
-    /* this rank's own reason is the better one here, with its status */
+    /* on this rank, its own status and reason are the better ones */
     return status != CDDP_OK && status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER
                ? cddpi_fail_again(status, &own)
                : cause;

@@ -1,5 +1,5 @@
-/* create.c - cddp_group_create() and cddp_group_create_by(): who this rank is, which transport, and
- * on which device. */
+/* create.c - owns cddp_group_create() and cddp_group_create_by(): finds out who this rank is, and
+ * chooses the transport and the device. */
 #include "base/env.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Make the group on the processor's memory, which every group has. @p transport: NULL for the best.
+/* Create the group's part for CPU memory, which every group has. @p transport NULL: the best.
  */
 static cddp_status connect_ranks(const struct cddpi_members *members,
                                  const struct cddpi_transport *transport, cddp_group **out)
@@ -21,8 +21,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
     struct cddpi_backend *backend;
     cddp_status status;
 
-    if (transport == NULL ||
-        (transport == &cddpi_shm_transport && members->host_count > 1)) { /* "host" is both */
+    if (transport == NULL || (transport == &cddpi_shm_transport && members->host_count > 1)) {
+        /* "host" means both transports */
         transport = cddpi_transport_choose(members);
         status = transport != NULL ? CDDP_OK : CDDP_ERR_UNAVAILABLE;
     } else {
@@ -35,7 +35,8 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
         status = cddpi_group_build(&params, transport, backend, out);
     }
     if (status == CDDP_OK) {
-        bool is_known = members->host_count == 1; /* to launchers, which may not know of hosts */
+        /* with several hosts, a launcher's local rank may be wrong: it may not know about hosts */
+        bool is_known = members->host_count == 1;
 
         (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
         (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
@@ -52,11 +53,12 @@ static cddp_status meet_and_connect(struct cddpi_launch_env *env,
 {
     struct cddpi_rendezvous rendezvous;
     bool alone = env->world_size == 1;
-    struct cddpi_members members = {.env = env, .host_count = 1}; /* as far as is known */
+    struct cddpi_members members = {.env = env, .host_count = 1}; /* as far as known */
     cddp_status status = CDDP_OK;
 
     if (transport != NULL) {
-        status = transport->cpu.probe(&members); /* as far as one rank knows, before it waits */
+        /* as far as one rank knows; before it waits for others */
+        status = transport->cpu.probe(&members);
     }
     if (status == CDDP_OK && !alone) {
         status = cddpi_rendezvous_open(env, &rendezvous);
@@ -81,10 +83,10 @@ static cddp_status meet_and_connect(struct cddpi_launch_env *env,
     return status;
 }
 
-/* What the caller and the environment choose. */
+/* What the caller and the environment have chosen. */
 struct choice {
-    const struct cddpi_transport *transport; /* NULL: the best, or one of the device's memory */
-    const char *name;                        /* of the backend; NULL: none was named */
+    const struct cddpi_transport *transport; /* NULL: the best, or a transport of device memory */
+    const char *name;                        /* name of the backend; NULL: not given */
     const char *device;
     bool on_device;
 };
@@ -96,7 +98,8 @@ static cddp_status choose_backend(const cddp_group_options *options, struct choi
     struct choice choice = {NULL, name, device, strcmp(device, "cpu") != 0};
     bool encrypts;
 
-    CDDPI_TRY(cddpi_encryption_wanted(&encrypts)); /* an error before anything is sent */
+    /* an invalid setting must fail before anything is sent */
+    CDDPI_TRY(cddpi_encryption_wanted(&encrypts));
     if (name != NULL) {
         CDDPI_TRY(cddpi_transport_find(name, &choice.transport));
     }
@@ -113,7 +116,7 @@ static cddp_status choose_backend(const cddp_group_options *options, struct choi
     return CDDP_OK;
 }
 
-/* Join as @p env says. */
+/* Join the group that @p env describes. */
 static cddp_status join_group(const cddp_group_options *options, const struct choice *choice,
                               struct cddpi_launch_env *env, cddp_group **out)
 {
@@ -172,7 +175,7 @@ static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
     return CDDP_OK;
 }
 
-/* All but where the ranks meet, which is found out later. */
+/* Read everything except where the ranks meet, which is found out later. */
 static cddp_status read_bootstrap(const cddp_bootstrap *bootstrap,
                                   const cddp_group_options *options, struct cddpi_launch_env *out)
 {

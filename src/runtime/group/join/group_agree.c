@@ -1,5 +1,5 @@
-/* group_agree.c - owns the small exchanges by which ranks that worked alone come to one decision:
- * every rank sees what all have sent, so all decide the same. */
+/* group_agree.c - owns the small exchanges by which ranks reach a common decision after independent
+ * work: every rank gets the data of all ranks, so all decide the same. */
 #include "group/join/group_agree.h"
 
 #include "base/alloc.h"
@@ -22,7 +22,7 @@ static struct cddpi_exchange exchange_of(cddp_group *group)
                                    .all_gather = gather_in_group};
 }
 
-/* @p group: aborted if there is no memory; NULL: there is none to abort. */
+/* @p group: is aborted if there is no memory; NULL: there is no group to abort. */
 static cddp_status share(const struct cddpi_exchange *exchange, cddp_group *group,
                          const void *record, size_t bytes, void **out)
 {
@@ -53,8 +53,8 @@ cddp_status cddpi_all_gather_bytes(cddp_group *group, const void *record, size_t
     return share(&exchange, group, record, bytes, out);
 }
 
-/* Store the first failure of @p all. Its text is followed by those of others, at most @p most in
- * all. */
+/* Store the first failure of @p all. The texts of other failures are appended, for at most @p most
+ * in total. */
 static cddp_status word(const struct cddpi_failure *all, int world_size, int most)
 {
     struct cddpi_failure first;
@@ -88,8 +88,8 @@ static cddp_status word(const struct cddpi_failure *all, int world_size, int mos
     return (cddp_status)cddpi_last_failure()->status;
 }
 
-/* The exchange failed with @p status. A rank that had failed before keeps its own reason: what it
- * sees here may only follow from that. */
+/* Choose the reason after the exchange failed with @p status. A rank that had failed before keeps
+ * its own reason, since the failed exchange may only be a consequence. */
 static cddp_status reason(cddp_status status, const struct cddpi_failure *own)
 {
     return own->status != CDDP_OK ? cddpi_fail_again((cddp_status)own->status, own) : status;
@@ -171,7 +171,7 @@ cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mi
     return agree(exchange, NULL, &own);
 }
 
-/* The own status, and what follows it. */
+/* Build the record: this rank's status, followed by its data. */
 static unsigned char *make_record(cddp_status mine, const void *own, size_t bytes)
 {
     unsigned char *record = cddpi_zalloc(sizeof(int32_t) + bytes);
@@ -186,7 +186,7 @@ static unsigned char *make_record(cddp_status mine, const void *own, size_t byte
     return record;
 }
 
-/* Whether all have succeeded: then @p out gets what follows their statuses. */
+/* Whether all ranks have succeeded; @p out then gets the data that follows their statuses. */
 static bool read_records(const unsigned char *records, int count, size_t bytes, unsigned char *out)
 {
     size_t stride = sizeof(int32_t) + bytes;

@@ -1,4 +1,4 @@
-/* link.c - asks a group's transport for its link, and reads the table of times. */
+/* link.c - gets the link of a group's transport, and reads the table of times. */
 #include "group/join/link.h"
 
 #include "group/transports.h"

@@ -1,9 +1,9 @@
-/* members.c - owns the first exchange of ranks that join: who is on which host.
+/* members.c - owns the first exchange of ranks that join: which rank is on which host.
  *
- * Keys of the rendezvous: "member/R" holds "world size|host id"; "members" holds rank 0's answer,
- * "ok SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from
- * HOST on; a few words for the usual jobs, however large, since every rank reads them) or its
- * refusal (refusal.h). */
+ * Keys of the rendezvous: "member/R" has "world size|host id"; "members" has rank 0's answer, "ok
+ * SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from HOST
+ * on; a few words for the usual jobs, however large, since every rank reads them) or its refusal
+ * (refusal.h). */
 #include "group/join/members.h"
 
 #include "base/alloc.h"
@@ -22,7 +22,7 @@
 
 enum { HOST_ID_BYTES = 320, RUN_BYTES = 32, POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
 
-/* The same for processes that can share memory. */
+/* Write the host id, which is equal for processes that can share memory. */
 static void write_host_id(char out[HOST_ID_BYTES])
 {
     char machine[CDDPI_MACHINE_BYTES];
@@ -50,10 +50,10 @@ cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
                       rank, size, size_of_0);
 }
 
-/* Find, or add, host @p id among those of the ranks before. */
+/* Find host @p id among those of lower ranks, or add it. */
 static int number_of(const char **ids, int *host_count, const char *id)
 {
-    /* the same host as the rank before, as a rule: look from the end */
+    /* usually the host is that of the previous rank: search from the end */
     for (int host = *host_count - 1; host >= 0; host--) {
         if (strcmp(ids[host], id) == 0) {
             return host;
@@ -63,7 +63,7 @@ static int number_of(const char **ids, int *host_count, const char *id)
     return (*host_count)++;
 }
 
-/* Rank 0: whether those that have come were started for this job's size. */
+/* On rank 0: check that the ranks which have joined were started for this job's size. */
 static cddp_status check_sizes(void *context, const struct cddpi_member_values *values)
 {
     const struct cddpi_members *members = context;
@@ -79,7 +79,7 @@ static cddp_status check_sizes(void *context, const struct cddpi_member_values *
     return CDDP_OK;
 }
 
-/* Rank 0: wait for all ranks, and number their hosts. */
+/* On rank 0: wait for all ranks, and number their hosts. */
 static cddp_status take_members(struct cddpi_members *members)
 {
     struct cddpi_rendezvous *rendezvous = members->rendezvous;
@@ -107,7 +107,7 @@ static cddp_status take_members(struct cddpi_members *members)
     return status;
 }
 
-/* How many ranks from @p first on are on one host. */
+/* How many consecutive ranks from @p first on are on the same host. */
 static int run_at(const struct cddpi_members *members, int first)
 {
     int rank = first;
@@ -163,7 +163,7 @@ cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
 {
     const struct cddpi_launch_env *env = members->env;
     int rank = 0;
-    int known = 0; /* hosts that had a rank already */
+    int known = 0; /* number of hosts that already have a rank */
     int size;
     int at = 0;
 
@@ -193,8 +193,8 @@ cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
     return CDDP_OK;
 }
 
-/* Wait for the answer. One for another number of ranks may be old, left by an earlier group of the
- * same name: then rank 0 is about to replace it. */
+/* Wait for the answer. An answer for another number of ranks may be a left-over of an earlier group
+ * with the same name; rank 0 will then replace it soon. */
 static cddp_status await_members(struct cddpi_members *members)
 {
     struct cddpi_rendezvous *rendezvous = members->rendezvous;

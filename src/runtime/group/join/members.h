@@ -1,46 +1,49 @@
-/* members.h - the ranks that join a group, and which of them are on one host: what is known before
- * a transport is chosen. */
+/* members.h - owns what is known before a transport is chosen: the ranks that join a group, and
+ * which of them are on one host. */
 #ifndef CDDPI_GROUP_MEMBERS_H
 #define CDDPI_GROUP_MEMBERS_H
 
 #include "group/join/rendezvous.h"
 
-/* A host is where ranks can share memory: a machine, or a container on it. Hosts count from 0, in
- * the order of their lowest ranks. */
+/* A host is a machine, or a container on it, within which ranks can share memory. Hosts are
+ * numbered from 0 in the order of their lowest ranks. */
 struct cddpi_members {
     const struct cddpi_launch_env *env;
-    struct cddpi_rendezvous *rendezvous; /* open until all have joined; NULL: this rank is alone */
-    uint64_t nonce;                      /* the same on all ranks, and no other group's */
+    /* open until all ranks have joined; NULL: this rank is alone */
+    struct cddpi_rendezvous *rendezvous;
+    uint64_t nonce; /* the same on all ranks, and unique to this group */
     int host_count;
     int *host_of; /* by rank */
 
     /* this rank's host */
     int host;
-    int local_rank; /* place of this rank among those of its host, in rank order */
+    int local_rank; /* index of this rank among the ranks of its host, in rank order */
     int local_size;
     int *locals; /* the ranks of this host */
 };
 
-/** Tell the others which host this rank is on, and learn it of them. Collective: every rank
- *  succeeds or every rank fails. @p env, and @p rendezvous (NULL for one rank), outlive it.
+/** Exchange with the other ranks which host each is on. Collective: every rank succeeds or every
+ *  rank fails. @p env and @p rendezvous (NULL for one rank) must outlive @p out.
  *  @param out  Release with cddpi_members_fini(). */
 CDDP_CHECKED cddp_status cddpi_members_gather(const struct cddpi_launch_env *env,
                                               struct cddpi_rendezvous *rendezvous,
                                               struct cddpi_members *out);
-/** All have joined: remove from the rendezvous what only gather() needed. */
+/** Remove from the rendezvous what only cddpi_members_gather() needed, once all ranks have
+ *  joined. */
 void cddpi_members_joined(const struct cddpi_members *members);
 void cddpi_members_fini(struct cddpi_members *members);
 
-/** Read rank 0's answer, which says which host each rank is on, into host_of (of env->world_size)
- * and nonce.
- *  @return CDDP_OK; CDDP_ERR_FORMAT; CDDP_ERR_MISMATCH: it is for another number of ranks. */
+/** Read rank 0's answer into host_of (env->world_size entries), which says which host each rank is
+ * on, and into nonce.
+ * @return CDDP_OK; CDDP_ERR_FORMAT; CDDP_ERR_MISMATCH: the answer is for another number of
+ * ranks. */
 CDDP_CHECKED cddp_status cddpi_members_read(struct cddpi_members *members, const char *text);
 
-/** Set host_count, host, local_rank, local_size and locals of @p members as its host_of says for
- *  rank @p rank of @p world_size. False: no memory. */
+/** Set host_count, host, local_rank, local_size and locals of @p members from its host_of, for @p
+ *  rank of @p world_size. False: no memory. */
 bool cddpi_members_place(struct cddpi_members *members, int rank, int world_size);
 
-/** Words for CDDP_ERR_MISMATCH: @p rank was started for another world size than rank 0. */
+/** Fail with CDDP_ERR_MISMATCH: @p rank was started for another world size than rank 0. */
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0);
 
 #endif

@@ -1,4 +1,4 @@
-/* refusal.c - writes and reads a rank's failure as a value of the rendezvous. */
+/* refusal.c - encodes and decodes a rank's failure as a value in the rendezvous. */
 #include "group/join/refusal.h"
 
 #include "base/error.h"

@@ -21,19 +21,19 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 500,      /* between two looks at what the launcher says, */
-    LOOK_PER_RANKS = 4, /* and as many ms more as there are ranks, divided by this: all look */
-    FIRST_LOOKS = 8,    /* a rank that waits for all looks for the first time this much earlier, */
-    WAIT_KEYS = 16384,  /* and one message asks for no more keys than this */
-    OWN_FILES = 64      /* open files that a rank with the store's server needs for itself */
+    LOOK_MS = 500,      /* ms between two checks of the launcher's keys, */
+    LOOK_PER_RANKS = 4, /* plus the number of ranks divided by this, since all ranks check */
+    FIRST_LOOKS = 8, /* a rank that waits for all ranks makes its first check this much earlier, */
+    WAIT_KEYS = 16384, /* maximum keys in one message */
+    OWN_FILES = 64     /* open files that a rank with the store's server needs for itself */
 };
 
-/* What keys begin with: see rendezvous.h. */
+/* Prefixes of keys: see rendezvous.h. */
 #define MEMBER "member/"
 #define ENDED "ended/"
 #define FAILURE "failure"
 
-/* Connect. If that takes long, log which rank waits for which. */
+/* Connect. If that takes long, log which rank waits for which rank. */
 static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_store_options *options)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
@@ -61,7 +61,7 @@ static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_stor
     return CDDP_OK;
 }
 
-/* Rank 0's server, at the address of the store's URL. */
+/* Start rank 0's server at the address in the store's URL. */
 static cddp_status serve_store(struct cddpi_rendezvous *rendezvous)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
@@ -102,7 +102,7 @@ static cddp_status connect_to(struct cddpi_rendezvous *rendezvous, struct cddpi_
     options.url = env->store;
     if (rendezvous->server != NULL && cddpi_store_server_is_everywhere(rendezvous->server)) {
         snprintf(own, sizeof own, "tcp://127.0.0.1:%u",
-                 cddpi_store_server_port(rendezvous->server)); /* the name may not be known here */
+                 cddpi_store_server_port(rendezvous->server)); /* this host may not know the name */
         options.url = own;
     }
     options.token = env->token;
@@ -135,7 +135,7 @@ static cddp_status open_store(struct cddpi_rendezvous *rendezvous, struct cddpi_
     }
     if (status != CDDP_OK && cddpi_last_errno() == EADDRINUSE) {
         if (is_local) {
-            env->token[0] = '\0'; /* the rival's is in the file */
+            env->token[0] = '\0'; /* the other server's token is in the file */
         }
         return cddpi_rendezvous_name_rival(rendezvous, env, status);
     }
@@ -164,7 +164,6 @@ cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_ren
     return status;
 }
 
-/* For keys whose absence others will notice by themselves. */
 void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text)
 {
     if (cddp_store_set(rendezvous->store, key, text, strlen(text)) != CDDP_OK) {
@@ -184,8 +183,8 @@ void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES])
     snprintf(out, CDDPI_MEMBER_KEY_BYTES, MEMBER "%d", rank);
 }
 
-/* CDDP_ERR_PEER once the launcher, or a rank, has said that a rank failed; CDDP_ERR_MISMATCH if
- * another process has come as this rank. */
+/* CDDP_ERR_PEER once the launcher or a rank has reported that a rank failed; CDDP_ERR_MISMATCH if
+ * another process has joined as this rank. */
 static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
 {
     struct cddpi_store_pair *said = NULL;
@@ -212,7 +211,7 @@ static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int ran
                       rendezvous->env->job, rank);
 }
 
-/* The same, or that @p rank ended without writing @p key. */
+/* The same; also fails if @p rank ended without writing @p key. */
 static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const char *key, int rank)
 {
     char ended[32];
@@ -229,13 +228,13 @@ static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const cha
     }
     cddp_free(value);
     if (cddp_store_try_get(rendezvous->store, key, &value, NULL) == CDDP_OK) {
-        cddp_free(value); /* it had written before it ended */
+        cddp_free(value); /* the rank had written the key before it ended */
         return CDDP_OK;
     }
     return fail_ended(rendezvous, rank);
 }
 
-/* How long a rank waits between two looks at what the launcher says. */
+/* How long a rank waits between two checks of the launcher's keys. */
 static int look_ms(const struct cddpi_rendezvous *rendezvous)
 {
     return LOOK_MS + rendezvous->env->world_size / LOOK_PER_RANKS;
@@ -273,7 +272,7 @@ void cddpi_rendezvous_members_fini(struct cddpi_member_values *values)
     memset(values, 0, sizeof *values);
 }
 
-/* The rank at the end of @p key, which begins with @p start; -1: no rank of the job. */
+/* The rank at the end of @p key, which begins with @p start; -1: not a rank of the job. */
 static int rank_of(const struct cddpi_rendezvous *rendezvous, const char *key, const char *start)
 {
     int64_t rank;
@@ -311,7 +310,8 @@ cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
     return CDDP_OK;
 }
 
-/* Wait up to @p slice_ms for the keys of members that @p values lacks, by one message. */
+/* Wait up to @p slice_ms for the keys of members that are missing in @p values, with one
+ * message. */
 static cddp_status await_missing(struct cddpi_rendezvous *rendezvous,
                                  const struct cddpi_member_values *values, int slice_ms)
 {
@@ -346,8 +346,8 @@ static cddp_status read_again(struct cddpi_rendezvous *rendezvous,
     return cddpi_rendezvous_members(rendezvous, values);
 }
 
-/* The same, but CDDP_ERR_PEER once the launcher has said that a rank failed, or that one ended
- * without having come. */
+/* The same, but CDDP_ERR_PEER once the launcher has reported that a rank failed, or ended without
+ * having joined. */
 static cddp_status look_again(struct cddpi_rendezvous *rendezvous,
                               struct cddpi_member_values *values)
 {
@@ -364,7 +364,8 @@ static cddp_status look_again(struct cddpi_rendezvous *rendezvous,
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
         int rank = rank_of(rendezvous, ended[i].key, ENDED);
 
-        /* what it wrote before it ended would be among the members, which were read later */
+        /* if the rank had written its key before it ended, it would be among the members, which
+         * were read later */
         if (rank >= 0 && values->of[rank] == NULL) {
             status = fail_ended(rendezvous, rank);
         }
@@ -416,7 +417,7 @@ static bool is_file(const struct cddpi_launch_env *env)
     return strncmp(env->store, "file://", 7) == 0;
 }
 
-/* Its key would be taken for one of the next group of the same name. */
+/* Delete this rank's key, which would otherwise count for the next group with the same name. */
 static void delete_member(struct cddpi_rendezvous *rendezvous)
 {
     char key[CDDPI_MEMBER_KEY_BYTES];
@@ -443,11 +444,11 @@ void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete)
         !rendezvous->env->removes_file) {
         delete_member(rendezvous);
         if (!is_file(rendezvous->env)) {
-            cddpi_rendezvous_forget_rank(rendezvous); /* a file goes with its last user */
+            cddpi_rendezvous_forget_rank(rendezvous); /* a file is removed with its last user */
         }
     }
     cddp_store_close(rendezvous->store);
-    cddpi_local_token_remove(rendezvous->env); /* while the port is ours */
+    cddpi_local_token_remove(rendezvous->env); /* while this process still has the port */
     cddpi_store_server_destroy(rendezvous->server);
     if (rendezvous->env->removes_file && rendezvous->env->rank == 0) {
         (void)unlink(rendezvous->env->store + strlen("file://"));

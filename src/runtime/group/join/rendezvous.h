@@ -1,11 +1,12 @@
-/* rendezvous.h - how ranks that join a group find each other in the store, for their transport.
+/* rendezvous.h - owns how ranks that join a group find each other through the store, for their
+ * transport.
  *
- * Every rank writes "member/R", whose value its transport chooses. cddp-run writes "failure", which
- * describes the rank that failed first, and "ended/R" once rank R has ended without a failure: then
- * waiting for it is in vain. "who/R" is the process that comes as rank R: a second one is refused,
- * and says so in "failure"; one whose host cannot tell whether the first still lives leaves word in
- * "failure/R", for the first to find. All other keys are the transport's. The store is closed once
- * all ranks have come. */
+ * Rank R writes "member/R"; its transport chooses the value. cddp-run writes "failure", which
+ * describes the rank that failed first, and "ended/R" once rank R has ended without a failure, so
+ * that no rank waits for it in vain. "who/R" is the process that joins as rank R. A second such
+ * process is refused and says so in "failure". If its host cannot tell whether the first process is
+ * alive, it leaves a note in "failure/R" for the first process to find. All other keys belong to
+ * the transport. The store is closed once all ranks have joined. */
 #ifndef CDDPI_GROUP_RENDEZVOUS_H
 #define CDDPI_GROUP_RENDEZVOUS_H
 
@@ -15,7 +16,8 @@ enum {
     CDDPI_MEMBER_KEY_BYTES = 32,
     CDDPI_PREFIX_BYTES = 320,
     CDDPI_WHO_BYTES = 640,
-    CDDPI_FIRST_NEWS_MS = 10000 /* of joining, before a rank logs which ranks are missing */
+    /* after starting to join, before a rank logs which ranks are missing */
+    CDDPI_FIRST_NEWS_MS = 10000
 };
 
 struct cddpi_store_pair;
@@ -24,75 +26,76 @@ struct cddpi_store_server;
 struct cddpi_rendezvous {
     const struct cddpi_launch_env *env;
     cddp_store *store;
-    struct cddpi_store_server *server; /* rank 0's, where there is no launcher; else NULL */
+    struct cddpi_store_server *server; /* on rank 0 if there is no launcher; else NULL */
     int64_t deadline_ns;
     int64_t news_ns;           /* when to log which ranks are missing */
-    int news_ms;               /* how long after that to log it again */
-    char who[CDDPI_WHO_BYTES]; /* this process, as in "who/R"; "": not told yet */
+    int news_ms;               /* interval until the next such log line */
+    char who[CDDPI_WHO_BYTES]; /* this process, as in "who/R"; "": not written yet */
 };
 
-/** Connect to the store that @p env names, or be it. @p env outlives the rendezvous; where it has
- * no token it gets one that all ranks have, and nobody else. */
+/** Connect to the store that @p env names, or serve it. @p env must outlive the rendezvous. If it
+ * has no token, it gets one that only the ranks know. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env,
                                                struct cddpi_rendezvous *out);
-/** Close the store and remove what was needed only for the rendezvous. @p complete: all ranks have
- *  come, so this one's key is needed no more. Else the thread's error text stays. */
+/** Close the store and remove what only the rendezvous needed. @p complete: all ranks have joined,
+ *  so this rank's key is no longer needed. Otherwise the thread's error text is kept. */
 void cddpi_rendezvous_close(struct cddpi_rendezvous *rendezvous, bool complete);
 
-/** All have come. Of a file that the user named the store stays open, for the group to close: as
- * long as one of its ranks lives, nobody else comes to the same file as a rank that it has.
- *  @return NULL for other places. */
+/** Called once all ranks have joined. If the store is a file that the user named, it stays open and
+ * the group closes it: while a rank of the group is alive, no other process can join through the
+ * same file as a rank that the group has.
+ * @return NULL for other places. */
 cddp_store *cddpi_rendezvous_keep(struct cddpi_rendezvous *rendezvous);
 
-/** What the keys of @p env's job and generation begin with. */
+/** The prefix of all keys of @p env's job and generation. */
 void cddpi_rendezvous_prefix(const struct cddpi_launch_env *env, char out[CDDPI_PREFIX_BYTES]);
 /** The key that @p rank writes: "member/R". */
 void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES]);
-/** Set @p key, or log that it could not be: for keys whose loss others notice by themselves. */
+/** Set @p key, or log that this failed: for keys whose loss other ranks notice by themselves. */
 void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text);
 void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *key);
 
-/** Say in the store that this process is its rank.
- *  @return CDDP_OK; CDDP_ERR_MISMATCH with a text that names both processes, if another one is that
- *          rank already: all ranks that wait are told, too. */
+/** Register in the store that this process is its rank.
+ *  @return CDDP_OK; CDDP_ERR_MISMATCH with a text that names both processes, if another process is
+ *          already that rank. All waiting ranks get the failure, too. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous);
 
 /** Wait for @p key, which @p rank writes.
  *  @param out  Release with cddp_free().
  *  @return CDDP_OK; CDDP_ERR_TIMEOUT once the deadline has passed; CDDP_ERR_PEER as soon as the
- *          launcher says that waiting is in vain; an error of the store. */
+ *          launcher reports that the rank will not come; an error of the store. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous,
                                                 const char *key, int rank, int64_t deadline_ns,
                                                 char **out);
-/* What members have written. */
 struct cddpi_member_values {
-    const char **of; /* by rank; NULL: it has not come */
-    int count;       /* of those that have */
+    const char **of; /* by rank; NULL: it has not joined yet */
+    int count;       /* number of ranks that have joined */
     struct cddpi_store_pair *pairs;
 };
 
-/** What members have written so far: one message.
+/** Get what members have written so far, with one message.
  *  @param out  Release with cddpi_rendezvous_members_fini(). */
 CDDP_CHECKED cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
                                                   struct cddpi_member_values *out);
 void cddpi_rendezvous_members_fini(struct cddpi_member_values *values);
 
-/* Looks at what members have written whenever more of it is known; what it returns ends the wait.
+/* Called with what members have written whenever there is more of it. A failure that it returns
+ * ends the wait.
  */
 struct cddpi_member_check {
     cddp_status (*look)(void *context, const struct cddpi_member_values *values);
     void *context;
 };
 
-/** Wait for all members' keys: a few messages, however many they are.
+/** Wait for all members' keys, with a few messages for any number of ranks.
  *  @param out  Release with cddpi_rendezvous_members_fini().
- *  @return As cddpi_rendezvous_await(), and what @p check returns. */
+ *  @return Like cddpi_rendezvous_await(), or what @p check returns. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
                                                         struct cddpi_member_check check,
                                                         int64_t deadline_ns,
                                                         struct cddpi_member_values *out);
 
-/** CDDP_ERR_TIMEOUT that names the ranks which have not come. */
+/** Fail with CDDP_ERR_TIMEOUT and a text that names the missing ranks. */
 cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous);
 
 #endif

@@ -1,5 +1,5 @@
-/* rendezvous_news.c - says who has not come yet, while ranks join and when they give up, and which
- * variables said that there should be so many. */
+/* rendezvous_news.c - reports which ranks are missing, while ranks join and when they give up, and
+ * which variables set the number of ranks. */
 #include "group/join/rendezvous_news.h"
 
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "1, 3", those without a member key; "" if all have one. */
+/* List the ranks without a member key, "1, 3"; "": all have one. */
 static void list_missing(const struct cddpi_rendezvous *rendezvous,
                          const struct cddpi_member_values *values, char *out, size_t bytes)
 {
@@ -39,7 +39,7 @@ static void add_says(const struct cddpi_launch_env *env, char *out, size_t bytes
     }
 }
 
-/* Once in a while: who is still missing, and whose words it is that so many should come. */
+/* Log which ranks are still missing, and which variables set the number of ranks. */
 static void tell_missing(struct cddpi_rendezvous *rendezvous,
                          const struct cddpi_member_values *values)
 {

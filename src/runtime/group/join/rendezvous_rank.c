@@ -1,5 +1,5 @@
-/* rendezvous_rank.c - owns "who/R": which process comes as rank R. Two of them would take each
- * other's place, and some of the others would train with one, and some with the other. */
+/* rendezvous_rank.c - owns "who/R": which process joins as rank R. With two such processes, some of
+ * the other ranks would train with one and some with the other. */
 #include "group/join/rendezvous_rank.h"
 
 #include "base/clock.h"
@@ -16,7 +16,8 @@
 
 enum { KEY_BYTES = 32, LOOK_MS = 2000 };
 
-/* A process: "PID START HOST PLACE"; processes of one place see each other in /proc. */
+/* A process, written as "PID START HOST PLACE". Processes with equal PLACE see each other in
+ * /proc. */
 struct who {
     int pid;
     uint64_t start;
@@ -44,7 +45,7 @@ static bool read_who(const char *text, struct who *out)
                   out->place) == 4;
 }
 
-/* Both come as one rank: tell all who wait. */
+/* Fail because two processes joined as one rank, and notify all ranks that wait. */
 static cddp_status fail_twice(struct cddpi_rendezvous *rendezvous, const char *first,
                               const char *second)
 {
@@ -69,7 +70,8 @@ static cddp_status fail_twice(struct cddpi_rendezvous *rendezvous, const char *f
     return cddpi_fail(CDDP_ERR_MISMATCH, "joining job %s: %s", env->job, text);
 }
 
-/* Take the place of @p other in the store, which may be gone: if not, it will find word of that. */
+/* Replace @p other in the store, which may have ended; if it has not, it will find a note about
+ * this. */
 static cddp_status replace(struct cddpi_rendezvous *rendezvous, const char *key, bool is_known_gone)
 {
     char contested[KEY_BYTES];
@@ -99,7 +101,7 @@ cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous)
         bool is_here = read_who(rendezvous->who, &own) && read_who(value, &other) &&
                        strcmp(own.place, other.place) == 0;
 
-        /* it may be left of a process that was killed while it waited */
+        /* the entry may be left by a process that was killed while it waited */
         if (is_here && cddpi_process_is_alive(other.pid, other.start)) {
             status = fail_twice(rendezvous, value, rendezvous->who);
         } else {
@@ -132,7 +134,7 @@ void cddpi_rendezvous_forget_rank(struct cddpi_rendezvous *rendezvous)
     }
 }
 
-/* Connect to the store of whoever has the port, as one more of its ranks would. */
+/* Connect to the store of the process that has the port, as one of its ranks would. */
 static cddp_status open_rivals(struct cddpi_rendezvous *rendezvous, struct cddpi_launch_env *env)
 {
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;

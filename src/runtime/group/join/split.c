@@ -1,5 +1,5 @@
-/* split.c - cddp_group_split(): subgroups, whose ranks find each other through their parent's
- * collectives. */
+/* split.c - owns cddp_group_split(): creates subgroups, whose ranks find each other through their
+ * parent's collectives. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
@@ -10,20 +10,20 @@
 
 #include <string.h>
 
-/* What ranks tell each other. */
+/* What ranks send to each other. */
 struct split_choice {
     int32_t color;
     int32_t key;
 };
 
-/* Whether a rank of the same color as @p b's comes before it. */
+/* Whether rank @p a_rank has the same color as @p b's rank and comes before it. */
 static bool comes_before(const struct split_choice *a, int a_rank, const struct split_choice *b,
                          int b_rank)
 {
     return a->color == b->color && (a->key < b->key || (a->key == b->key && a_rank < b_rank));
 }
 
-/* This rank's place among those of its color.
+/* The open parameters of this rank within its color.
  * @param out_first  The rank of @p group that becomes rank 0. */
 static struct cddpi_open_params params_in(const cddp_group *group,
                                           const struct split_choice *choices, int *out_first)
@@ -48,8 +48,8 @@ static struct cddpi_open_params params_in(const cddp_group *group,
     return params;
 }
 
-/* The ranks in the job of the ranks of this one's color; NULL: the same numbers, or no memory, and
- * then errors name only the part's ranks. */
+/* The job's rank of each rank with this rank's color; NULL: the numbers are equal, or there is no
+ * memory, in which case errors name only the part's ranks. */
 static int *ranks_of_job(const cddp_group *group, const struct split_choice *choices,
                          const struct cddpi_open_params *params)
 {
@@ -75,7 +75,8 @@ static int *ranks_of_job(const cddp_group *group, const struct split_choice *cho
     return ranks;
 }
 
-/* Make the part of this rank's color; NULL where it has none. All ranks of @p group take part. */
+/* Create the part for this rank's color; NULL if it has no color. All ranks of @p group take
+ * part. */
 static cddp_status make_part(cddp_group *group, const struct split_choice *choices,
                              cddp_group **out)
 {

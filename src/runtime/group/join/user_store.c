@@ -1,6 +1,6 @@
-/* user_store.c - owns the store of a group's user: rank 0 serves one of the group's own, so that
- * there is one under every launcher, and nothing in it is a launcher's. The ranks find it as those
- * of an MPI program do, by the group's own collectives. */
+/* user_store.c - owns the store for a group's user. Rank 0 serves a separate one for the group, so
+ * that it exists under every launcher, and has no keys of a launcher. The ranks find it through the
+ * group's own collectives, like those of an MPI program. */
 #include "group/join/user_store.h"
 
 #include "base/alloc.h"
@@ -18,7 +18,7 @@
 
 struct cddpi_user_store {
     cddp_store *store;
-    struct cddpi_store_server *server; /* rank 0's, else NULL */
+    struct cddpi_store_server *server; /* on rank 0; else NULL */
 };
 
 void cddpi_user_store_destroy(struct cddpi_user_store *store)
@@ -41,7 +41,7 @@ static int all_gather(void *context, const void *own, size_t bytes, void *out_al
     return cddp_all_gather(context, own, out_all, bytes, CDDP_U8, NULL);
 }
 
-/* One rank asks nobody where the store is. */
+/* With one rank, no exchange is needed to find the store. */
 static cddp_status serve_self(struct cddpi_launch_env *env)
 {
     struct cddpi_store_server_options options = {.token = env->token, .host = "127.0.0.1"};
@@ -69,7 +69,7 @@ void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_B
     sodium_memzero(made, sizeof made);
 }
 
-/* A token of this store's own; none, if the group has none: then rank 0 makes one for all. */
+/* Derive the store's own token. If the group has no token, rank 0 creates one for all ranks. */
 static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
 {
     uint8_t nonce[CDDPI_NONCE_BYTES];
@@ -99,7 +99,7 @@ static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
     return cddpi_bootstrap_rendezvous(&bootstrap, env);
 }
 
-/* Open it on every rank, or on none. */
+/* Open the store on every rank, or on no rank. */
 static cddp_status open_store(cddp_group *group, const struct cddpi_launch_env *env,
                               struct cddpi_user_store **out)
 {

@@ -1,5 +1,5 @@
-/* launch_claim.c - the table of launchers, and how the variables of most of them are read. Slurm's
- * steps and Kubernetes' pods have rules of their own: launch_slurm.c, launch_kubernetes.c. */
+/* launch_claim.c - owns the table of launchers, and reads the variables of most of them. Slurm's
+ * steps and Kubernetes' pods have their own rules: launch_slurm.c, launch_kubernetes.c. */
 #include "group/launch/launch_claim.h"
 
 #include "base/env.h"
@@ -15,12 +15,13 @@
 
 enum { MAX_RANKS = 1 << 20, NAMES = 4, STARTERS = 10 };
 
-/* One launcher's names; of several for one thing the first that is set counts. */
+/* One launcher's variable names. If there are several for one value, the first that is set
+ * counts. */
 static const struct launch_claim_row {
     const char *name;
     const char *rank[NAMES], *size[NAMES], *local_rank[NAMES], *local_size[NAMES];
     const char *node[NAMES], *nodes[NAMES];
-    const char *others[NAMES]; /* more of its own, which tell two of its jobs apart */
+    const char *others[NAMES]; /* more variables of the launcher, which distinguish its jobs */
     const char *starters[STARTERS];
 } rows[CDDPI_LAUNCHERS] = {
     [CDDPI_BY_CDDP_RUN] = {.name = "cddp-run",
@@ -82,7 +83,7 @@ static const struct launch_claim_row {
                        .nodes = {"FLUX_JOB_NNODES"},
                        .others = {"FLUX_JOB_ID"},
                        .starters = {"flux-shell"}},
-    /* the local size is one of a list: launch_slurm.c */
+    /* the local size is an entry of a list: launch_slurm.c */
     [CDDPI_BY_SLURM] = {.name = "Slurm",
                         .rank = {"SLURM_PROCID"},
                         .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
@@ -106,7 +107,7 @@ const char *cddpi_launcher_name(enum cddpi_launcher by)
     return rows[by].name;
 }
 
-/* The first of @p names that is set; NULL: none is. */
+/* The first of @p names that is set; NULL: no variable is set. */
 static const char *first_set(const char *const names[NAMES])
 {
     for (int i = 0; i < NAMES && names[i] != NULL; i++) {
@@ -159,7 +160,8 @@ bool cddpi_claim_number(struct cddpi_claim *claim, const char *name, int64_t low
     return true;
 }
 
-/* No launcher sets only one of a pair: the other was lost, and this process would train alone. */
+/* Check that both of a pair are set. No launcher sets only one, so the other was lost, and this
+ * process would train alone. */
 static void need_pair(struct cddpi_claim *claim, const struct launch_claim_row *row,
                       const char *rank, const char *size)
 {
@@ -172,7 +174,7 @@ static void need_pair(struct cddpi_claim *claim, const struct launch_claim_row *
              missing, row->name);
 }
 
-/* Rank, sizes and nodes from @p row's variables. */
+/* Read rank, sizes and nodes from @p row's variables. */
 static void read_numbers(const struct launch_claim_row *row, struct cddpi_claim *claim)
 {
     const char *rank = first_set(row->rank);
@@ -202,16 +204,16 @@ static bool is_set(const char *name)
     return cddpi_launch_variable(name) != NULL;
 }
 
-/* RANK and WORLD_SIZE are torchrun's, or a wrapper's, unless they number pods. */
+/* Read RANK and WORLD_SIZE, which are torchrun's or a wrapper's, unless they number pods. */
 static bool read_torchrun(struct cddpi_claim *claim)
 {
     bool is_of_ranks = is_set("LOCAL_RANK") || is_set("LOCAL_WORLD_SIZE");
 
     if (!is_set("RANK") && is_set("JOB_COMPLETION_INDEX")) {
-        return false; /* an indexed Job's size */
+        return false; /* WORLD_SIZE is an indexed Job's size */
     }
     if (!is_of_ranks && cddpi_launch_is_kubeflow()) {
-        return false; /* that claim has them */
+        return false; /* Kubeflow's claim uses them */
     }
     read_numbers(&rows[CDDPI_BY_TORCHRUN], claim);
     if (!is_of_ranks && is_set("KUBERNETES_SERVICE_HOST")) {
@@ -223,7 +225,7 @@ static bool read_torchrun(struct cddpi_claim *claim)
     return true;
 }
 
-/* PMI's variables are also set by those who serve it to their own ranks. */
+/* Other launchers that provide PMI to their ranks also set PMI's variables. */
 static void read_mpi(enum cddpi_launcher by, struct cddpi_claim *claim)
 {
     bool is_served = is_set("SLURM_PROCID") || is_set("FLUX_TASK_RANK") || is_set("PALS_RANKID");
@@ -276,7 +278,7 @@ bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
             cddpi_launch_read_slurm(&claim);
         }
         break;
-    case CDDPI_BY_PALS: /* PMI_SIZE alone is not its own */
+    case CDDPI_BY_PALS: /* PMI_SIZE alone does not show PALS */
     case CDDPI_BY_FLUX:
     case CDDPI_BY_JSM:
     case CDDPI_BY_MVAPICH:
@@ -301,7 +303,7 @@ static uint64_t add_text(uint64_t hash, const char *text)
     return cddpi_hash_add(hash, '\n');
 }
 
-/* cddp-run sets these of others for its ranks itself. */
+/* Whether @p name is a variable of another launcher that cddp-run itself sets for its ranks. */
 static bool is_ours(const char *name)
 {
     return strncmp(name, "CDDP_", 5) == 0 || strcmp(name, "WORLD_SIZE") == 0;
@@ -327,7 +329,8 @@ unsigned long long cddpi_launcher_digest(enum cddpi_launcher by)
     return is_any ? hash : 0;
 }
 
-/* cddp-run's own, and torchrun's, which it sets, too, are not inherited. */
+/* Whether cddp-run sets this launcher's variables: its own and torchrun's. These are not inherited
+ * through it. */
 static bool is_set_by_us(enum cddpi_launcher by)
 {
     return by == CDDPI_BY_CDDP_RUN || by == CDDPI_BY_TORCHRUN;

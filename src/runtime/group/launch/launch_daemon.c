@@ -1,4 +1,5 @@
-/* launch_daemon.c - finds launchers' processes among this one's parents, and Open MPI's server. */
+/* launch_daemon.c - finds launchers' processes among this process's ancestors, and Open MPI's
+ * server. */
 #include "group/launch/launch_daemon.h"
 
 #include "base/number.h"
@@ -13,9 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 1000, NAME_BYTES = 15 /* that the kernel keeps of a name */ };
+enum { ANSWER_MS = 1000, NAME_BYTES = 15 /* of a process name, which the kernel cuts off */ };
 
-/* Launchers that are scripts of Python's, by what their command lines say. */
+/* Launchers that are Python scripts are recognised by their command lines. */
 static const char *const scripts[] = {"torch.distributed", "torchrun",  "torch/distributed",
                                       "accelerate",        "deepspeed", "lightning"};
 
@@ -53,7 +54,7 @@ int cddpi_launch_starter(const struct cddpi_ancestors *ancestors, enum cddpi_lau
     return -1;
 }
 
-/* The loopback port in "3238.0;tcp4://127.0.0.1:57039"; 0: there is none. */
+/* The loopback port in "3238.0;tcp4://127.0.0.1:57039"; 0: no port. */
 static int server_port(void)
 {
     static const char *const names[] = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
@@ -75,7 +76,7 @@ static int server_port(void)
     return (int)port;
 }
 
-/* Whether somebody listens at @p port of this machine. */
+/* Whether a process listens on @p port of this machine. */
 static bool answers(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -85,7 +86,7 @@ static bool answers(int port)
     int error = 0;
 
     if (fd < 0) {
-        return true; /* nothing is known */
+        return true; /* not known, so assume that it answers */
     }
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
@@ -111,7 +112,8 @@ void cddpi_launch_look_for_daemon(const struct cddpi_ancestors *ancestors,
         claim->is_alive = answers(port);
         claim->is_stale = !claim->is_alive;
     } else {
-        /* mpirun sets one of these for every rank, and removes the folder with the job */
+        /* mpirun sets one of these variables for every rank, and removes the folder at the end of
+         * the job */
         folder = folder != NULL ? folder : cddpi_launch_variable("OMPI_FILE_LOCATION");
         claim->is_stale = folder == NULL || access(folder, F_OK) != 0;
     }

@@ -1,5 +1,5 @@
-/* launch_env.c - reads who this process is: from options, or from the environment, in which its
- * launcher says so (launch_judge.c finds out which one that is); and where its ranks meet. */
+/* launch_env.c - reads who this process is and where its ranks meet, either from options, or from
+ * the variables of its launcher (launch_judge.c finds out which launcher that is). */
 #include "group/launch/launch_env.h"
 
 #include "base/alloc.h"
@@ -21,8 +21,8 @@
 
 enum { MAX_RANKS = 1 << 20 };
 
-/* Ranks of a launcher that does not say how they are placed are all on this machine, unless it
- * counts machines: then they are spread evenly. */
+/* Set the local rank and size if the launcher does not give them: all ranks are on this machine; if
+ * the launcher gives a number of machines, they are spread evenly. */
 static void place(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
 {
     int each = claim->nodes > 1 ? (claim->size + claim->nodes - 1) / claim->nodes : claim->size;
@@ -34,7 +34,7 @@ static void place(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
     }
 }
 
-/* Each text once in a process, however many groups it makes. */
+/* Log each text only once per process, even if it creates several groups. */
 static void warn_once(const char *text)
 {
     static char said[CDDPI_REASON_BYTES];
@@ -52,7 +52,7 @@ static void warn_once(const char *text)
     }
 }
 
-/* @p has_rendezvous: the options say where ranks meet, so the environment need not. */
+/* @p has_rendezvous: the options say where the ranks meet, so the environment does not need to. */
 static cddp_status from_finding(const struct cddpi_finding *finding, bool has_rendezvous,
                                 struct cddpi_launch_env *env)
 {
@@ -80,7 +80,7 @@ static cddp_status from_finding(const struct cddpi_finding *finding, bool has_re
     return cddpi_launch_meet(finding, env);
 }
 
-/* @p has_job: the options name it. */
+/* @p has_job: the options name the job. */
 static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rendezvous, bool has_job)
 {
     struct cddpi_finding *finding = cddpi_zalloc(sizeof *finding);
@@ -99,7 +99,7 @@ static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rende
         }
     }
     if (status == CDDP_OK && finding->is_in_cddp_run && !has_job) {
-        env->job[0] = '\0'; /* that of cddp-run's own ranks */
+        env->job[0] = '\0'; /* that is the job of cddp-run's own ranks */
     }
     if (status == CDDP_OK && finding->chosen < 0) {
         env->origin = "a lone process";
@@ -111,7 +111,8 @@ static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rende
     return status;
 }
 
-/* @p by_env: the rendezvous is env://, so MASTER_ADDR and MASTER_PORT may say where ranks meet. */
+/* @p by_env: the rendezvous is env://, so MASTER_ADDR and MASTER_PORT may say where the ranks
+ * meet. */
 static cddp_status from_options(const cddp_group_options *options, bool by_env,
                                 struct cddpi_launch_env *env)
 {
@@ -160,7 +161,7 @@ static void copy_text(char *out, size_t bytes, const char *option, enum cddpi_en
 cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_group_options *out)
 {
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
-    size_t least = offsetof(cddp_group_options, device); /* what the first callers knew */
+    size_t least = offsetof(cddp_group_options, device); /* size of the struct's first version */
 
     if (options != NULL) {
         cddp_status status = cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
@@ -187,7 +188,7 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
         return status;
     }
     if (by_env) {
-        read.rendezvous = NULL; /* where the environment says, as without options */
+        read.rendezvous = NULL; /* the environment defines the place, as without options */
     }
     copy_text(env.job, sizeof env.job, options->job, CDDPI_ENV_JOB);
     copy_text(env.token, sizeof env.token, options->token, CDDPI_ENV_TOKEN);

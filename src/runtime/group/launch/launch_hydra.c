@@ -1,4 +1,4 @@
-/* launch_hydra.c - finds the process by which a launcher has started the ranks of this machine:
+/* launch_hydra.c - finds the launcher process that started the ranks of this machine, because
  * Hydra, the mpirun of MPICH and Intel MPI, gives its jobs no name. */
 #include "group/launch/launch_hydra.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The kernel cuts names off after 15 characters. */
+/* Compares only 15 characters, after which the kernel cuts process names off. */
 static bool is_starter(const char *process, enum cddpi_launcher by)
 {
     for (const char *const *name = cddpi_launcher_starters(by); *name != NULL; name++) {
@@ -18,8 +18,8 @@ static bool is_starter(const char *process, enum cddpi_launcher by)
     return false;
 }
 
-/* Of process @p pid: its parent, when it was started (in the kernel's ticks), and whether it is one
- * by which @p by starts ranks. */
+/* Read about process @p pid: its parent, its start time (in the kernel's clock ticks), and whether
+ * @p by starts ranks through it. */
 static bool read_process(long pid, enum cddpi_launcher by, long *out_parent, char *out_start,
                          size_t bytes)
 {

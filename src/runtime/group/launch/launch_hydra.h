@@ -1,5 +1,5 @@
-/* launch_hydra.h - what names a job of Hydra's, the mpirun of MPICH and Intel MPI, and of others
- * that give it no name. */
+/* launch_hydra.h - finds what identifies a job of Hydra (the mpirun of MPICH and Intel MPI) and of
+ * other launchers that give a job no name. */
 #ifndef CDDPI_GROUP_LAUNCH_HYDRA_H
 #define CDDPI_GROUP_LAUNCH_HYDRA_H
 
@@ -7,9 +7,10 @@
 
 #include <stddef.h>
 
-/** The process by which @p by has started the ranks of this machine, which names the job here. Its
- *  parents are looked through, since a script may lie between; the direct one if none has the name.
- *  @param out_start  When it was started, in the kernel's ticks. */
+/** The process id of the launcher process through which @p by started the ranks of this machine; it
+ *  identifies the job here. Searches all ancestors, since a script may be in between. If no
+ *  ancestor matches: the parent.
+ *  @param out_start  Its start time, in the kernel's clock ticks. */
 long cddpi_launch_proxy(enum cddpi_launcher by, char *out_start, size_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
-/* launch_judge.c - holds launchers' variables against each other.
+/* launch_judge.c - compares launchers' variables and decides between them.
  *
- * Launches nest: mpirun in a rank of cddp-run, torchrun in a Slurm step, cddp-run in a pod. Inner
- * ones inherit the outer ones' variables, so more than one launcher speaks as a rule, and only the
- * innermost one knows who this process is. */
+ * Launchers nest: mpirun in a rank of cddp-run, torchrun in a Slurm step, cddp-run in a pod. Inner
+ * launchers inherit the variables of outer ones, so the variables of several launchers are usually
+ * set, and only the innermost launcher knows who this process is. */
 #include "group/launch/launch_judge.h"
 
 #include "base/ancestors.h"
@@ -17,12 +17,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One cross-examination. `in` are the claims that still count. */
+/* The state of one decision. `in` marks the claims that still count. */
 struct court {
     struct cddpi_finding *finding;
     struct cddpi_ancestors ancestors;
     bool is_cddp_run;
-    bool has_ancestors; /* they were read: only where they are needed */
+    bool has_ancestors; /* the ancestors were read, which is done only if needed */
     bool in[CDDPI_LAUNCHERS];
 };
 
@@ -88,7 +88,7 @@ static bool agree(const struct cddpi_claim *a, const struct cddpi_claim *b)
            (a->size == 0 || b->size == 0 || a->size == b->size);
 }
 
-/* Whether some launcher's own process lies between this one and the nearest one of cddp-run. */
+/* Whether a launcher's own process is between this process and the nearest cddp-run above it. */
 static bool was_started_within(struct court *court, const struct cddpi_claim *claim)
 {
     int own = cddpi_launch_starter(ancestors_of(court), claim->by);
@@ -106,7 +106,8 @@ static cddp_status fail_contradiction(const struct cddpi_claim *a, const struct 
                       name_of(a), name_of(b), a->says, b->says, a->unset, b->unset);
 }
 
-/* Whether @p claim, torchrun's, is by the variables that cddp-run sets beside its own. */
+/* Whether @p claim, which is torchrun's, comes from the variables that cddp-run sets in addition to
+ * its own. */
 static bool is_twin(const struct cddpi_claim *claim, const struct cddpi_claim *own)
 {
     const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
@@ -116,7 +117,7 @@ static bool is_twin(const struct cddpi_claim *claim, const struct cddpi_claim *o
            (run == NULL || job == NULL || strcmp(run, job) == 0);
 }
 
-/* A rank of cddp-run has started what started this process. */
+/* Drop cddp-run's claim: one of its ranks started the launcher that started this process. */
 static cddp_status leave_cddp_run(struct court *court, const struct cddpi_claim *own,
                                   const struct cddpi_claim *inner)
 {
@@ -136,8 +137,9 @@ static cddp_status leave_cddp_run(struct court *court, const struct cddpi_claim 
     return CDDP_OK;
 }
 
-/* cddp-run tells its ranks which launchers' variables they have through it. Those say nothing about
- * them; those that have changed since were set by somebody whom a rank has started. */
+/* Drop the claims of launchers whose variables are inherited through cddp-run, which lists them for
+ * its ranks: they do not describe these ranks. Variables that have changed since were set by a
+ * launcher that a rank has started. */
 static cddp_status hear_cddp_run(struct court *court)
 {
     const char *inherited = cddpi_env(CDDPI_ENV_INHERITED);
@@ -167,7 +169,7 @@ static cddp_status hear_cddp_run(struct court *court)
     return inner != NULL ? leave_cddp_run(court, own, inner) : CDDP_OK;
 }
 
-/* The launcher's daemon may be gone, and its variables left over in a shell. */
+/* Check for a launcher's daemon: it may be gone, and its variables a left-over in a shell. */
 static void hear_daemon(struct court *court)
 {
     struct cddpi_claim *claim = find(court, CDDPI_BY_OPEN_MPI);
@@ -199,8 +201,9 @@ static void hear_daemon(struct court *court)
     }
 }
 
-/* Scripts and shells of a job are no ranks, and who only repeats another's variables is not heard
- * beside that one. Half a claim is none beside a whole one, which it must not contradict. */
+/* Drop weaker claims. Scripts and shells of a job are not ranks. A launcher that only repeats the
+ * variables of another one is ignored if that one has a claim. A partial claim is ignored beside a
+ * complete one, which it must not contradict. */
 static void dismiss_lesser(struct court *court)
 {
     struct cddpi_finding *finding = court->finding;
@@ -211,7 +214,7 @@ static void dismiss_lesser(struct court *court)
         for (int k = 0; court->in[i] && k < finding->count; k++) {
             const struct cddpi_claim *other = &finding->claims[k];
             bool is_whole = court->in[k] && k != i && !other->is_partial && !other->is_script;
-            /* pods are counted in nodes, and RANK with LOCAL_RANK in processes */
+            /* pods count nodes, and RANK with LOCAL_RANK counts processes */
             bool counts_otherwise = claim->by == CDDPI_BY_KUBEFLOW ||
                                     (claim->by == CDDPI_BY_INDEXED_JOB && other->local_rank >= 0 &&
                                      !other->is_pod);
@@ -226,7 +229,7 @@ static void dismiss_lesser(struct court *court)
     }
 }
 
-/* The first pair that contradicts each other. */
+/* Find the first pair of claims that contradict each other. */
 static bool find_contradiction(const struct court *court, int *out_a, int *out_b)
 {
     for (int a = 0; a < court->finding->count; a++) {
@@ -242,7 +245,7 @@ static bool find_contradiction(const struct court *court, int *out_a, int *out_b
     return false;
 }
 
-/* Whether @p claim's launcher runs: a process of its own is a parent of this one. */
+/* Whether @p claim's launcher is running: one of its processes is an ancestor of this process. */
 static bool is_running(struct court *court, const struct cddpi_claim *claim)
 {
     return cddpi_launch_starter(ancestors_of(court), claim->by) > 0;
@@ -257,15 +260,16 @@ static cddp_status fail_lonely(const struct cddpi_claim *lonely, const struct cd
                       other->unset);
 }
 
-/* mpirun starts its daemons by srun where it finds itself in a job of Slurm's. */
+/* Whether @p outer starts the daemons of @p inner: within a Slurm job, mpirun starts its daemons
+ * through srun. */
 static bool starts_daemons(const struct cddpi_claim *outer, const struct cddpi_claim *inner)
 {
     return outer->by == CDDPI_BY_SLURM && outer->local_size <= 1 &&
            inner->by >= CDDPI_BY_OPEN_MPI && inner->by <= CDDPI_BY_MVAPICH;
 }
 
-/* Let @p winner stand alone. Who trains alone although another launcher counts several has been
- * started so by a launcher, or that is an error. */
+/* Drop all claims that contradict @p winner. If the winner has only one rank but another launcher
+ * counts several, this is an error, unless a launcher started this process that way. */
 static cddp_status let_win(struct court *court, int winner)
 {
     struct cddpi_finding *finding = court->finding;
@@ -293,7 +297,7 @@ static cddp_status let_win(struct court *court, int winner)
     return CDDP_OK;
 }
 
-/* Hold those that still count against each other. */
+/* Compare the claims that still count. */
 static cddp_status compare(struct court *court)
 {
     struct cddpi_finding *finding = court->finding;
@@ -328,7 +332,7 @@ static cddp_status compare(struct court *court)
     return CDDP_OK;
 }
 
-/* What one does not say others may: who is on this machine. */
+/* Fill in from @p other what @p claim lacks: the ranks on this machine. */
 static void complete(struct cddpi_claim *claim, const struct cddpi_claim *other)
 {
     if (claim->local_rank < 0 && claim->local_size == 0 && other->local_size > 0 &&
@@ -344,7 +348,8 @@ static void complete(struct cddpi_claim *claim, const struct cddpi_claim *other)
     claim->nproc = claim->nproc != 0 ? claim->nproc : other->nproc;
 }
 
-/* RANK or WORLD_SIZE was left over, or lost: cddp-run's ranks get both. */
+/* Warn that RANK or WORLD_SIZE is a left-over, or that the other one was lost. cddp-run's ranks get
+ * both. */
 static void warn_of_half(struct court *court, const struct cddpi_claim *claim)
 {
     add_text(court->finding->warning, sizeof court->finding->warning,
@@ -356,7 +361,7 @@ static cddp_status choose(struct court *court)
 {
     struct cddpi_finding *finding = court->finding;
 
-    for (int pass = 0; pass < 2; pass++) { /* those that repeat others' variables come last */
+    for (int pass = 0; pass < 2; pass++) { /* launchers that repeat others' variables come last */
         for (int i = 0; i < finding->count; i++) {
             struct cddpi_claim *claim = &finding->claims[i];
 
@@ -384,7 +389,7 @@ static cddp_status choose(struct court *court)
     return CDDP_OK;
 }
 
-/* A pod with a number and nothing that says how many there are. */
+/* Warn about a pod that has a number but not the number of pods. */
 static void warn_of_indexed_job(struct court *court)
 {
     const struct cddpi_claim *claim = find(court, CDDPI_BY_INDEXED_JOB);
@@ -400,7 +405,7 @@ static void warn_of_indexed_job(struct court *court)
     }
 }
 
-/* Somebody has started several, and the table does not know who that is. */
+/* Warn that a launcher which is not in the table has started several processes. */
 static void warn_of_unknown(struct court *court)
 {
     char pair[CDDPI_SAYS_BYTES];

@@ -1,7 +1,7 @@
-/* launch_kubernetes.c - reads what Kubernetes tells a pod: JOB_COMPLETION_INDEX of an indexed Job,
- * alone or in a JobSet, and the variables of Kubeflow's Trainer: RANK, WORLD_SIZE and PET_* of the
- * first (PyTorchJob), PET_* alone of the second (TrainJob). Each pod is one rank, alone on a host
- * of its own, or one node of cddp-run, which starts several there. */
+/* launch_kubernetes.c - reads the variables of pods: JOB_COMPLETION_INDEX of an indexed Job, alone
+ * or in a JobSet; RANK, WORLD_SIZE and PET_* of Kubeflow Trainer v1 (PyTorchJob); only PET_* of v2
+ * (TrainJob). Each pod is either one rank, alone on its own host, or one node of cddp-run, which
+ * starts several ranks there. */
 #include "group/launch/launch_kubernetes.h"
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ bool cddpi_launch_is_kubeflow(void)
     return is_set("PET_NNODES") || is_set("PET_NODE_RANK") || is_set("PET_RDZV_ENDPOINT");
 }
 
-/* "auto" and other words leave it open. */
+/* "auto" and other words count as not given. */
 int cddpi_launch_pod_nproc(void)
 {
     const char *count = either("PET_NPROC_PER_NODE", "PET_N_PROC_PER_NODE");
@@ -50,7 +50,7 @@ static void be_alone(struct cddpi_claim *claim)
     claim->nodes = claim->size;
 }
 
-/* Rank 0 holds the store at @p host, "name", "name:port" or an address. */
+/* Use the store that rank 0 serves at @p host, which is "name", "name:port" or an address. */
 static cddp_status use_host(struct cddpi_launch_env *env, const char *host, int port)
 {
     const char *colon = strrchr(host, ':');
@@ -71,7 +71,8 @@ static cddp_status use_host(struct cddpi_launch_env *env, const char *host, int 
     return CDDP_OK;
 }
 
-/* A JobSet numbers the pods of each of its Jobs from 0. */
+/* Whether this is not the first Job of a JobSet, which numbers the pods of each of its Jobs from
+ * 0. */
 static bool is_later_job(void)
 {
     const char *index = either("JOB_GLOBAL_INDEX", "JOB_INDEX");
@@ -107,7 +108,7 @@ void cddpi_launch_read_indexed_job(struct cddpi_claim *claim)
     be_alone(claim);
 }
 
-/* Pod 0 of a JobSet's first Job has a name that its labels make. */
+/* Use the host name of pod 0 of a JobSet's first Job, which follows from the labels. */
 static cddp_status use_jobset(struct cddpi_launch_env *env, int port)
 {
     const char *set = cddpi_launch_variable("JOBSET_NAME");
@@ -158,7 +159,7 @@ cddp_status cddpi_launch_one_process(const struct cddpi_claim *claim)
         claim->nproc, claim->nproc);
 }
 
-/* "3", or "3:3"; between 1 and 3 pods, "1:3", are no number. */
+/* Read the number of pods, "3" or "3:3". A range such as "1:3" is not a number. */
 static void read_pods(struct cddpi_claim *claim)
 {
     const char *text = cddpi_launch_variable("PET_NNODES");
@@ -180,7 +181,7 @@ static void read_pods(struct cddpi_claim *claim)
     claim->size = (int)pods;
 }
 
-/* The number at the end of the pod's host name, as the operator names pods: JOB-worker-2. */
+/* Read the number at the end of the pod's host name, which the operator sets: JOB-worker-2. */
 static void read_pod_number(struct cddpi_claim *claim)
 {
     char name[256] = "";
@@ -204,8 +205,8 @@ static void read_pod_number(struct cddpi_claim *claim)
     }
 }
 
-/* The first Trainer says the same by RANK, of the pod, and WORLD_SIZE: pods times nprocPerNode
- * where that is a number (before version 1.6, pods). */
+/* Read Trainer v1's variables: RANK is the pod's number; WORLD_SIZE is the number of pods times
+ * nprocPerNode, if that is a number (before version 1.6, the number of pods). */
 static void read_first_trainer(struct cddpi_claim *claim)
 {
     int processes = 0;

@@ -1,11 +1,11 @@
-/* launch_nearest.c - which of two launchers lies within the other: by their numbers, and by who set
- * what on the way down to this process. */
+/* launch_nearest.c - decides which of two launchers is inside the other: by their numbers, and by
+ * which process set which variables on the way down to this process. */
 #include "group/launch/launch_nearest.h"
 
 #include "group/launch/launch_daemon.h"
 #include "group/launch/launch_variable.h"
 
-/* On how many machines @p claim's ranks are; 0: it does not say. */
+/* The number of machines of @p claim's ranks; 0: not given. */
 static int nodes_of(const struct cddpi_claim *claim)
 {
     if (claim->nodes > 0) {
@@ -28,7 +28,7 @@ bool cddpi_claim_is_within(const struct cddpi_claim *inner, const struct cddpi_c
            nodes_of(inner) == outer->size;
 }
 
-/* How a claim stands in the environments from this process upwards. */
+/* How a claim's variables appear in the environments from this process upwards. */
 static int level_of(const struct cddpi_ancestors *ancestors, const struct cddpi_claim *claim)
 {
     const char *names[2] = {claim->rank_name, claim->size_name};

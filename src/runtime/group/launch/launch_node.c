@@ -1,5 +1,5 @@
-/* launch_node.c - makes a machine of cddp-run's of the process that another launcher has started:
- * that launcher counts processes, one of which is on each machine, and each is a cddp-run. */
+/* launch_node.c - reads which machine this cddp-run is, if another launcher started it: that
+ * launcher's processes are the machines, with one cddp-run on each. */
 #include "group/launch/launch_node.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-/* Other batch systems' scripts, and shells, which say how many machines they have. */
+/* Warn about scripts and shells of other batch systems whose allocation has several machines. */
 static void warn_of_machines(struct cddpi_launch_node *node)
 {
     static const char *const names[] = {"PBS_NUM_NODES", "NHOSTS"};
@@ -33,8 +33,8 @@ static void warn_of_machines(struct cddpi_launch_node *node)
     }
 }
 
-/* A script runs once, where ranks of several machines were meant: nobody reads what it prints until
- * it is too late. A shell has somebody before it. */
+/* Fail in a batch script whose job has several machines: the script runs on one of them only, and
+ * nobody reads its output in time. In a shell, a warning is enough, since a user sees it. */
 static cddp_status check_allocation(const struct cddpi_launch_given *given,
                                     struct cddpi_launch_node *node)
 {
@@ -62,7 +62,8 @@ static cddp_status check_allocation(const struct cddpi_launch_given *given,
     return CDDP_OK;
 }
 
-/* Where the others meet, as the launcher says; for a rank of it, which has its machine alone. */
+/* Read where the machines meet according to the launcher. This process is the launcher's only rank
+ * on its machine. */
 static cddp_status read_place(const struct cddpi_finding *finding, struct cddpi_launch_node *node)
 {
     struct cddpi_launch_env env = {.rank = node->node,
@@ -96,7 +97,8 @@ static cddp_status read_place(const struct cddpi_finding *finding, struct cddpi_
         node->origin, node->node, node->nodes, node->says);
 }
 
-/* One process a machine, or they would be several cddp-runs on one. */
+/* Check that the launcher starts one process per machine, otherwise several cddp-runs would be on
+ * one machine. */
 static cddp_status check_one_a_node(const struct cddpi_claim *claim,
                                     const struct cddpi_launch_node *node)
 {
@@ -162,7 +164,7 @@ cddp_status cddpi_launch_node_read(const struct cddpi_launch_given *given,
     cddp_status status;
 
     *out = (struct cddpi_launch_node){.nodes = 1};
-    /* what the options say whole needs no launcher, nor does it matter what others say */
+    /* if the options define everything, launchers' variables are neither needed nor read */
     if (given->nodes == 1 || (given->nodes > 1 && given->has_rdzv && given->has_node)) {
         return CDDP_OK;
     }
@@ -207,7 +209,7 @@ cddp_status cddpi_launch_node_token(char *out, size_t bytes, char *out_file, siz
     return status;
 }
 
-/* What a claim says of ranks and machines. */
+/* Print what a claim says about ranks and machines. */
 static void print_claim(FILE *to, const struct cddpi_claim *claim)
 {
     fprintf(to, "  %-12s %s", cddpi_launcher_name(claim->by), claim->says);

@@ -1,5 +1,5 @@
-/* launch_place.c - where ranks meet, and how: as each launcher says, or by what all ranks of it
- * know. */
+/* launch_place.c - finds out where and how ranks meet: as the launcher says, or from what all its
+ * ranks know. */
 #include "group/launch/launch_place.h"
 
 #include "base/env.h"
@@ -23,7 +23,8 @@ static bool is_directory(const char *path)
     return path != NULL && stat(path, &stat_of) == 0 && S_ISDIR(stat_of.st_mode);
 }
 
-/* Job names come from outside: what a file name should not hold becomes '_'. */
+/* Replace characters that do not belong in a file name by '_', since job names come from
+ * outside. */
 static void clean(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -33,8 +34,8 @@ static void clean(char *text)
     }
 }
 
-/* Let the rendezvous be the file @p name in @p folder; NULL: in a folder of its own, one for each
- * rendezvous, which rank 0 removes once all have joined. */
+/* Use the file @p name in @p folder for the rendezvous. @p folder NULL: in a new folder for this
+ * rendezvous, which rank 0 removes once all ranks have joined. */
 static cddp_status use_file(struct cddpi_launch_env *env, const char *folder, const char *name)
 {
     if (folder == NULL) {
@@ -93,7 +94,7 @@ cddp_status cddpi_launch_meet_torchrun(struct cddpi_launch_env *env)
         return status;
     }
     if (agent != NULL && strcmp(agent, "True") == 0 && env->local_world_size < env->world_size) {
-        port = port < 65535 ? port + 1 : port - 1; /* torch's own store has the port */
+        port = port < 65535 ? port + 1 : port - 1; /* torch's own store uses the port */
     } else if (agent != NULL && strcmp(agent, "True") == 0) {
         char name[300];
 
@@ -111,7 +112,7 @@ cddp_status cddpi_launch_meet_torchrun(struct cddpi_launch_env *env)
     return CDDP_OK;
 }
 
-/* Where the user says that ranks of an mpirun meet: rank 0 serves the store there. */
+/* Use the place that the user set for ranks of an mpirun, if any: rank 0 serves the store there. */
 static bool use_given_store(struct cddpi_launch_env *env)
 {
     const char *store = cddpi_launch_given_store();
@@ -155,7 +156,8 @@ static cddp_status use_open_mpi(struct cddpi_launch_env *env)
     return use_file(env, is_directory(folder) ? folder : NULL, name);
 }
 
-/* Hydra, and others that give ranks numbers and nothing by which they could meet elsewhere. */
+/* For Hydra and other launchers that give ranks numbers, but nothing else by which they could
+ * meet. */
 static cddp_status use_hydra(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
 {
     bool is_one_host = claim->local_size == claim->size || claim->nodes == 1;
@@ -202,7 +204,7 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
     return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
 }
 
-/* Flux names the job; what it runs on it does not say. */
+/* For Flux, which gives the job's name but not its machines. */
 static cddp_status use_flux(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
 {
     const char *job = cddpi_launch_variable("FLUX_JOB_ID");
@@ -238,7 +240,7 @@ static cddp_status use_cddp_run(struct cddpi_launch_env *env)
     return CDDP_OK;
 }
 
-/* Where ranks meet that were started by @p claim's launcher. */
+/* Find where the ranks that @p claim's launcher started meet. */
 static cddp_status find_rendezvous(const struct cddpi_claim *claim, struct cddpi_launch_env *env)
 {
     switch (claim->by) {

@@ -1,8 +1,8 @@
-/* launch_slurm.c - reads which of a Slurm job's steps this is, the step's nodes and the ranks of
- * each, and where ranks of several nodes find each other.
+/* launch_slurm.c - reads which step of a Slurm job this is, the step's nodes and the ranks on each,
+ * and where ranks of several nodes meet.
  *
- * Rank 0 holds the store, on the step's first node, at port 20000 + (16 x job id + step id) modulo
- * 10000: all ranks know it, and jobs that share a node hardly ever have the same. CDDP_STORE
+ * Rank 0 serves the store on the step's first node, on port 20000 + (16 x job id + step id) modulo
+ * 10000. All ranks can compute it, and jobs that share a node rarely have the same port. CDDP_STORE
  * overrides it. */
 #include "group/launch/launch_slurm.h"
 
@@ -17,11 +17,11 @@
 
 enum { FIRST_PORT = 20000, PORTS = 10000, STEPS = 16, MOST_NODES = 1 << 20 };
 
-/* Steps that srun has not made, by their numbers: a job's script, and salloc's shell. */
+/* The numbers of steps that srun has not created: a job's script, and salloc's shell. */
 static const char batch_step[] = "4294967291";
 static const char interactive_step[] = "4294967290";
 
-/* A step's own variable, else that of its job, which srun sets for the step, too. */
+/* Read a step's own variable, or else that of its job, which srun sets for the step, too. */
 static const char *step_variable(const char *step, const char *job, const char **out_name)
 {
     const char *value = cddpi_launch_variable(step);
@@ -34,7 +34,7 @@ static const char *step_variable(const char *step, const char *job, const char *
     return value;
 }
 
-/* Without a list: evenly on as many nodes as there are. */
+/* Without a list: spread the ranks evenly over the nodes. */
 static struct cddpi_slurm_tasks spread(int ranks)
 {
     const char *name;
@@ -47,7 +47,7 @@ static struct cddpi_slurm_tasks spread(int ranks)
     return (struct cddpi_slurm_tasks){(int)nodes, ranks, (int)((ranks + nodes - 1) / nodes)};
 }
 
-/* The ranks of this node; @p out: of all nodes. */
+/* Read the ranks of this node into @p env, and those of all nodes into @p out. */
 static cddp_status read_tasks(struct cddpi_launch_env *env, struct cddpi_slurm_tasks *out)
 {
     struct cddpi_slurm_tasks tasks = spread(env->world_size);
@@ -89,7 +89,7 @@ const char *cddpi_launch_slurm_step(void)
     return cddpi_launch_variable("SLURM_STEP_ID");
 }
 
-/* How many nodes the job has; 0: it is not said. */
+/* The number of the job's nodes; 0: not given. */
 static int count_nodes(void)
 {
     const char *text = cddpi_launch_variable("SLURM_JOB_NUM_NODES");
@@ -111,7 +111,7 @@ int cddpi_launch_slurm_idle_nodes(bool *out_is_batch)
     return is_rank || cddpi_launch_variable("SLURM_JOB_ID") == NULL ? 0 : count_nodes();
 }
 
-/* A job's script has its job's numbers. */
+/* Read a job's script, which has the numbers of its job. */
 static void read_script(struct cddpi_claim *claim)
 {
     int tasks = claim->size;
@@ -135,7 +135,8 @@ static void read_script(struct cddpi_claim *claim)
     }
 }
 
-/* srun --preserve-env, by which salloc starts its shell, leaves SLURM_NTASKS what the job has. */
+/* Read salloc's shell. salloc starts it with srun --preserve-env, which leaves SLURM_NTASKS at the
+ * job's value. */
 static void read_shell(struct cddpi_claim *claim)
 {
     if (cddpi_launch_variable("SLURM_STEP_NUM_TASKS") == NULL || claim->size == 1) {
@@ -161,7 +162,7 @@ void cddpi_launch_read_slurm(struct cddpi_claim *claim)
     }
     if (!claim->is_script && list != NULL &&
         cddpi_slurm_tasks(list, claim->node >= 0 ? claim->node : 0, &tasks) &&
-        tasks.total == claim->size) { /* else it is told when it is used */
+        tasks.total == claim->size) { /* otherwise the error is reported when the list is used */
         claim->local_size = tasks.local_size;
         claim->nodes = tasks.nodes;
     } else if (!claim->is_script && list == NULL && claim->size > 0) {
@@ -179,7 +180,7 @@ static uint64_t number_of(const char *name)
     return text != NULL && cddpi_parse_integer(text, 0, INT64_MAX, &number) ? (uint64_t)number : 0;
 }
 
-/* The store in rank 0. */
+/* Use the store of rank 0 on the step's first node. */
 static cddp_status use_first_node(struct cddpi_launch_env *env)
 {
     const char *given = cddpi_launch_given_store();

@@ -1,8 +1,7 @@
-/* launch_token.c - owns the file that gives all ranks of a job one token, where the launcher gives
- * none (Slurm).
+/* launch_token.c - owns the file with the token of a job whose launcher does not give one (Slurm).
  *
- * What a process has read it keeps: rank 0 removes the file once all have joined, and a group that
- * is made later has the same token. */
+ * A process keeps the token that it has read: rank 0 removes the file once all have joined, and
+ * later groups have the same token. */
 #include "group/launch/launch_token.h"
 
 #include "base/clock.h"
@@ -24,9 +23,10 @@
 #include <unistd.h>
 
 enum {
-    FILE_BYTES = 600,  /* of the file's path */
-    TOKEN_BYTES = 33,  /* 32 digits; in the file a line feed stands for the NUL */
-    WRITTEN_MS = 10000 /* then a file without its token is one that a killed rank left */
+    FILE_BYTES = 600, /* maximum length of the file's path */
+    TOKEN_BYTES = 33, /* 32 digits and a NUL; the file has a line feed instead of the NUL */
+    /* after this, a file without a token counts as a left-over of a killed rank */
+    WRITTEN_MS = 10000
 };
 
 static struct {
@@ -36,7 +36,7 @@ static struct {
     char file[FILE_BYTES];
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Make the file at @p path, which does not exist yet; 0 or an errno. */
+/* Create the file @p path, which must not exist yet. Returns 0 or an errno. */
 static int make_file(const char *path, char out[TOKEN_BYTES])
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -62,7 +62,7 @@ static int make_file(const char *path, char out[TOKEN_BYTES])
     return error;
 }
 
-/* Read the file that another rank has made, or is making: *out_complete tells which. */
+/* Read the file that another rank has written or is writing; *out_complete says which. */
 static cddp_status read_file(const char *path, char out[TOKEN_BYTES], bool *out_complete)
 {
     struct stat stat_of;
@@ -71,7 +71,8 @@ static cddp_status read_file(const char *path, char out[TOKEN_BYTES], bool *out_
     int fd = -1;
     cddp_status status = cddpi_file_open_own(path, O_RDONLY, 0, false, &fd);
 
-    if (status != CDDP_OK) { /* a pipe or a device, say, of somebody who may write there */
+    if (status != CDDP_OK) {
+        /* for example a pipe or a device of another user who can write there */
         return cddpi_fail_prefix(status,
                                  "join: %s, in which the job's token should be, is not used: "
                                  "remove it",
@@ -116,8 +117,8 @@ static cddp_status await_file(const char *path, uint32_t timeout_ms, char out[TO
     }
 }
 
-/* The file's path in $HOME/.cddp, or in @p folder. False: there is no such folder, for the reason
- * that @p why gets. */
+/* Get the file's path in $HOME/.cddp, or in @p folder. False: there is no such folder; @p why has
+ * the reason. */
 static bool path_in(const char *home, const char *folder, const char *name, char out[FILE_BYTES],
                     char *why, size_t why_bytes)
 {
@@ -145,7 +146,7 @@ static bool path_in(const char *home, const char *folder, const char *name, char
     return true;
 }
 
-/* Make or read the file; CDDP_ERR_UNAVAILABLE if none can be made there. */
+/* Create or read the file; CDDP_ERR_UNAVAILABLE if it cannot be created there. */
 static cddp_status token_at(const char *path, uint32_t timeout_ms, char out[TOKEN_BYTES], char *why,
                             size_t why_bytes)
 {
@@ -205,7 +206,7 @@ cddp_status cddpi_launch_token(struct cddpi_launch_env *env, const char *name, c
     return status;
 }
 
-/* Whether @p host, without brackets, is a name of which every address is loopback. */
+/* Whether every address of the name @p host (without brackets) is loopback. */
 static bool is_loopback(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -239,7 +240,7 @@ bool cddpi_launch_is_here(const struct cddpi_launch_env *env)
         (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127)) {
         return true;
     }
-    /* a machine's own name may mean its loopback there (127.0.1.1 in Debian's /etc/hosts) */
+    /* a machine's own name may resolve to its loopback (127.0.1.1 in Debian's /etc/hosts) */
     return env->local_world_size == env->world_size && host[0] != '[' && is_loopback(host);
 }
 
@@ -252,7 +253,7 @@ cddp_status cddpi_launch_need_token(const struct cddpi_launch_env *env)
     }
     status = cddpi_token_check(env->token, env->store);
     if (status == CDDP_OK ||
-        cddpi_launch_is_here(env)) { /* that may look for a name: only if needed */
+        cddpi_launch_is_here(env)) { /* this call may resolve a name, so do it only if needed */
         cddpi_error_clear();
         return CDDP_OK;
     }

@@ -1,4 +1,4 @@
-/* launch_unknown.c - looks for pairs of names by how launchers form them. */
+/* launch_unknown.c - looks for pairs of variable names that follow the patterns of launchers. */
 #include "group/launch/launch_unknown.h"
 
 #include "base/number.h"
@@ -11,12 +11,12 @@
 
 enum { NAME_BYTES = 128, MOST = 1 << 20 };
 
-/* Ends of names: of a number, and of how many there are. */
+/* Endings of names for a number, and for a count. */
 static const char *const rank_ends[] = {"_RANK", "_RANKID", "_PROCID", "_PROC_ID", "_TASK_ID"};
 static const char *const size_ends[] = {"_SIZE",      "_WORLD_SIZE", "_NPROCS",    "_NTASKS",
                                         "_NUM_RANKS", "_NRANKS",     "_NUM_TASKS", "_COUNT"};
 
-/* Those that follow from others, or number something else. */
+/* Parts of names that can be derived from others, or that number something else. */
 static const char *const others[] = {"LOCAL_", "ROLE_", "GROUP_", "CROSS_",
                                      "CDDP_",  "PET_",  "ARRAY"};
 
@@ -27,7 +27,7 @@ static bool read_number(const char *name, int64_t low, int64_t high, int64_t *ou
     return text != NULL && cddpi_parse_integer(text, low, high, out);
 }
 
-/* Whether @p size says how many there are of what @p rank numbers. */
+/* Whether the variable @p size is the count for the number in @p rank. */
 static bool is_pair(const char *rank, const char *size, char *out, size_t bytes)
 {
     int64_t count;
@@ -56,7 +56,7 @@ static bool looks_like_rank(const char *name, const char *end)
     return true;
 }
 
-/* @p name, which ends with @p end, and what has the same beginning. */
+/* Look for a count whose name has the same beginning as @p name, which ends with @p end. */
 static bool has_size(const char *name, const char *end, char *out, size_t bytes)
 {
     int stem = (int)(strlen(name) - strlen(end));

@@ -34,7 +34,8 @@ cddp_status cddpi_launch_number(const char *origin, const char *name, int64_t lo
     return CDDP_OK;
 }
 
-/* Kubernetes gives every pod NAME_PORT=tcp://ADDRESS:PORT for each Service of the namespace. */
+/* Describe a Service's variable: Kubernetes gives every pod NAME_PORT=tcp://ADDRESS:PORT for each
+ * Service of the namespace. */
 static void name_service(const char *variable, char *out, size_t bytes)
 {
     snprintf(out, bytes, "%.*s", (int)(strlen(variable) - strlen("_PORT")), variable);

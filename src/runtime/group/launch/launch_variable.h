@@ -1,4 +1,5 @@
-/* launch_variable.h - how the files that read launchers' variables (launch_*.c) read one. */
+/* launch_variable.h - reads one variable, for the files that read launchers' variables
+ * (launch_*.c). */
 #ifndef CDDPI_GROUP_LAUNCH_VARIABLE_H
 #define CDDPI_GROUP_LAUNCH_VARIABLE_H
 
@@ -7,13 +8,13 @@
 /** The variable's value; NULL when it is not set or is set to "". */
 const char *cddpi_launch_variable(const char *name);
 
-/** The same as a whole number in [@p low, @p high]. CDDP_ERR_ARGUMENT names @p name, and
+/** The same as a whole number in [@p low, @p high]. The text of CDDP_ERR_ARGUMENT names @p name and
  *  @p origin, the launcher that sets it. */
 cddp_status cddpi_launch_number(const char *origin, const char *name, int64_t low, int64_t high,
                                 int *out);
 
-/** The same as a port. A Service's URL, as Kubernetes sets it, is named as such. @p name ends with
- *  "_PORT". */
+/** The same for a port. @p name ends with "_PORT". If the value is the URL of a Service, which
+ *  Kubernetes sets, the error text says so. */
 cddp_status cddpi_launch_port(const char *origin, const char *name, int *out);
 
 #endif

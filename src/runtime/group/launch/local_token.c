@@ -1,10 +1,10 @@
-/* local_token.c - owns the token of ranks that were given none. On loopback rank 0 makes it, with
- * its server, and writes it where only this user can read it; whoever comes reads it there. In a
- * file store, which only this user can read, it is a key.
+/* local_token.c - owns the token of ranks that were not given one. On loopback, rank 0 creates it
+ * together with its server, and writes it to a file that only this user can read; the other ranks
+ * read it there. In a file store, which only this user can read, the token is a key.
  *
- * The file's name has the port and the network namespace: the same for all who can connect to this
- * very port. It is written and removed only while its server has the port, so no job removes
- * another's. */
+ * The file's name contains the port and the network namespace, so it is the same for all processes
+ * that can connect to this port. It is written and removed only while its server has the port, so
+ * no job removes another job's file. */
 #include "group/launch/local_token.h"
 
 #include "base/clock.h"
@@ -27,14 +27,15 @@
 #include <unistd.h>
 
 enum {
-    TOKEN_BYTES = 33, /* 32 digits and a line feed, for which the caller has a NUL */
+    TOKEN_BYTES = 33, /* 32 digits and a line feed; the caller has a NUL instead */
     NAME_BYTES = 128,
     PAUSE_MS = 20,
-    TRY_MS = 1000,    /* then the file is read again */
-    PROBE_MS = 200,   /* loopback answers at once, or not */
-    GRACE_MS = 10000, /* an open port without a token, or with another, is another's after that */
+    TRY_MS = 1000,    /* after this, read the file again */
+    PROBE_MS = 200,   /* loopback answers at once or not at all */
+    GRACE_MS = 10000, /* after this, an open port without a token, or with another one, belongs to
+                         another program */
     TRIES = 3,
-    AGAIN = 20 /* times that a folder may vanish while a file is made in it */
+    AGAIN = 20 /* how often the folder may disappear while a file is created in it */
 };
 
 bool cddpi_local_token_is_needed(const struct cddpi_launch_env *env)
@@ -43,7 +44,7 @@ bool cddpi_local_token_is_needed(const struct cddpi_launch_env *env)
            cddpi_launch_is_here(env);
 }
 
-/* The folder's name: of the port in this network namespace. */
+/* Write the folder's name, for the port in this network namespace. */
 static void name_of(const struct cddpi_launch_env *env, char out[NAME_BYTES])
 {
     const char *colon = strrchr(env->store, ':');
@@ -54,7 +55,7 @@ static void name_of(const struct cddpi_launch_env *env, char out[NAME_BYTES])
 
     snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
     if (strncmp(host, "127.", 4) != 0 || strcmp(host, "127.0.0.1") == 0) {
-        host[0] = '\0'; /* names of one address may differ from rank to rank */
+        host[0] = '\0'; /* ranks may use different names for the same address */
     }
     snprintf(out, NAME_BYTES, "port-%.16s-%llu%s%.32s", colon + 1,
              number != NULL ? strtoull(number + 1, NULL, 10) : 0ULL, host[0] != '\0' ? "-" : "",
@@ -70,7 +71,7 @@ static cddp_status write_once(const char *folder, const char *token, const char 
 
     snprintf(aside, sizeof aside, "%s/token.%ld", folder, (long)getpid());
     snprintf(line, sizeof line, "%.32s\n", token);
-    (void)unlink(aside); /* a killed process's that had this number */
+    (void)unlink(aside); /* left by a killed process with the same number */
     fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make %s", aside);
@@ -101,7 +102,7 @@ cddp_status cddpi_local_token_write(struct cddpi_launch_env *env)
     cddp_status status = CDDP_ERR_IO;
 
     name_of(env, name);
-    for (int i = 0; i < AGAIN; i++) { /* another job's rank 0 may remove the empty folder */
+    for (int i = 0; i < AGAIN; i++) { /* rank 0 of another job may remove the empty folder */
         status = cddpi_own_folder_make(name, env->folder, sizeof env->folder);
         if (status != CDDP_OK) {
             env->folder[0] = '\0';
@@ -130,7 +131,7 @@ void cddpi_local_token_remove(const struct cddpi_launch_env *env)
     }
 }
 
-/* *out_found: there is a whole one. */
+/* *out_found: there is a complete token. */
 static cddp_status read_token(struct cddpi_launch_env *env, const char *folder, const char *path,
                               bool *out_found)
 {
@@ -148,7 +149,7 @@ static cddp_status read_token(struct cddpi_launch_env *env, const char *folder, 
                    : cddpi_fail(CDDP_ERR_IO,
                                 "join: %s is not a folder of this user alone (mode 0700)", folder);
     }
-    do { /* it may come or go at any moment: what fails is tried again */
+    do { /* the file may appear or disappear at any moment, so failures are retried */
         if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT) {
             return CDDP_OK;
         }
@@ -167,7 +168,7 @@ static cddp_status read_token(struct cddpi_launch_env *env, const char *folder, 
     return CDDP_OK;
 }
 
-/* Whether somebody listens at @p store, "tcp://host:port". */
+/* Whether a process listens at @p store, "tcp://host:port". */
 static bool is_open(const char *store)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -200,8 +201,8 @@ static bool is_open(const char *store)
     return open;
 }
 
-/* One attempt. CDDP_ERR_TIMEOUT: it may be too early; CDDP_ERR_AUTH: somebody listens, and either
- * has left no token here or has another one. */
+/* Make one attempt. CDDP_ERR_TIMEOUT: it may be too early. CDDP_ERR_AUTH: a process listens, but
+ * there is no token here, or its token is another one. */
 static cddp_status try_to_open(struct cddpi_launch_env *env, const cddp_store_options *options,
                                const char *folder, const char *path, int64_t deadline_ns,
                                cddp_store **out)

@@ -1,30 +1,31 @@
-/* local_token.h - the token of ranks that meet on this machine's loopback, or in a file, and were
- * given none. Every user of the machine reaches loopback, so there is always one. */
+/* local_token.h - owns the token of ranks that meet on this machine's loopback, or in a file, and
+ * were not given one. Every user of the machine can reach loopback, so there always is a token. */
 #ifndef CDDPI_GROUP_LOCAL_TOKEN_H
 #define CDDPI_GROUP_LOCAL_TOKEN_H
 
 #include "group/launch/launch_env.h"
 
-/** Whether ranks find the token in a file of this machine: @p env has none, and rank 0 serves a
- *  store that only this machine reaches. */
+/** Whether ranks get the token from a file of this machine: @p env has no token, and rank 0 serves
+ *  a store that only this machine can reach. */
 bool cddpi_local_token_is_needed(const struct cddpi_launch_env *env);
 
-/** Rank 0, whose server listens by now, so that nobody else has this port: put @p env's token into
- *  the file, whatever an earlier job has left there. */
+/** For rank 0: write @p env's token into the file, replacing what an earlier job left there. Its
+ *  server must already listen, so that no other job has this port. */
 CDDP_CHECKED cddp_status cddpi_local_token_write(struct cddpi_launch_env *env);
 
-/** The others: open the store with the token that they find in the file, which is read again until
- *  it is the server's. @p env gets it.
- *  @param options  Of the store; url and prefix are set. */
+/** For the other ranks: open the store with the token in the file. The file is read again until its
+ *  token is the server's. @p env gets the token.
+ *  @param options  Options of the store; url and prefix are set. */
 CDDP_CHECKED cddp_status cddpi_local_token_open(struct cddpi_launch_env *env,
                                                 const cddp_store_options *options,
                                                 int64_t deadline_ns, cddp_store **out);
 
-/** All have joined, or rank 0 has given up, and its server still has the port: remove the file. */
+/** Remove the file, once all ranks have joined or rank 0 has given up. Its server must still have
+ *  the port. */
 void cddpi_local_token_remove(const struct cddpi_launch_env *env);
 
-/** Ranks that meet in a file: take the token in it, or put one there. The file is this user's
- * alone. Does nothing if @p env has a token. */
+/** For ranks that meet in a file: read the token from it, or put one there. Only this user can
+ * access the file. Does nothing if @p env has a token. */
 CDDP_CHECKED cddp_status cddpi_file_token_share(struct cddpi_launch_env *env, cddp_store *store);
 
 #endif

@@ -1,5 +1,5 @@
 /* own_folder.c - owns the folders below $TMPDIR or /tmp in which ranks of one user meet. Their
- * names can be guessed, so each is looked at before it is used. */
+ * names can be guessed, so each is checked before it is used. */
 #include "group/launch/own_folder.h"
 
 #include "base/error.h"

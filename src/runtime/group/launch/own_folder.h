@@ -1,4 +1,5 @@
-/* own_folder.h - folders of this machine's temporary files that only this user can look into. */
+/* own_folder.h - owns folders for temporary files of this machine that only this user can
+ * access. */
 #ifndef CDDPI_GROUP_OWN_FOLDER_H
 #define CDDPI_GROUP_OWN_FOLDER_H
 
@@ -7,16 +8,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** The path of folder @p name of this user, in $TMPDIR or /tmp: the same for all processes of the
- *  user that have one TMPDIR. */
+/** Get the path of this user's folder @p name in $TMPDIR or /tmp. All processes of the user with
+ *  the same TMPDIR get the same path. */
 CDDP_CHECKED cddp_status cddpi_own_folder_path(const char *name, char *out, size_t bytes);
 
-/** Whether @p path is such a folder: no link, this user's, of mode 0700. False with *out_missing:
- *  there is nothing. */
+/** Whether @p path is such a folder: not a link, owned by this user, mode 0700. False with
+ *  *out_missing: it does not exist. */
 bool cddpi_own_folder_is(const char *path, bool *out_missing);
 
-/** Make it, unless it is there.
- *  @return CDDP_OK; CDDP_ERR_IO: it cannot be made, or others can write or read what is there. */
+/** Create the folder, unless it exists.
+ *  @return CDDP_OK; CDDP_ERR_IO: it cannot be created, or other users can read or write the
+ *  existing one. */
 CDDP_CHECKED cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes);
 
 #endif

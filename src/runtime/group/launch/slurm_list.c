@@ -1,13 +1,13 @@
-/* slurm_list.c - reads Slurm's compressed lists of hosts and of ranks a node. */
+/* slurm_list.c - parses Slurm's compressed lists of hosts and of ranks per node. */
 #include "group/launch/slurm_list.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { DIGITS = 9 }; /* of a number: it fits into an int */
+enum { DIGITS = 9 }; /* maximum digits of a number, so that it fits into an int */
 
-/* At most DIGITS digits at *at, which is moved behind them. */
+/* Parse at most DIGITS digits at *at, and move *at past them. */
 static bool take_number(const char **at, int *out, int *out_width)
 {
     const char *begin = *at;
@@ -29,7 +29,7 @@ struct range {
     int width;
 };
 
-/* Read the range at *at, and move behind it and the comma that may follow. */
+/* Parse the range at *at, and move *at past it and a following comma. */
 static bool take_range(const char **at, struct range *out)
 {
     int width;
@@ -51,7 +51,7 @@ static bool take_range(const char **at, struct range *out)
     return **at == ']';
 }
 
-/* How many numbers the bracket at *at has; *at is moved behind it. 0: it is none. */
+/* Count the numbers of the bracket at *at, and move *at past it. 0: not a bracket. */
 static size_t take_bracket(const char **at)
 {
     size_t count = 0;
@@ -72,7 +72,7 @@ static size_t take_bracket(const char **at)
     return count;
 }
 
-/* Number @p index of the bracket at *at, which is good, as text; *at is moved behind it. */
+/* Write number @p index of the valid bracket at *at as text, and move *at past the bracket. */
 static int write_number(const char **at, size_t index, char *out, size_t bytes)
 {
     int written = 0;
@@ -86,7 +86,7 @@ static int write_number(const char **at, size_t index, char *out, size_t bytes)
         count = (size_t)(range.high - range.low) + 1;
         if (index < count) {
             written = snprintf(out, bytes, "%0*d", range.width, range.low + (int)index);
-            index = CDDPI_SLURM_LIST_MAX + (size_t)1; /* none of those that follow */
+            index = CDDPI_SLURM_LIST_MAX + (size_t)1; /* no index of the following ranges */
         } else if (index <= CDDPI_SLURM_LIST_MAX) {
             index -= count;
         }
@@ -100,8 +100,8 @@ static bool is_name_byte(char byte)
     return isalnum((unsigned char)byte) || byte == '-' || byte == '_' || byte == '.';
 }
 
-/* How many hosts the term at *at names: up to a comma outside brackets, or the end. *at is moved
- * there. 0: it is no term. */
+/* Count the hosts of the term at *at, which ends at a comma outside brackets or at the end; move
+ * *at there. 0: not a term. */
 static size_t take_term(const char **at)
 {
     const char *begin = *at;
@@ -124,7 +124,7 @@ static size_t take_term(const char **at)
     return *at > begin ? count : 0;
 }
 
-/* Write host @p index of the @p count that the good term at @p at names. */
+/* Write host @p index of the @p count hosts in the valid term at @p at. */
 static bool write_host(const char *at, size_t count, size_t index, char *out)
 {
     size_t used = 0;
@@ -134,7 +134,7 @@ static bool write_host(const char *at, size_t count, size_t index, char *out)
             const char *bracket = at;
             size_t numbers = take_bracket(&bracket);
 
-            count /= numbers; /* the last bracket of several changes fastest */
+            count /= numbers; /* of several brackets, the last changes fastest */
             used += (size_t)write_number(&at, index / count, out + used,
                                          CDDPI_HOST_NAME_BYTES - used);
             index %= count;
@@ -149,7 +149,7 @@ static bool write_host(const char *at, size_t count, size_t index, char *out)
     return true;
 }
 
-/* Walk through the list: count its hosts, and write host @p index, unless @p out is NULL. */
+/* Walk through the list: count its hosts, and write host @p index unless @p out is NULL. */
 static bool walk(const char *text, size_t index, char *out, size_t *out_count)
 {
     const char *at = text;
@@ -197,7 +197,7 @@ bool cddpi_slurm_host(const char *text, size_t index, char out[CDDPI_HOST_NAME_B
     return true;
 }
 
-/* "2(x3)" or "2" at *at, which is moved behind it and the comma that may follow. */
+/* Parse "2(x3)" or "2" at *at, and move *at past it and a following comma. */
 static bool take_tasks(const char **at, int *out_size, int *out_nodes)
 {
     int width;

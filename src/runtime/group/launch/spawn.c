@@ -1,5 +1,5 @@
 /* spawn.c - owns ranks that are forks of the caller's process: their start, the wait for their end,
- * and the one failure of which the caller is told. */
+ * and the choice of the failure that the caller gets. */
 #include "group/launch/spawn.h"
 
 #include "base/alloc.h"
@@ -23,25 +23,25 @@
 
 enum {
     GRACE_MS = 10000,
-    OWN_FILES = 64, /* that the caller may open beside the server's connections */
-    LOOK_MS = 10    /* between two looks at ranks whose end the kernel does not tell */
+    OWN_FILES = 64, /* files that the caller may open in addition to the server's connections */
+    LOOK_MS = 10    /* between two checks of ranks whose end the kernel does not report */
 };
 
 struct rank {
     pid_t pid;     /* 0: not started */
-    bool is_known; /* status is right: nobody else has reaped it */
+    bool is_known; /* status is valid: no other code has reaped the process */
     bool has_ended;
-    bool was_ended; /* asked to end by us, before it had ended by itself */
+    bool was_ended; /* this code asked it to end, before it had ended by itself */
     int status;     /* of waitpid() */
 };
 
 struct spawn {
     struct cddpi_spawn_job job;
     struct rank *ranks;
-    struct pollfd *polled; /* a pidfd a rank; -1: none, or it has ended */
-    int left;              /* ranks that run */
-    int first;             /* the first that failed; -1: none */
-    bool is_ending;        /* the others were asked to */
+    struct pollfd *polled; /* one pidfd per rank; -1: no pidfd, or the rank has ended */
+    int left;              /* number of running ranks */
+    int first;             /* the first rank that failed; -1: none */
+    bool is_ending;        /* the other ranks were asked to end */
     bool is_late;          /* the deadline has passed */
 };
 
@@ -49,7 +49,7 @@ static bool has_failed(const struct spawn *spawn, int r)
 {
     const struct rank *rank = &spawn->ranks[r];
 
-    /* a program that calls exit(0) half way has not done its part, whatever its status says */
+    /* a program that calls exit(0) early has not done its part, whatever its status */
     return !atomic_load(&spawn->job.ends[r].returned) || spawn->job.ends[r].result != 0 ||
            (rank->is_known && rank->status != 0);
 }
@@ -64,13 +64,14 @@ static bool failed_by_itself(const struct spawn *spawn, int r)
     }
     if (rank->was_ended && rank->is_known && rank->status == 0 &&
         !atomic_load(&spawn->job.ends[r].returned)) {
-        return false; /* it takes SIGTERM, and ends well */
+        return false; /* it handles SIGTERM and ends normally */
     }
     return !rank->was_ended || !rank->is_known || !WIFSIGNALED(rank->status) ||
            (WTERMSIG(rank->status) != SIGTERM && WTERMSIG(rank->status) != SIGKILL);
 }
 
-/* Another program may take the port once a rank begins: torch.distributed has the same gap. */
+/* Choose a port for torch.distributed. Another program may take it once a rank begins:
+ * torch.distributed has the same gap. */
 static cddp_status choose_port(struct cddpi_spawn_job *job)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -117,7 +118,7 @@ static cddp_status prepare(struct spawn *spawn)
     if (status == CDDP_OK) {
         cddpi_store_token(job->token);
         cddpi_store_token(job->name);
-        job->name[16] = '\0'; /* 64 bits tell jobs apart; only the token is a secret */
+        job->name[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
         options.reserved += 2 * job->world_size;
         status = cddpi_store_server_create(&options, &job->server);
     }
@@ -153,21 +154,21 @@ static void release(struct spawn *spawn)
 static int open_pidfd(pid_t pid)
 {
 #ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* a pidfd is always close-on-exec */
 #else
     (void)pid;
     return -1;
 #endif
 }
 
-/* Fork all; they begin together, when the server's thread is the only other one and idle. On
- * failure those that were forked end without having run anything. */
+/* Fork all ranks, while the server's thread is the only other thread, and idle; the ranks begin
+ * together. On failure, the ranks that were forked end without running anything. */
 static cddp_status start(struct spawn *spawn)
 {
     struct cddpi_spawn_job *job = &spawn->job;
     char name[32];
 
-    fflush(NULL); /* or each rank would write what is buffered once more */
+    fflush(NULL); /* otherwise each rank would write the buffered output again */
     for (int r = 0; r < job->world_size; r++) {
         pid_t pid = fork();
 
@@ -185,7 +186,7 @@ static cddp_status start(struct spawn *spawn)
     return CDDP_OK;
 }
 
-/* A byte a rank: the pipe has room for CDDP_SPAWN_RANKS. */
+/* Write one byte per rank; the pipe has room for CDDP_SPAWN_RANKS. */
 static cddp_status open_gate(struct spawn *spawn)
 {
     char bytes[CDDP_SPAWN_RANKS] = {0};
@@ -197,7 +198,7 @@ static cddp_status open_gate(struct spawn *spawn)
     return whole ? CDDP_OK : cddpi_fail_errno(CDDP_ERR_IO, errno, "spawn: letting the ranks begin");
 }
 
-/* What the ranks that still join are told; they would wait for this one. */
+/* Write a key for the ranks that still join, which would otherwise wait for this rank. */
 static void tell(const struct spawn *spawn, const char *key, const char *text)
 {
     char whole[96];
@@ -208,7 +209,7 @@ static void tell(const struct spawn *spawn, const char *key, const char *text)
     }
 }
 
-/* Word why rank @p r failed. */
+/* Set the error text for the failure of rank @p r. */
 static cddp_status word(const struct spawn *spawn, int r)
 {
     const struct rank *rank = &spawn->ranks[r];
@@ -276,8 +277,8 @@ static void reap(struct spawn *spawn)
     }
 }
 
-/* First those are taken that have ended by now: the first to be seen may have failed because of
- * them. */
+/* Send a signal to all running ranks. First collects the ranks that have already ended: the first
+ * one that was noticed may have failed because of them. */
 static void signal_all(struct spawn *spawn, int number)
 {
     reap(spawn);
@@ -301,7 +302,7 @@ static int poll_ms(const struct spawn *spawn, int64_t deadline_ns)
     return left;
 }
 
-/* Until all have ended: by themselves, asked, or killed. */
+/* Wait until all ranks have ended: by themselves, on request, or killed. */
 static void await(struct spawn *spawn, uint32_t timeout_ms, uint32_t grace_ms)
 {
     int64_t deadline_ns = timeout_ms > 0 ? cddpi_deadline_ns(timeout_ms) : INT64_MAX;
@@ -312,7 +313,8 @@ static void await(struct spawn *spawn, uint32_t timeout_ms, uint32_t grace_ms)
 
         if (spawn->is_ending && is_over) {
             signal_all(spawn, SIGKILL);
-            deadline_ns = INT64_MAX; /* nothing survives it: their end is awaited */
+            /* no process survives SIGKILL, so wait for their end without a limit */
+            deadline_ns = INT64_MAX;
         } else if (!spawn->is_ending && (spawn->first >= 0 || is_over)) {
             spawn->is_late = spawn->first < 0;
             spawn->is_ending = true;
@@ -324,7 +326,7 @@ static void await(struct spawn *spawn, uint32_t timeout_ms, uint32_t grace_ms)
     }
 }
 
-/* The rank whose failure the others' follows from, as far as they said. */
+/* Find the rank whose failure caused those of the others, as far as they reported. */
 static int find_culprit(const struct spawn *spawn)
 {
     int r = spawn->first;

@@ -1,4 +1,4 @@
-/* spawn.h - what a forked rank and the process that forked it share. */
+/* spawn.h - owns what a forked rank and its parent process share. */
 #ifndef CDDPI_GROUP_SPAWN_H
 #define CDDPI_GROUP_SPAWN_H
 
@@ -13,14 +13,14 @@
 
 struct cddpi_store_server;
 
-/* In memory that parent and ranks share: how a rank's function ended. */
+/* How a rank's function ended; in memory that the parent and the ranks share. */
 struct cddpi_spawn_end {
-    atomic_bool returned; /* the rest is complete */
+    atomic_bool returned; /* the other fields are complete */
     int result;
-    struct cddpi_failure failure; /* the last one of the rank's thread */
+    struct cddpi_failure failure; /* the last failure of the rank's thread */
 };
 
-/* What the ranks need, made before the first fork. */
+/* What the ranks need; created before the first fork. */
 struct cddpi_spawn_job {
     cddp_spawn_fn fn;
     void *arg;
@@ -28,15 +28,16 @@ struct cddpi_spawn_job {
     pid_t parent;
     struct cddpi_store_server *server;
     struct cddpi_spawn_end *ends;
-    int gate[2];   /* a pipe: ranks begin when its writing end is closed after a byte a rank */
-    int master_fd; /* bound, so that the port of torch.distributed stays free until ranks begin */
+    int gate[2]; /* a pipe: ranks start when the parent has written one byte per rank and closed its
+                    end */
+    int master_fd; /* bound, so that torch.distributed's port stays free until ranks start  */
     uint16_t master_port;
     char token[33];
     char name[33]; /* of the job */
 };
 
-/** In a fork of @p job->parent: be @p rank, and end. Dies with the parent, and without having run
- *  anything if not every rank could be started. */
+/** In a child of @p job->parent: run as @p rank, then exit. The child dies with its parent. If not
+ *  every rank could be started, it exits without running anything. */
 void __attribute__((noreturn)) cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank);
 
 #endif

@@ -1,4 +1,5 @@
-/* spawn_rank.c - a forked rank's side of cddp_spawn(): its environment, its function, its end. */
+/* spawn_rank.c - owns a forked rank's side of cddp_spawn(): its environment, its function, its
+ * end. */
 #include "group/launch/spawn.h"
 
 #include "base/child.h"
@@ -27,7 +28,7 @@ static void set_number(const char *name, int value)
     set_text(name, text);
 }
 
-/* The same variables as the launcher's (launcher/supervise/environment.c). */
+/* Set the same variables as the launcher (launcher/supervise/environment.c). */
 static void set_environment(const struct cddpi_spawn_job *job, int rank)
 {
     static const char *const ranks[] = {"CDDP_RANK", "CDDP_LOCAL_RANK", "RANK", "LOCAL_RANK",
@@ -42,7 +43,8 @@ static void set_environment(const struct cddpi_spawn_job *job, int rank)
         set_number(sizes[i], job->world_size);
     }
     snprintf(store, sizeof store, "tcp://127.0.0.1:%u", cddpi_store_server_port(job->server));
-    cddpi_launchers_inherited(store, inherited, sizeof inherited); /* through the caller */
+    /* variables that the rank inherits through the caller */
+    cddpi_launchers_inherited(store, inherited, sizeof inherited);
     set_text("CDDP_INHERITED", inherited);
     set_text("CDDP_STORE", store);
     set_text("CDDP_TOKEN", job->token);
@@ -56,11 +58,12 @@ static void set_environment(const struct cddpi_spawn_job *job, int rank)
     set_number("TORCHELASTIC_RESTART_COUNT", 0);
     set_number("TORCHELASTIC_MAX_RESTARTS", 0);
     set_text("TORCHELASTIC_RUN_ID", job->name);
-    (void)unsetenv("CDDP_REPORT_FD"); /* of the caller's own rank, if a launcher started it */
+    (void)unsetenv("CDDP_REPORT_FD"); /* it belongs to the caller's own rank, if a launcher started
+                                         the caller */
     (void)unsetenv("TORCHELASTIC_USE_AGENT_STORE");
 }
 
-/* Until all ranks are forked. False: some could not be. */
+/* Wait until all ranks are forked. False: some rank could not be forked. */
 static bool pass_gate(const struct cddpi_spawn_job *job)
 {
     char byte;
@@ -74,8 +77,8 @@ static bool pass_gate(const struct cddpi_spawn_job *job)
     return got == 1;
 }
 
-/* pthread_exit() in the rank's function: other threads, a group's among them, would keep the
- * process for ever, and then its status would be 0. */
+/* Handles pthread_exit() in the rank's function: other threads, for example of a group, would keep
+ * the process alive forever, and at the end its status would be 0. */
 static void leave_thread(void *argument)
 {
     (void)argument;
@@ -104,7 +107,7 @@ void cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank)
     }
     close(job->master_fd);
     set_environment(job, rank);
-    cddpi_store_server_destroy(job->server); /* closes this fork's copies */
+    cddpi_store_server_destroy(job->server); /* closes this process's copies of the descriptors */
     cddpi_error_clear();
     result = run_function(job, rank);
     end->result = result;

@@ -1,12 +1,13 @@
-/* carrier.h - what takes bytes from a rank on one host to a rank on another: one row each, tcp and
- * mpi. It knows nothing of collectives: net/ above it decides what goes where, and in which order.
+/* carrier.h - owns the carrier interface: how bytes get from a rank on one host to a rank on
+ * another. There is one row each for tcp and mpi. A carrier knows nothing about collectives: net/
+ * above it decides what is sent where and in which order.
  *
- * A transfer is one message between two ranks of the group, in one direction: both sides start it
- * with the same channel, tag and number of bytes. Between two ranks a carrier delivers in any
- * order, so transfers that are under way at the same time in one direction and channel differ in
- * their tags. Transfers of one channel never wait for those of another.
+ * A transfer is one message from one rank of the group to another. Both sides start it with the
+ * same channel, tag and number of bytes. A carrier may deliver the messages between two ranks in
+ * any order, so transfers that are in progress at the same time in one direction and channel must
+ * have different tags. Transfers of one channel never wait for those of another channel.
  *
- * One thread at a time calls start, forget and progress: the one that runs the group's queue. */
+ * Only the thread that runs the group's queue calls start, forget and progress. */
 #ifndef CDDPI_GROUP_NET_CARRIER_H
 #define CDDPI_GROUP_NET_CARRIER_H
 
@@ -20,20 +21,20 @@
 struct cddpi_carrier;
 
 enum cddpi_net_channel {
-    CDDPI_NET_COLLECTIVES, /* between any two ranks, mostly leaders; in lock step */
-    CDDPI_NET_MESSAGES,    /* cddp_send() and cddp_recv(): may stay untaken for long */
+    CDDPI_NET_COLLECTIVES, /* between any two ranks, mostly leaders, which advance in lock step */
+    CDDPI_NET_MESSAGES,    /* cddp_send() and cddp_recv(): a message may wait long for its recv */
     CDDPI_NET_CHANNELS
 };
 
-/* A carrier may leave out all but the low bits of a tag, which tell apart what both sides mean; the
- * others keep calls that differ from being taken for each other. */
+/* A carrier may transmit only the low bits of a tag. They distinguish the transfers of matching
+ * calls; the other bits keep different calls from being matched with each other. */
 enum {
     CDDPI_NET_TAG_BITS = 30,
-    CDDPI_NET_TAG_LOW_BITS = 22 /* what MPI's libraries allow, with a bit for the channel */
+    CDDPI_NET_TAG_LOW_BITS = 22 /* the limit of MPI libraries, less one bit for the channel */
 };
 
-/* One message. The caller's memory, like what `data` points to: both stay until `is_done` is set or
- * forget() was called. All but `is_done` and `state` are the caller's to fill. */
+/* One message. The caller owns this struct and the memory at `data`, and keeps both until `is_done`
+ * is set or forget() was called. The caller fills in all fields except `is_done` and `state`. */
 struct cddpi_transfer {
     int peer; /* rank of the group, on another host */
     enum cddpi_net_channel channel;
@@ -41,95 +42,97 @@ struct cddpi_transfer {
     bool is_send;
     void *data; /* a send only reads it; may be NULL when bytes is 0 */
     size_t bytes;
-    size_t cut_bytes; /* a carrier that cuts sends messages of so many bytes: the same on both
-                         sides; 0: as it likes */
-    bool is_done;     /* set by start or progress: data may be used again, or has arrived */
+    size_t cut_bytes; /* a carrier with `cuts` sends messages of at most this many bytes; the same
+                         on both sides; 0: the carrier chooses */
+    bool is_done;     /* set by start or progress: a send's data may be reused, a recv's data has
+                         arrived */
 
-    _Alignas(8) unsigned char state[96]; /* the carrier's own */
+    _Alignas(8) unsigned char state[96]; /* private to the carrier */
 };
 
-/* What a carrier learns when it is opened. All is borrowed: arrays live as long as the carrier. */
+/* What a carrier gets when it is opened. Everything is borrowed; arrays live as long as the
+ * carrier. */
 struct cddpi_carrier_params {
     int rank;
     int world_size;
     const int *host_of; /* by rank: number of its host */
-    const int *leaders; /* by host: the rank that connects to the other leaders at once; pairs of
-                           other ranks connect when they first have a transfer */
+    const int *leaders; /* by host: the rank that connects to the other leaders when the carrier
+                           opens; other pairs of ranks connect at their first transfer */
     int host_count;
-    const char *job;     /* id and generation, so that a stranger of another job is refused */
+    const char *job;     /* id and generation, so that ranks of another job are refused */
     uint32_t generation; /* of the job */
-    const char *token;   /* the job's secret, "" if there is none; never sent */
-    uint32_t timeout_ms; /* of opening, and of connecting later */
-    bool only_control;   /* nothing is transferred: no more than check(), abort(), describe() and
-                            interface() need; not for mpi */
+    const char *token;   /* the job's secret; "": none; never sent */
+    uint32_t timeout_ms; /* for opening, and for connecting later */
+    bool only_control; /* no transfers: open only what check(), abort(), describe() and interface()
+                          need; not for mpi */
 
-    /* Among all ranks of the group, by other means: to tell each other addresses. */
+    /* Exchanges data among all ranks of the group by other means, such as addresses. */
     const struct cddpi_exchange *exchange;
 
-    /* Called from any thread when progress() may do more, or check() or broken() has news, while
-     * nobody is inside a call. Does not wait. */
+    /* The carrier calls this from any thread if, while no thread is inside a call, progress() can
+     * do more or check() or broken() would return something new. Does not wait. */
     void (*wake)(void *context);
     void *wake_context; /* host_failed's, too */
 
-    /* Whether this host's ranks have failed, which other hosts have not been told: then @p out is
-     * why, and they have been from now on. A carrier with a thread of its own asks it now and then,
-     * since this rank may be computing. Any thread; NULL: nobody is to be asked. */
+    /* Whether this host's ranks have failed and other hosts do not know it yet. If so, @p out is
+     * the failure, and the carrier must send it to the other hosts. A carrier with its own thread
+     * calls this periodically, since this rank may be computing. Any thread; may be NULL. */
     bool (*host_failed)(void *context, struct cddpi_failure *out);
 };
 
 /* A row of the list of carriers. */
 struct cddpi_carrier_ops {
     const char *name;
-    bool is_blind; /* check() says nothing of a host that vanishes */
-    bool cuts;     /* it looks at a transfer's cut_bytes */
+    bool is_blind; /* check() does not detect a host that disappears */
+    bool cuts;     /* it uses a transfer's cut_bytes */
 
-    /* Whether it could serve, as far as one rank knows: the library is there, mpirun started us.
-     * Words why not. */
+    /* Whether it could serve, as far as one rank knows: the library is present, mpirun started this
+     * process. On failure the text says why not. */
     cddp_status (*probe)(void);
     /* Collective: every rank succeeds or every rank fails with the same status. On failure nothing
      * stays open. */
     cddp_status (*open)(const struct cddpi_carrier_params *params, struct cddpi_carrier **out);
     void (*close)(struct cddpi_carrier *carrier);
 
-    /* Begin @p transfer, which may be done at once, or be held for others until flush() or
-     * progress(). Never waits. */
+    /* Start @p transfer. It may complete at once, or be held until flush() or progress() to be sent
+     * with others. Never waits. */
     cddp_status (*start)(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
-    /* Move what can be moved without waiting. @p out_any: whether a transfer was done. */
+    /* Transfer what is possible without waiting. @p out_any: whether a transfer completed. */
     cddp_status (*progress)(struct cddpi_carrier *carrier, bool *out_any);
-    /* Send what start() has held. NULL: it holds nothing. @p out_any: whether a transfer was done.
+    /* Send what start() has held. NULL: the carrier never holds transfers. @p out_any: whether a
+     * transfer completed.
      */
     cddp_status (*flush)(struct cddpi_carrier *carrier, bool *out_any);
-    /* The group has failed: forget all transfers, whose memory may go. False: some of it is still
-     * read or written, by a library that does not give it back, and may do so as long as the
-     * process lives. */
+    /* Forget all transfers, since the group has failed; their memory may then be released. False: a
+     * library still reads or writes some of that memory, and may do so until the process ends. */
     bool (*forget)(struct cddpi_carrier *carrier);
 
-    /* Waiting: a descriptor that is readable while progress() can do something, or -1 if there is
-     * none and progress() has to be called now and then. prepare is called before a sleep on it,
-     * then progress() once more. */
+    /* For waiting: a descriptor that is readable while progress() can do something; -1: there is no
+     * descriptor, and progress() must be called periodically. Before a sleep on it, prepare is
+     * called, then progress() once more. */
     int (*descriptor)(struct cddpi_carrier *carrier);
     void (*prepare_sleep)(struct cddpi_carrier *carrier);
 
-    /* CDDP_OK, or CDDP_ERR_PEER for a rank that died or whose host is not to be reached any more:
-     * the text names both, and cddpi_error_blame() the rank. Cheap; any thread. */
+    /* CDDP_OK, or CDDP_ERR_PEER for a rank that died or whose host cannot be reached any more. The
+     * text names rank and host; cddpi_error_blame() has recorded the rank. Cheap; any thread. */
     cddp_status (*check)(struct cddpi_carrier *carrier);
-    /* Append to the text of a timeout what is known about @p peer, that is waited for: its host and
-     * address, since when nothing has been heard of it. */
+    /* Append to the text of a timeout what is known about @p peer, the rank that is late: its host,
+     * its address, and when it was last heard from. */
     void (*describe)(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes);
-    /* Let the leaders of all other hosts fail as @p failure says. Any thread; does not wait. */
+    /* Make the leaders of all other hosts fail with @p failure. Any thread; does not wait. */
     void (*abort)(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
-    /* Whether another host's abort has come: then @p out is its failure. Cheap; any thread. */
+    /* Whether another host's abort has arrived; @p out is then its failure. Cheap; any thread. */
     bool (*aborted)(struct cddpi_carrier *carrier, struct cddpi_failure *out);
-    /* The program ends by exit(), without closing this: the leaders of other hosts are to know that
-     * this rank has left, and has not died. Other threads may still be inside a call. Waits a
-     * moment at most. NULL: they see only that it is gone. */
+    /* The program calls exit() without closing the carrier: tell the leaders of other hosts that
+     * this rank has left, and has not died. Other threads may still be inside a call. Waits only
+     * briefly. NULL: other hosts see only that this rank is gone. */
     void (*exits)(struct cddpi_carrier *carrier);
-    /* The name of the network interface by which this rank reaches another host; false: it reaches
-     * none yet. NULL: the carrier does not know. */
+    /* Get the name of the network interface through which this rank reaches another host; false: it
+     * reaches no host yet. NULL: the carrier does not know the interface. */
     bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);
 };
 
-/* What all carriers begin with: an implementation embeds it as its first member. */
+/* The base of every carrier: an implementation embeds it as its first member. */
 struct cddpi_carrier {
     const struct cddpi_carrier_ops *ops;
 };

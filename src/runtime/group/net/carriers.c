@@ -19,14 +19,14 @@ cddp_status cddpi_mpi_module_open(const struct cddpi_mpi_module **out)
 
     if (status == CDDP_OK) {
         module = table;
-        host.base = cddpi_module_host(); /* always the same */
+        host.base = cddpi_module_host(); /* the same at every call */
         module->use(&host);
         *out = module;
     }
     return status;
 }
 
-/* The module's carrier, or NULL with the reason. */
+/* Get the module's carrier; NULL: the error text has the reason. */
 static const struct cddpi_carrier_ops *find_mpi(void)
 {
     const struct cddpi_mpi_module *module;
@@ -55,8 +55,8 @@ static const struct cddpi_carrier_ops *probe(const struct carriers_row *row)
     return carrier != NULL && carrier->probe() == CDDP_OK ? carrier : NULL;
 }
 
-/* The same where the user named no carrier: one who wants data encrypted gets no carrier that
- * cannot do that. */
+/* The same if the user named no carrier: if encryption is requested, carriers without it are
+ * rejected. */
 static const struct cddpi_carrier_ops *probe_unnamed(const struct carriers_row *row)
 {
     bool encrypts;
@@ -127,7 +127,7 @@ const struct cddpi_carrier_ops *cddpi_carrier_choose(const char *name)
     return NULL;
 }
 
-/* The carriers that this rank can use, a bit for each row. */
+/* Find the carriers that this rank can use, as a bit mask of rows. */
 static cddp_status find_usable(const struct cddpi_carrier_ops *found[ROWS], uint32_t *out)
 {
     const char *name = cddpi_env(CDDPI_ENV_CARRIER);

@@ -1,39 +1,40 @@
-/* cost.c - how long sums between hosts take, from the numbers of a link: which algorithm is best,
- * and in which pieces.
+/* cost.c - estimates how long sums between hosts take on a given link, to choose the best algorithm
+ * and piece size.
  *
  * A round takes
  *
  *     latency + (messages - 1) * message + bytes / bandwidth + merged bytes / speed of merging
  *
- * of the host that has the most of each, as in Hockney's model with its reductions: Thakur,
+ * with the maximum of each over all hosts, as in Hockney's model with reductions: Thakur,
  * Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
- * There, with one node a host, p hosts, latency a, b seconds a byte and c seconds a reduced byte:
+ * There, with one node per host, p hosts, latency a, b seconds per byte and c seconds per reduced
+ * byte:
  *
  *     recursive doubling                      lg p (a + n b + n c)
  *     recursive halving, doubling back        2 lg p a + 2 (p - 1)/p n b + (p - 1)/p n c
  *     (neither a power of two: a fold more)   + 2 a + 2 n b + n c
  *
- * and, with p - 1 messages at once, each of which costs m after the first:
+ * and, with p - 1 messages at once, each of which costs m, except the first:
  *
  *     exchange            a + (p - 2) m + (p - 1) n b + (p - 1) n c
  *     direct          2 (a + (p - 2) m) + 2 (p - 1)/p n b + (p - 1)/p n c
  *
- * Here a host may have many nodes (its ranks do not fill one), each a message, and a sum may be
- * wider than the data. */
+ * Here a host may have several nodes, if its ranks do not make up one; each node is a message. A
+ * sum may be wider than the data. */
 #include "group/net/net_schedule.h"
 
 #include "base/alloc.h"
 
 #include <math.h>
 
-/* The parts of a time, which pieces of an operation overlap. */
+/* The parts of a time; those of different pieces overlap. */
 struct cost {
     double latency_s; /* only waiting */
-    double wire_s;    /* the wire, or the thread that feeds it, is busy */
-    double merge_s;   /* a core is busy */
+    double wire_s;    /* time in which the wire, or the thread that feeds it, is busy */
+    double merge_s;   /* time in which a core is busy */
 };
 
-/* What each message after the first costs at most; less where even a whole latency is little. */
+/* The maximum cost of each message after the first; it is less if even the latency is lower. */
 static const double message_s = 5e-6;
 
 static double each_message(const struct cddpi_link *link)
@@ -131,10 +132,10 @@ double cddpi_algorithm_seconds(const struct cddpi_tree *tree, const struct cddpi
     return cost.latency_s + cost.wire_s + cost.merge_s;
 }
 
-/* Of n pieces one passes alone; each other one adds what the busier of wire and core takes for it,
- * or its own time by how many are under way, where that is not enough to hide the waiting. Hosts of
- * several ranks also reduce each piece before and copy it afterwards: every rank a share of it, so
- * that all of them together are as fast as one core with one array. */
+/* One of n pieces passes alone. Each other piece adds the time of the busier of wire and core; if
+ * that does not hide the waiting, it adds its own time divided by the number of pieces in progress.
+ * Hosts with several ranks also reduce each piece before, and copy it afterwards. Each rank does a
+ * share of that, so all of them together take as long as one core with one array. */
 double cddpi_pieces_seconds(const struct cddpi_tree *tree, const struct cddpi_link *link,
                             enum cddpi_algorithm algorithm, size_t leaf_bytes, size_t sum_bytes,
                             size_t piece_bytes)
@@ -161,7 +162,7 @@ enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
     size_t piece_bytes = cddpi_piece_bytes(link, tree->hosts, leaf_bytes);
 
     for (int a = 0; a < CDDPI_ALGORITHMS; a++) {
-        /* an exchange is for little data, and goes in one piece */
+        /* an exchange is used for little data, in one piece */
         double seconds = cddpi_pieces_seconds(
             tree, link, (enum cddpi_algorithm)a, leaf_bytes, sum_bytes,
             a == CDDPI_ALGORITHM_EXCHANGE ? leaf_bytes : piece_bytes);
@@ -177,15 +178,15 @@ enum cddpi_algorithm cddpi_algorithm_choose(const struct cddpi_tree *tree,
     return best;
 }
 
-/* A piece of p bytes costs its messages, o seconds; and p bytes are alone at both ends, where they
- * are reduced within the host before the wire begins and copied when it has ended, 2 p / r seconds
- * in all. So n bytes take n / p o + 2 p / r more than their time on the wire, least at
- * p = sqrt(n o r / 2). No piece is shorter than what the wire takes in the waiting of two rounds,
- * so that two of them hide each other's. */
+/* The messages of a piece of p bytes cost o seconds. At both ends nothing overlaps: p bytes are
+ * reduced within the host before the wire starts, and copied after it has ended, 2 p / r seconds in
+ * total. So n bytes take n / p o + 2 p / r longer than their time on the wire, with a minimum at p
+ * = sqrt(n o r / 2). A piece is at least as long as the wire could send while waiting for two
+ * rounds, so that two pieces hide each other's waiting. */
 size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes)
 {
     const double least = 64 << 10;
-    const double most = 4 << 20; /* larger ones leave the cache between their stages */
+    const double most = 4 << 20; /* larger pieces drop out of the cache between their stages */
     double others = hosts > 1 ? hosts - 1 : 1;
     double messages_s = 2 * others * each_message(link);
     double best = sqrt((double)bytes * messages_s * link->reduce_bytes_per_s / 2);
@@ -195,14 +196,15 @@ size_t cddpi_piece_bytes(const struct cddpi_link *link, int hosts, size_t bytes)
     return best < (double)bytes ? cddpi_align((size_t)best) : cddpi_align(bytes > 0 ? bytes : 1);
 }
 
-/* Open MPI over TCP announces a message of more than 64 KiB, waits for the other side's word, and
- * then has all of it in the connection's queue at once. That word goes in the queue of the other
- * direction, behind what is sent there: so whoever is second waits until the first has sent all,
- * and the directions take turns. Shorter messages go unasked, at the price of a copy at either end,
- * which is only worth it where the copies are several times as fast as the link.
+/* Open MPI over TCP uses a rendezvous for messages above 64 KiB: it announces the message, waits
+ * for the answer, and then puts the whole message into the connection's queue. The answer waits in
+ * the queue of the other direction, after the data that is sent there. So the second side waits
+ * until the first has sent everything, and the two directions take turns. Shorter messages are sent
+ * eagerly, at the price of a copy at both ends. That pays only if the copies are several times as
+ * fast as the link.
  *
- * What goes unasked is kept for a peer that is late: in collectives where each waits for the other
- * it is never more than a few pieces. */
+ * Eager messages are buffered if the peer is late. In collectives, in which all ranks wait for each
+ * other, that is never more than a few pieces. */
 size_t cddpi_cut_bytes(const struct cddpi_link *link)
 {
     const double fast = 2e9; /* 16 Gbit/s */

@@ -1,6 +1,6 @@
-/* heads.c - owns the comparison of calls: each rank's with those of its host, and each host's with
- * those of other hosts, whose leaders send each other one fingerprint a collective; each leader
- * those of its number. */
+/* heads.c - owns the comparison of calls. Each rank compares with the ranks of its host. Each host
+ * compares with other hosts: per collective, each leader sends one fingerprint to the leaders with
+ * the same number on other hosts. */
 #include "group/net/heads.h"
 
 #include "base/alloc.h"
@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With more hosts each compares with those 1, 2, 4 ... hosts away, which connects all of them. */
+/* With more hosts than this, each compares only with the hosts at distances 1, 2, 4 ..., which
+ * still connects all of them. */
 enum { ALL_HOSTS = 8 };
 
 enum { INDEX_HEAD, INDEX_WEIGHTS };
@@ -126,7 +127,7 @@ cddp_status cddpi_net_heads_compare(struct net_backend *net, struct net_collecti
     return CDDP_OK;
 }
 
-/* Whether @p host's leader called the same as this one. */
+/* Check that @p host's leader made the same call as this one. */
 static cddp_status compare_host(const struct net_backend *net,
                                 const struct net_collective *collective, int host)
 {

@@ -1,4 +1,4 @@
-/* inner.c - the operations of the transport inside a host that a collective consists of. */
+/* inner.c - runs the operations of the inner transport that are parts of a collective. */
 #include "group/net/inner.h"
 
 #include "group/net/net_collective.h"

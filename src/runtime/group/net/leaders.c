@@ -1,5 +1,5 @@
-/* leaders.c - owns how many ranks of each host exchange data with other hosts: one, or, where one
- * core cannot fill the link, several. */
+/* leaders.c - chooses how many ranks of each host exchange data with other hosts: one, or several
+ * if one core cannot saturate the link. */
 #include "group/net/leaders.h"
 
 #include "base/alloc.h"
@@ -12,16 +12,16 @@
 
 enum { SWAPS = 6, SWAP_BYTES = 512 << 10 };
 
-static const double one_fills_s = 4e8; /* bytes a second that any core moves */
-static const double worth_it = 1.25;   /* by so much more have to be faster than fewer */
+static const double one_fills_s = 4e8; /* bytes per second that any core can move */
+static const double worth_it = 1.25;   /* factor by which twice as many leaders must be faster */
 
-/* What a rank has moved, and when by its host's clock. */
+/* How much a rank has moved, and when, by its host's clock. */
 struct moved {
     int64_t begin_ns, end_ns;
-    int64_t bytes; /* 0: it had nobody to exchange with */
+    int64_t bytes; /* 0: it had no peer */
 };
 
-/* The most leaders that every host has ranks for. */
+/* The largest number of leaders for which every host has ranks. */
 static int most_leaders(const struct net_backend *net)
 {
     int most = NET_MAX_LEADERS;
@@ -32,7 +32,7 @@ static int most_leaders(const struct net_backend *net)
     return most;
 }
 
-/* CDDP_LEADERS, or 0: to be measured. */
+/* Get CDDP_LEADERS from all ranks; 0: the number must be measured. */
 static cddp_status agree_on_wish(struct net_backend *net, const struct cddpi_exchange *exchange,
                                  int *out)
 {
@@ -54,7 +54,7 @@ static cddp_status agree_on_wish(struct net_backend *net, const struct cddpi_exc
     return status;
 }
 
-/* Exchange @p bytes some times with the neighbour's leader of the same number. */
+/* Exchange @p bytes several times with the neighbour host's leader of the same number. */
 static cddp_status move_data(struct net_backend *net, int leaders, unsigned char *buffer,
                              size_t bytes, struct moved *out)
 {
@@ -75,7 +75,8 @@ static cddp_status move_data(struct net_backend *net, int leaders, unsigned char
     return status;
 }
 
-/* Bytes a second of the slowest host, from when its first leader began until its last one ended. */
+/* Bytes per second of the slowest host, from the start of its first leader to the end of its
+ * last. */
 static double slowest_host(const struct net_backend *net, const struct moved *all)
 {
     double slowest = 0;
@@ -101,7 +102,7 @@ static double slowest_host(const struct net_backend *net, const struct moved *al
     return slowest;
 }
 
-/* What @p leaders of each host move together. */
+/* Measure the rate of @p leaders of each host together. */
 static cddp_status measure_rate(struct net_backend *net, const struct cddpi_exchange *exchange,
                                 int leaders, double *out)
 {
@@ -115,7 +116,7 @@ static cddp_status measure_rate(struct net_backend *net, const struct cddpi_exch
 
     if (status == CDDP_OK) {
         memset(buffer, 0, 2 * (size_t)SWAP_BYTES);
-        /* the first messages connect, after which all begin at once */
+        /* the first messages connect; after that all leaders begin at once */
         status = move_data(net, leaders, buffer, 1, &mine);
         status = cddpi_net_agree_on_messages(net, exchange, status, &mine, sizeof mine, all);
     }
@@ -131,7 +132,8 @@ static cddp_status measure_rate(struct net_backend *net, const struct cddpi_exch
     return status;
 }
 
-/* How many leaders there are is settled: what they are planned by is what all of them move. */
+/* Set the link's rate once the number of leaders is known: plans are based on the rate of all
+ * leaders. */
 static cddp_status measure_together(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     double rate;
@@ -166,7 +168,7 @@ cddp_status cddpi_net_choose_leaders(struct net_backend *net, const struct cddpi
         }
         net->leader_count = leaders;
         rate = more;
-        net->link.bytes_per_s = rate; /* by which sums and buckets are planned */
+        net->link.bytes_per_s = rate; /* used to plan sums and buckets */
     }
     return status;
 }

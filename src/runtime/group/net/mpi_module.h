@@ -1,13 +1,13 @@
-/* mpi_module.h - what the MPI module (libcddp-mpi.so) and the library that opens it know of each
- * other. The module lies in net/mpi/, links the MPI that it was compiled for, and uses nothing of
- * libcddp but what is handed to it. */
+/* mpi_module.h - owns the interface between the MPI module (libcddp-mpi.so) and the library that
+ * opens it. The module is in net/mpi/, links the MPI that it was compiled for, and uses only those
+ * functions of libcddp that it gets through this interface. */
 #ifndef CDDPI_GROUP_NET_MPI_MODULE_H
 #define CDDPI_GROUP_NET_MPI_MODULE_H
 
 #include "base/module_loader.h"
 #include "group/net/carrier.h"
 
-/* What the module may call. Any thread. */
+/* The functions of libcddp that the module may call. Any thread. */
 struct cddpi_mpi_host {
     const struct cddpi_module_host *base;
     /* cddpi_agree_by() */
@@ -16,16 +16,16 @@ struct cddpi_mpi_host {
 
 struct cddpi_mpi_module {
     struct cddpi_mpi_module_start start;
-    /* Before all that follow; the same table every time. */
+    /* Called before all functions below, with the same table every time. */
     void (*use)(const struct cddpi_mpi_host *host);
     const struct cddpi_carrier_ops *carrier;
-    /* Start MPI, unless the program has, and give what all processes that mpirun has started can do
-     * together by it. Collective among those. Nothing is to be closed. */
+    /* Start MPI, unless the program has done so, and return the exchanges among all processes that
+     * mpirun started. Collective among those processes. The result needs no close. */
     cddp_status (*bootstrap)(uint32_t timeout_ms, cddp_bootstrap *out);
 };
 
-/** The module, opened once a process. CDDP_ERR_UNAVAILABLE: where it was looked for, and why that
- *  failed. Opening it calls nothing of MPI. Any thread. */
+/** Get the module, which is opened once per process. CDDP_ERR_UNAVAILABLE: the text says where it
+ *  was searched, and why that failed. Opening does not call MPI. Any thread. */
 cddp_status cddpi_mpi_module_open(const struct cddpi_mpi_module **out);
 
 #endif

@@ -1,7 +1,7 @@
 /* net_collective.c - runs a collective over several hosts: compares calls, then moves its pieces.
  *
- * On each host the operations of the inner transport are, in this order on all of its ranks: heads;
- * those of the pieces; a barrier where there is nothing to bring down. */
+ * All ranks of a host run the operations of the inner transport in this order: the heads; those of
+ * the pieces; a barrier if no data goes down. */
 #include "group/net/net_collective.h"
 
 #include "base/alloc.h"
@@ -70,7 +70,7 @@ void cddpi_net_collective_close(struct net_backend *net)
     }
     cddpi_free(net->root_plans);
     if (net->is_memory_lent) {
-        return; /* a library may still read and write the rest */
+        return; /* a library may still read and write the other memory */
     }
     for (int i = 0; i < NET_PIECES; i++) {
         cddpi_net_room_fini(&net->rooms[i]);
@@ -92,7 +92,7 @@ static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_
     struct net_collective *collective = net->collective;
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
-    if (net->is_memory_lent) { /* by a collective that failed */
+    if (net->is_memory_lent) { /* a collective failed and lent it */
         return cddpi_fail(CDDP_ERR_CLOSED, "%s: the group has failed", cddpi_kind_name(op->kind));
     }
     *collective = (struct net_collective){
@@ -126,7 +126,7 @@ static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_
     return CDDP_OK;
 }
 
-/* Where all ranks of the host keep their data where the leader sees them, it works on them there.
+/* If the leader can see the data of all ranks of its host, it works on that data directly.
  */
 static void look_for_zero_copy(struct net_backend *net, struct net_collective *collective)
 {
@@ -154,7 +154,7 @@ static cddp_status begin_heads(struct net_backend *net, struct net_collective *c
     return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
 }
 
-/* All calls of this host's ranks are known. */
+/* Called once all calls of this host's ranks are known. */
 static cddp_status begin_pieces(struct net_backend *net, struct net_collective *collective)
 {
     cddp_status status = cddpi_net_heads_compare(net, collective);
@@ -180,12 +180,12 @@ static cddp_status begin_pieces(struct net_backend *net, struct net_collective *
     if (collective->op->kind == CDDPI_ALLOC) {
         cddpi_net_inner_begin(net, collective, CDDPI_ALLOC, net->leaders[net->host], NULL,
                               collective->op->out, collective->op->count);
-        return CDDP_OK; /* the other hosts hear of this one when it has the memory */
+        return CDDP_OK; /* the other hosts get this host's call when it has the memory */
     }
     return begin_heads(net, collective);
 }
 
-/* Whether ranks of the host have to wait for their leader at the end. */
+/* Whether the ranks of the host must wait for their leader at the end. */
 static bool has_barrier(const struct net_backend *net, const struct net_collective *collective)
 {
     return net->local_size > 1 && (collective->zero_copy || collective->op->kind == CDDPI_BARRIER ||
@@ -229,7 +229,7 @@ static cddp_status advance_collective(struct net_backend *net, struct net_collec
     return status;
 }
 
-/* Come as far with @p op as goes without waiting. */
+/* Advance @p op as far as possible without waiting. */
 static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
     cddp_status status = CDDP_OK;
@@ -249,14 +249,14 @@ static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op
     return CDDP_OK;
 }
 
-/* Whether @p op is a collective that has not begun: others wait for what it sends first, and what
- * has come for it has no place before. */
+/* Whether @p op is a collective that has not begun. It must begin soon: other ranks wait for its
+ * first messages, and messages for it have no place in memory before. */
 static bool is_new(const struct cddpi_group_op *op)
 {
     return op->kind != CDDPI_SEND && op->kind != CDDPI_RECV && net_state_of(op)->collective == NULL;
 }
 
-/* What the operation has begun to send leaves before anybody computes or sleeps. */
+/* Flushes what the operation has started to send, before this rank computes or sleeps. */
 cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
                               bool *out_done)
 {

@@ -1,4 +1,4 @@
-/* net_describe.c - owns what a group over several hosts tells of its link: see group/join/link.h.
+/* net_describe.c - describes the link of a group over several hosts: see group/join/link.h.
  */
 #include "group/net/net_describe.h"
 

@@ -1,4 +1,4 @@
-/* net_describe.h - what a group over several hosts tells of its link. */
+/* net_describe.h - describes the link of a group over several hosts. */
 #ifndef CDDPI_GROUP_NET_DESCRIBE_H
 #define CDDPI_GROUP_NET_DESCRIBE_H
 

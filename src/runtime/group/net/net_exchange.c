@@ -1,6 +1,6 @@
-/* net_exchange.c - owns how ranks tell each other small structs while their group is made: those of
- * a host by the inner transport, leaders by the rendezvous' store, or, for a part of a group, by
- * that group's messages. */
+/* net_exchange.c - owns how ranks exchange small structs while their group is created: ranks of one
+ * host through the inner transport, leaders through the store of the rendezvous or, for a part of a
+ * group, through that group's messages. */
 #include "group/net/net_exchange.h"
 
 #include "base/alloc.h"
@@ -12,22 +12,22 @@
 #include <string.h>
 
 enum {
-    SLICE_MS = 500,      /* between two looks at whether a rank has refused, */
-    SLICE_PER_HOSTS = 4, /* and as many ms more as there are hosts, divided by this: all look */
+    SLICE_MS = 500,      /* ms between two checks whether a rank has refused, */
+    SLICE_PER_HOSTS = 4, /* plus the number of hosts divided by this, since all hosts check */
     KEY_BYTES = 96,
     SPINS = 200,
     CHECK_NS = 50000000,
-    /* A leader that has waited for other hosts until the deadline knows which one did not answer.
+    /* A leader that waited for other hosts until the deadline knows which host did not answer.
      * Other leaders wait this much longer than the deadline for its refusal, and the ranks of its
-     * host longer still. */
+     * host even longer. */
     LATE_MS = 3000,
     LEADER_MS = 8000
 };
 
 static const char refused_key[] = "net/refused";
 
-/* Sleep until a rank of this host has gone on, or it is time to look at whether all live. Ranks
- * that outnumber cores would starve their leader if they looked again and again. */
+/* Sleep until a rank of this host has advanced, or until it is time to check whether all are alive.
+ * If there are more ranks than cores, ranks that poll would starve their leader. */
 static cddp_status sleep_inner(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
     uint32_t ticket = net->inner->ops->prepare_sleep(net->inner, op);
@@ -86,7 +86,7 @@ void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status
     (void)cddpi_refusal_set(rendezvous, refused_key, status);
 }
 
-/* Of what @p host's leader says in the present exchange: part @p part of it. */
+/* Write the key of part @p part of what @p host's leader writes in exchange @p number. */
 static void write_key(const struct net_exchange *exchange, int number, int host, size_t part,
                       char out[KEY_BYTES])
 {
@@ -94,11 +94,11 @@ static void write_key(const struct net_exchange *exchange, int number, int host,
              host, part);
 }
 
-/* What leaders have in common is gathered by a binomial tree over hosts: the leader of host h,
- * whose lowest bit is b, gets what those of h+1, h+2, h+4 ... below h+b have gathered, and puts the
- * parts of hosts h to h+b-1, which lie side by side, under its own key. So what is under host 0's
- * key is everything, which all others read there. Each leader sends O(log H) requests in an
- * exchange, and all together O(H). */
+/* Leaders gather their data through a binomial tree over hosts. Let b be the lowest set bit of h.
+ * The leader of host h reads what the leaders of h+1, h+2, h+4 ... below h+b have gathered, and
+ * writes the parts of hosts h to h+b-1, which are contiguous, under its own key. So host 0's key
+ * has everything, and all others read it there. Per exchange, each leader sends O(log H) requests,
+ * and all together send O(H). */
 static int end_of_subtree(const struct net_backend *net, int host)
 {
     int end = host == 0 ? net->host_count : host + (host & -host);
@@ -106,8 +106,8 @@ static int end_of_subtree(const struct net_backend *net, int host)
     return end < net->host_count ? end : net->host_count;
 }
 
-/* The host for whose key @p host's leader waits, and which waits for no other itself: some leaders
- * between them have only not gone on. */
+/* Find the host that does not answer: follow the chain of leaders from @p host, each of which waits
+ * for the next, to the one that waits for no other. */
 static int find_missing(const struct net_exchange *exchange, int host)
 {
     const struct net_backend *net = exchange->net;
@@ -125,7 +125,7 @@ static int find_missing(const struct net_exchange *exchange, int host)
     return host;
 }
 
-/* Wait for @p key of @p host's leader: @p bytes bytes. */
+/* Wait for @p key, @p bytes bytes, from @p host's leader. */
 static cddp_status take_key(struct net_exchange *exchange, const char *key, int host, void *out,
                             size_t bytes)
 {
@@ -168,7 +168,7 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
     }
 }
 
-/* Where the ranks of hosts @p host to @p end - 1 are in @p all. */
+/* The place of the ranks of hosts @p host to @p end - 1 in @p all. */
 static unsigned char *range_of(const struct net_backend *net, int host, int end, unsigned char *all,
                                size_t bytes, size_t *out_bytes)
 {
@@ -176,7 +176,8 @@ static unsigned char *range_of(const struct net_backend *net, int host, int end,
     return all + (size_t)net->first[host] * bytes;
 }
 
-/* The size of a value in the store is limited: longer data get several keys. */
+/* The size of part @p part. Values in the store are limited in size, so longer data gets several
+ * keys. */
 static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
 {
     size_t left = whole - part * exchange->part_bytes;
@@ -222,7 +223,7 @@ static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *al
     return CDDP_OK;
 }
 
-/* Of the last exchange: all leaders have come further than that. */
+/* Delete the keys of the previous exchange, which all leaders have completed. */
 static void delete_given(struct net_exchange *exchange)
 {
     size_t whole = exchange->bytes_given[(exchange->number - 1) % 2];
@@ -286,7 +287,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
     return status;
 }
 
-/* Among leaders: all[] is in by_host's order, and holds this host's part. */
+/* Exchange among leaders: @p all is in the order of by_host, and has this host's part. */
 static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned char *all,
                                        size_t bytes)
 {
@@ -301,7 +302,8 @@ static cddp_status exchange_of_leaders(struct net_exchange *exchange, unsigned c
         if (exchange->rendezvous != NULL) {
             cddpi_net_refuse(exchange->rendezvous, net->rank, status);
         }
-        net->inner->ops->abort(net->inner, cddpi_last_failure()); /* the host's ranks wait for us */
+        /* the host's ranks wait for this one */
+        net->inner->ops->abort(net->inner, cddpi_last_failure());
     }
     return status;
 }
@@ -340,7 +342,7 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
     return status;
 }
 
-/* Whether another rank has given up, by what this exchange goes by. */
+/* Whether another rank has given up, checked through the store or group of this exchange. */
 static cddp_status check(void *context)
 {
     const struct net_exchange *exchange = context;
@@ -357,9 +359,9 @@ void cddpi_net_exchange_init(struct net_exchange *exchange, struct net_backend *
         .context = exchange, .world_size = net->size, .all_gather = all_gather, .check = check};
 }
 
-/* Where rank 0 takes the store away, it waits until the leaders have read all: they count
- * themselves, and the last one says so. If one does not it has failed, which the group will find
- * out. */
+/* If rank 0 will close the store, it waits until all leaders have read everything: they count
+ * themselves, and the last one sets a key. If the key does not come, a leader has failed, which the
+ * group will detect. */
 void cddpi_net_exchange_end(struct net_exchange *exchange)
 {
     struct net_backend *net = exchange->net;
@@ -385,7 +387,8 @@ void cddpi_net_exchange_end(struct net_exchange *exchange)
 
         if (cddp_store_add(rendezvous->store, count, 1, &left) == CDDP_OK &&
             left == net->host_count - 1) {
-            (void)!cddp_store_set(rendezvous->store, all, "", 0); /* it may go before it answers */
+            /* rank 0 may close the store before it answers */
+            (void)!cddp_store_set(rendezvous->store, all, "", 0);
         }
     }
 }

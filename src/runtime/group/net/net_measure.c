@@ -1,5 +1,5 @@
-/* net_measure.c - owns the measurement of the link between hosts when a group forms: a few
- * milliseconds of small and of large messages between neighbours, of which the slowest pair counts.
+/* net_measure.c - measures the link between hosts when a group is created: a few milliseconds of
+ * small and of large messages between neighbours. The slowest pair counts.
  */
 #include "group/net/net_measure.h"
 
@@ -17,13 +17,13 @@ enum {
     ROUND_TRIPS = 24,
     SMALL_BYTES = 64,
     LARGE_BYTES = 512 << 10,
-    LOOK_AGAIN_SWAPS = 4, /* of large messages, in a row */
+    LOOK_AGAIN_SWAPS = 4, /* consecutive swaps of large messages */
     LOOK_AGAIN_ROWS = 8,
-    SKIP_ROWS = 2, /* a shaped link lets a few MiB through at once */
+    SKIP_ROWS = 2, /* skipped first rows: a shaped link lets a few MiB pass at once */
     REDUCE_COUNT = 64 << 10,
     CHECK_NS = 1000000,
     PAUSE_NS = 20000,
-    LONG_NS = 50000000, /* a rank that waits longer than this measures nothing more */
+    LONG_NS = 50000000, /* a rank that waits longer than this stops measuring */
     LONG_PAUSE_NS = 2000000
 };
 
@@ -102,7 +102,7 @@ cddp_status cddpi_net_agree_on_messages(struct net_backend *net,
     return cddpi_fail_again(mine, &failure);
 }
 
-/* Send several large messages each way, one after the other: bytes a second. */
+/* Measure bytes per second: send several large messages in both directions, one after the other. */
 static cddp_status swap_large(struct net_backend *net, int peer, unsigned *index, int count,
                               unsigned char *buffer, double *out_bytes_per_s)
 {
@@ -116,9 +116,9 @@ static cddp_status swap_large(struct net_backend *net, int peer, unsigned *index
     return status;
 }
 
-/* Whether a transfer is cut depends on how fast a link is, and a fast one is easily taken for a
- * slow one: one disturbance outweighs the message. It takes little to look again, for which both
- * sides have to have found it fast. */
+/* Measure a fast link again. Whether transfers are cut depends on the link's speed, and a fast link
+ * is easily taken for a slow one, since a single disturbance takes longer than the message.
+ * Measuring again costs little; it requires that both sides have found the link fast. */
 static cddp_status look_again(struct net_backend *net, int peer, unsigned *index,
                               unsigned char *buffer, double *bytes_per_s)
 {
@@ -144,9 +144,9 @@ static cddp_status look_again(struct net_backend *net, int peer, unsigned *index
     return status;
 }
 
-/* With the leader of @p host, which does the same. One of both may be ahead, so that the other's
- * message is there before it is waited for; what one swap lacks, the next takes more, so two that
- * follow each other count. */
+/* Measure with the leader of @p host, which does the same. One side may be ahead, so that its
+ * message arrives before the other side waits for it. What one swap saves, the next one takes
+ * longer, so two consecutive swaps count together. */
 static cddp_status measure_pair(struct net_backend *net, int host, unsigned char *buffer,
                                 struct measured *out)
 {
@@ -163,7 +163,7 @@ static cddp_status measure_pair(struct net_backend *net, int host, unsigned char
             least = (ends[i + 1] - ends[i - 1]) / 2;
         }
     }
-    for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens the windows */
+    for (unsigned i = 0; i < 2 && status == CDDP_OK; i++) { /* the first opens TCP's windows */
         status = swap_large(net, peer, &index, 1, buffer, &out->bytes_per_s);
     }
     if (status == CDDP_OK && net->carrier->ops->cuts) {
@@ -174,7 +174,7 @@ static cddp_status measure_pair(struct net_backend *net, int host, unsigned char
     return status;
 }
 
-/* How fast one core adds. */
+/* Measure how fast one core adds. */
 static double measure_reduce(unsigned char *buffer)
 {
     struct cddpi_reduce how = {CDDP_F32, CDDP_OP_SUM, 2, 1, NULL};
@@ -188,7 +188,8 @@ static double measure_reduce(unsigned char *buffer)
     return (double)(REDUCE_COUNT * sizeof(float)) / ((double)(cddpi_now_ns() - begin + 1) * 1e-9);
 }
 
-/* Leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each is asked once. */
+/* Measure leaders with their neighbours: first 0 with 1, 2 with 3 ..., so that each has one partner
+ * at a time. */
 static cddp_status measure_link(struct net_backend *net, struct measured *out)
 {
     unsigned char *buffer = cddpi_alloc_aligned(2 * (size_t)LARGE_BYTES);

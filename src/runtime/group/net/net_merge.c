@@ -1,10 +1,12 @@
-/* net_merge.c - what the kernel has to know to merge the slots of a piece as a schedule says. */
+/* net_merge.c - prepares the arguments of the kernel that merges the slots of a piece according to
+ * a schedule. */
 #include "group/net/net_merge.h"
 
 #include "group/net/net_collective.h"
 #include "group/net/net_room.h"
 
-/* Which merges the piece's present round has, of which range, and whether it ends with the result.
+/* Collect the merges of the piece's current round, their range, and whether the round ends with the
+ * result.
  */
 static void collect(const struct cddpi_net_schedule *schedule, const struct net_piece *piece,
                     struct net_merging *out)

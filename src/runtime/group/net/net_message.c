@@ -1,5 +1,5 @@
-/* net_message.c - send and recv: between ranks of one host by the inner transport, else straight
- * from rank to rank: a header, then the data. */
+/* net_message.c - owns send and recv. Between ranks of one host they use the inner transport;
+ * otherwise a header and the data go directly from rank to rank. */
 #include "group/net/net_message.h"
 
 #include "base/alloc.h"
@@ -14,14 +14,15 @@ struct net_message_header {
 };
 
 struct net_message {
-    struct cddpi_group_op inner; /* where the peer is on this host */
+    struct cddpi_group_op inner; /* used if the peer is on this host */
     bool is_inside;
     struct net_message_header header;
     struct cddpi_transfer head, body;
-    bool has_body; /* begun */
+    bool has_body; /* the data's transfer has begun */
 };
 
-/* Tags of messages between two ranks, in one direction, differ from those that may be under way. */
+/* The tag of a message. It differs from the tags of all messages that may be in progress between
+ * the two ranks in this direction. */
 static uint32_t tag_of(const struct cddpi_group_op *op, bool is_body)
 {
     return (uint32_t)(op->number << 1 | is_body) & ((1U << CDDPI_NET_TAG_LOW_BITS) - 1);

@@ -1,6 +1,6 @@
-/* net_move.c - the collectives that move blocks between hosts, and reduce_scatter, which sums those
- * of this host's ranks when they have come. Each pair of hosts exchanges at most one message a
- * piece.
+/* net_move.c - owns the collectives that move blocks between hosts, and reduce_scatter, which sums
+ * the blocks of this host's ranks once they have arrived. Each pair of hosts exchanges at most one
+ * message per piece and direction.
  */
 #include "group/net/net_move.h"
 
@@ -33,7 +33,7 @@ static unsigned char *out_block(const struct net_collective *collective,
     return (unsigned char *)op->out + ((size_t)rank * op->count + piece->at) * collective->element;
 }
 
-/* This rank's own data, where they are one block. */
+/* This rank's own data, if it is one block. */
 static const unsigned char *in_block(const struct net_collective *collective,
                                      const struct net_piece *piece)
 {
@@ -55,7 +55,8 @@ static int distance_of(const struct net_backend *net, const struct net_collectiv
     return distance < 0 ? distance + net->host_count : distance;
 }
 
-/* The bit that tells this host from its parent in the tree; more than all hosts for the root. */
+/* The bit in which this host differs from its parent in the tree; for the root a value above the
+ * number of hosts. */
 static int own_bit(const struct net_backend *net, int distance)
 {
     int bit = 1;
@@ -88,21 +89,22 @@ static cddp_status begin_broadcast(struct net_backend *net, struct net_collectiv
     int distance = distance_of(net, collective);
 
     if (distance == 0) {
-        return CDDP_OK; /* there is nothing to wait for */
+        return CDDP_OK; /* nothing to wait for */
     }
     return cddpi_net_piece_recv(net, collective, piece,
                                 host_at(net, collective, distance - own_bit(net, distance)), 0,
                                 out_block(collective, piece, 0), block_bytes(collective, piece));
 }
 
-/* gather, all_gather: blocks of hosts come whole, and are put in rank order. */
+/* gather, all_gather: the blocks of a host arrive together, and are put into rank order. */
 
 static bool wants_all(const struct net_backend *net, const struct net_collective *collective)
 {
     return collective->op->kind == CDDPI_ALL_GATHER || net->rank == collective->op->root;
 }
 
-/* Where the block of rank @p rank goes: straight to `out`, unless it goes down to others. */
+/* The destination of rank @p rank's block: directly `out`, unless the block goes down to other
+ * ranks. */
 static unsigned char *place_of(const struct net_collective *collective,
                                const struct net_piece *piece, int rank)
 {
@@ -169,7 +171,7 @@ static void end_gather(const struct net_backend *net, const struct net_collectiv
 
 /* scatter: root sends each host the blocks of its ranks. */
 
-/* The blocks of @p host's ranks, one after the other. */
+/* The contiguous blocks of @p host's ranks. */
 static const unsigned char *blocks_for(const struct net_backend *net,
                                        const struct net_collective *collective,
                                        struct net_piece *piece, int host)
@@ -189,7 +191,7 @@ static const unsigned char *blocks_for(const struct net_backend *net,
     return blocks;
 }
 
-/* Where the blocks of this host's ranks are put, before they go down. */
+/* Memory for the blocks of this host's ranks before they go down. */
 static unsigned char *room_for_blocks(const struct net_backend *net,
                                       const struct net_collective *collective,
                                       struct net_piece *piece)
@@ -230,7 +232,7 @@ static cddp_status begin_scatter(struct net_backend *net, struct net_collective 
     return status;
 }
 
-/* all_to_all: between two hosts the blocks of all pairs of their ranks, by receiver. */
+/* all_to_all: two hosts exchange the blocks of all pairs of their ranks, sorted by receiver. */
 
 static const unsigned char *block_of_pair(const struct net_backend *net,
                                           const struct net_collective *collective,
@@ -309,9 +311,9 @@ static cddp_status end_all_to_all(struct net_backend *net, struct net_collective
     return CDDP_OK;
 }
 
-/* reduce_scatter: each host sends another its parts of the blocks of that one's ranks. */
+/* reduce_scatter: each host sends every other host its parts of the blocks of that host's ranks. */
 
-/* Bytes of one block of a part, with what aligns the next one. */
+/* Bytes of one block of a part, with padding to align the next block. */
 static size_t part_bytes(const struct net_collective *collective, const struct net_piece *piece,
                          const struct cddpi_tree_node *node)
 {
@@ -343,7 +345,7 @@ static cddp_status write_parts(struct net_backend *net, struct net_collective *c
         const struct net_slot *slot = &piece->slots[p];
         size_t bytes = part_bytes(collective, piece, &net->tree.parts[p]);
 
-        memset(out, 0, bytes); /* also where it adds nothing, as the receiver knows */
+        memset(out, 0, bytes); /* also if it adds nothing, which the receiver knows */
         if (slot->data != NULL) {
             memcpy(out, slot->data,
                    piece->count * (slot->is_leaf ? collective->element : collective->sum));
@@ -387,7 +389,8 @@ static cddp_status begin_reduce_scatter(struct net_backend *net, struct net_coll
     return status;
 }
 
-/* Let the slots of other hosts' parts be what they sent for the @p local-th rank of this one. */
+/* Set the slots of other hosts' parts to the data that they sent for this host's rank number @p
+ * local. */
 static void take_parts(const struct net_backend *net, const struct net_collective *collective,
                        struct net_piece *piece, int local)
 {
@@ -413,7 +416,7 @@ static void take_parts(const struct net_backend *net, const struct net_collectiv
     }
 }
 
-/* Sum all parts, as they lie in the slots. */
+/* Sum the parts in all slots. */
 static cddp_status sum_all(struct net_backend *net, struct net_collective *collective,
                            struct net_piece *piece, void *out)
 {
@@ -463,7 +466,7 @@ cddp_status cddpi_net_move_begin(struct net_backend *net, struct net_collective 
     }
 }
 
-/* All that was to come has come. */
+/* Called once all data of the piece has arrived. */
 static cddp_status end_piece(struct net_backend *net, struct net_collective *collective,
                              struct net_piece *piece)
 {

@@ -1,4 +1,4 @@
-/* net_move.h - the collectives that move blocks between hosts. */
+/* net_move.h - owns the collectives that move blocks between hosts. */
 #ifndef CDDPI_GROUP_NET_MOVE_H
 #define CDDPI_GROUP_NET_MOVE_H
 

@@ -1,6 +1,6 @@
-/* net_open.c - how a group over several hosts comes about: the ranks of each host share memory
- * first, then the leaders connect, then the link between them is measured. A part of a group comes
- * about likewise, with the larger group's collectives in place of the store. */
+/* net_open.c - opens a group over several hosts. First the ranks of each host share memory, then
+ * the leaders connect, then they measure the link between them. A part of a group is opened in the
+ * same way, with the larger group's collectives instead of the store. */
 #include "group/net/net_open.h"
 
 #include "base/alloc.h"
@@ -59,7 +59,7 @@ static cddp_status fail_memory(int ranks)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %d ranks", ranks);
 }
 
-/* Set the tables of who is where; host_of is there. */
+/* Set the tables of ranks and hosts from host_of. */
 static cddp_status fill_tables(struct net_backend *net)
 {
     size_t size = (size_t)net->size;
@@ -87,7 +87,8 @@ static cddp_status fill_tables(struct net_backend *net)
     for (int host = 0; host < net->host_count; host++) {
         net->first[host + 1] += net->first[host];
     }
-    for (int rank = 0; rank < net->size; rank++) { /* leaders counts, until all have their place */
+    for (int rank = 0; rank < net->size; rank++) {
+        /* `leaders` is a counter until all ranks have their place */
         int host = net->host_of[rank];
 
         net->local_of[rank] = net->leaders[host]++;
@@ -98,7 +99,7 @@ static cddp_status fill_tables(struct net_backend *net)
     }
     net->local_rank = net->local_of[net->rank];
     net->local_size = net_host_size(net, net->host);
-    net->leader_count = 1; /* until the link has been measured */
+    net->leader_count = 1; /* until the link is measured */
     return CDDP_OK;
 }
 
@@ -151,7 +152,7 @@ static void log_link(const struct net_backend *net)
     }
 }
 
-/* The inner transport is there: connect the hosts. */
+/* Connect the hosts, once the inner transport is open. */
 static cddp_status connect_hosts(struct net_backend *net, uint32_t generation,
                                  struct net_exchange *exchange)
 {
@@ -211,7 +212,7 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
         status = connect_hosts(net, env->generation, &exchange);
     }
     if (status == CDDP_OK && members->rendezvous != NULL) {
-        cddpi_members_joined(members); /* before anybody may begin to join another group */
+        cddpi_members_joined(members); /* before any rank may begin to join another group */
         status = cddpi_agree_by(&exchange.base, CDDP_OK);
         if (status == CDDP_OK) {
             cddpi_net_exchange_end(&exchange);
@@ -232,15 +233,15 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
     return CDDP_OK;
 }
 
-/* What ranks tell each other when they split. */
+/* What ranks exchange when they split a group. */
 struct split_place {
-    int32_t first; /* the parent's rank that becomes the part's rank 0; -1: joins none */
+    int32_t first; /* the parent's rank that becomes the part's rank 0; -1: joins no part */
     int32_t rank;  /* in the part */
     int32_t host;
 };
 
-/* The part's tables: which host each of its ranks is on, counted anew by lowest ranks, and the
- * parent's rank of each. */
+/* Set the part's tables: the host of each of its ranks, with hosts renumbered by lowest rank, and
+ * each rank's number in the parent. */
 static void tables_of_part(const struct split_place *places, int parent_size, int first, int size,
                            int *host_of, int *ranks_of_parent)
 {
@@ -286,7 +287,7 @@ static cddp_status connect_part(cddp_group *group, struct net_backend *net,
     struct net_exchange exchange;
     const struct net_backend *parent = net_of_const(group->backend);
 
-    /* those of another part, or of another split, are strangers */
+    /* ranks of another part, or of another split, must be refused */
     snprintf(net->job, sizeof net->job, "%.200s, split %llu, part of %d", parent->job,
              (unsigned long long)group->collectives, ranks_of_parent[0]);
     memcpy(net->token, parent->token, sizeof net->token);
@@ -325,7 +326,7 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
         own = net != NULL ? connect_part(group, net, ranks_of_parent) : CDDP_OK;
         if (own == CDDP_OK) {
             status = cddpi_agree(group, own);
-        } else { /* its peers may wait for it in messages of the larger group */
+        } else { /* its peers may wait for messages from it in the larger group */
             status = own;
             cddp_group_abort(group, cddp_last_error());
         }

@@ -1,4 +1,4 @@
-/* net_open.h - how a group over several hosts comes about: see struct cddpi_transport. */
+/* net_open.h - opens a group over several hosts: see struct cddpi_transport. */
 #ifndef CDDPI_GROUP_NET_OPEN_H
 #define CDDPI_GROUP_NET_OPEN_H
 

@@ -1,5 +1,5 @@
-/* net_plan.c - owns the schedules of a group, made when first used, and what pieces need to know of
- * them. */
+/* net_plan.c - owns the schedules of a group, which are created at first use, and the data that
+ * pieces need to follow them. */
 #include "group/net/net_plan.h"
 
 #include "base/alloc.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Which shares a slot has to have room for. */
+/* Extend the range of shares for which a slot needs memory. */
 static void note_range(struct net_plan *plan, const struct cddpi_net_step *step)
 {
     if (step->kind != CDDPI_STEP_RECV && step->kind != CDDPI_STEP_MERGE) {

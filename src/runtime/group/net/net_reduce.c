@@ -1,4 +1,4 @@
-/* net_reduce.c - all_reduce and reduce between hosts: follows a schedule for each piece, whose
+/* net_reduce.c - owns all_reduce and reduce between hosts: each piece follows a schedule, whose
  * slots hold sums of the tree's nodes. */
 #include "group/net/net_reduce.h"
 
@@ -50,7 +50,7 @@ void cddpi_net_use_weights(struct net_backend *net, struct net_collective *colle
     collective->weights_are_used = true;
 }
 
-/* Where the leader finds block @p block of rank @p rank's data. */
+/* The address at which the leader sees block @p block of rank @p rank's data. */
 static const unsigned char *data_of(const struct net_backend *net,
                                     const struct net_collective *collective,
                                     const struct net_piece *piece, int rank, size_t block)
@@ -72,7 +72,7 @@ static const unsigned char *data_of(const struct net_backend *net,
     return (const unsigned char *)collective->op->in + piece->at * collective->element;
 }
 
-/* The sum of the ranks of @p node, which are all on this host. */
+/* Sum the data of the ranks of @p node, which are all on this host. */
 static cddp_status sum_part(struct net_backend *net, const struct net_collective *collective,
                             struct net_piece *piece, const struct cddpi_tree_node *node,
                             size_t block, struct net_slot *slot)
@@ -115,8 +115,8 @@ cddp_status cddpi_net_own_parts(struct net_backend *net, const struct net_collec
     return status;
 }
 
-/* Which of the transfers between the same two hosts in the same round and direction a step is: both
- * sides count alike. */
+/* The index of a step among the transfers between the same two hosts in the same round and
+ * direction; both sides count in the same order. */
 static unsigned index_of(const struct cddpi_net_schedule *schedule, int at)
 {
     const struct cddpi_net_step *step = &schedule->steps[at];
@@ -134,7 +134,7 @@ static unsigned char *result_at(const struct net_collective *collective,
     return (unsigned char *)collective->op->out + (piece->at + start) * collective->element;
 }
 
-/* Room for the sums of slot @p s. */
+/* Get memory for the sums of slot @p s. */
 static unsigned char *room_for_sums(struct net_backend *net,
                                     const struct net_collective *collective,
                                     struct net_piece *piece, int s)
@@ -169,7 +169,8 @@ static cddp_status start_send(struct net_backend *net, struct net_collective *co
                                     ? slot->data + (move->begin - slot->offset) * bytes
                                     : NULL;
 
-    /* what adds nothing is known to do so: an empty message keeps the count of transfers */
+    /* both sides know that it adds nothing; the empty message keeps their count of transfers
+     * equal */
     return cddpi_net_piece_send(net, collective, piece, move->step->host, move->index, from,
                                 from != NULL ? (move->end - move->begin) * bytes : 0);
 }
@@ -243,9 +244,10 @@ static cddp_status start_round(struct net_backend *net, struct net_collective *c
     return status;
 }
 
-/* All rounds' recvs are started at once: a connection is read only as far as its messages are
- * wanted, and a host that is ahead may send one of a later round, or of a later piece, first. (The
- * memory is free: what comes into `out` has been summed elsewhere with what this host had there.)
+/* Starts the recvs of all rounds at once. A connection is read only up to the first message without
+ * a recv, and a host that is ahead may first send a message of a later round or piece. The
+ * destination may be overwritten: this host's data in `out` has already been summed into other
+ * memory.
  */
 cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collective *collective,
                                    struct net_piece *piece)
@@ -264,7 +266,7 @@ cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collectiv
     return start_round(net, collective, piece, false);
 }
 
-/* The destinations of the result: this rank's `out`, and where the leader sees them, its peers'. */
+/* Get the destinations of the result: this rank's `out`, and its peers' if the leader sees them. */
 static int destinations(const struct net_backend *net, const struct net_collective *collective,
                         const struct net_piece *piece, size_t start, void **out)
 {
@@ -279,7 +281,8 @@ static int destinations(const struct net_backend *net, const struct net_collecti
     return net->local_size;
 }
 
-/* Sums that a later round needs are kept; where there is a result, sums live in the cache only. */
+/* Give memory to sums that a later round needs. If the round produces the result, sums stay only in
+ * the cache. */
 static cddp_status keep_sums(struct net_backend *net, const struct net_collective *collective,
                              struct net_piece *piece, struct net_merging *merging)
 {
@@ -296,7 +299,7 @@ static cddp_status keep_sums(struct net_backend *net, const struct net_collectiv
     return CDDP_OK;
 }
 
-/* The sums have been kept: they are what their slots hold now. */
+/* Make the kept sums the new contents of their slots. */
 static void hold_sums(struct net_piece *piece, const struct net_merging *merging)
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
@@ -310,7 +313,7 @@ static void hold_sums(struct net_piece *piece, const struct net_merging *merging
     }
 }
 
-/* Do the merges and the finish of the present round, which are about one range. */
+/* Do the merges and the finish of the current round, which all have the same range. */
 static cddp_status merge_round(struct net_backend *net, struct net_collective *collective,
                                struct net_piece *piece)
 {
@@ -337,7 +340,7 @@ static cddp_status merge_round(struct net_backend *net, struct net_collective *c
     return CDDP_OK;
 }
 
-/* What came straight into this rank's `out` goes to its peers' too. */
+/* Copy results that arrived directly in this rank's `out` to its peers' `out`. */
 static void copy_to_peers(const struct net_backend *net, const struct net_collective *collective,
                           const struct net_piece *piece)
 {
@@ -361,8 +364,7 @@ static void copy_to_peers(const struct net_backend *net, const struct net_collec
     }
 }
 
-/* Whether the round's recvs have come, and, where sums may overwrite what they send, its sends have
- * left. */
+/* Whether the round's recvs are done and, if sums may overwrite data being sent, its sends, too. */
 static bool is_round_done(const struct net_collective *collective, const struct net_piece *piece)
 {
     bool own_range_is_not_sent = collective->op->kind == CDDPI_ALL_REDUCE &&

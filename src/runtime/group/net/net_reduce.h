@@ -1,4 +1,4 @@
-/* net_reduce.h - all_reduce and reduce between hosts. */
+/* net_reduce.h - owns all_reduce and reduce between hosts. */
 #ifndef CDDPI_GROUP_NET_REDUCE_H
 #define CDDPI_GROUP_NET_REDUCE_H
 
@@ -9,10 +9,10 @@ cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collectiv
                                    struct net_piece *piece);
 cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_collective *collective,
                                      struct net_piece *piece, bool *out_done);
-/** Let @p slots begin with this host's parts of block @p block of the piece. */
+/** Initialise @p slots with this host's parts of block @p block of the piece. */
 cddp_status cddpi_net_own_parts(struct net_backend *net, const struct net_collective *collective,
                                 struct net_piece *piece, size_t block, struct net_slot *slots);
-/** Make factors of the weights, once all are known. */
+/** Compute factors from the weights, once all are known. */
 void cddpi_net_use_weights(struct net_backend *net, struct net_collective *collective);
 
 #endif

@@ -55,7 +55,7 @@ static void free_blocks(struct net_block *block)
     }
 }
 
-/* Only the newest block, the largest, is kept. */
+/* Keeps only the newest block, which is the largest. */
 void cddpi_net_arena_reset(struct net_arena *arena)
 {
     arena->used = 0;
@@ -83,7 +83,7 @@ cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_roo
     if (room->by_host == NULL) {
         room->by_host = cddpi_zalloc_array(hosts, sizeof *room->by_host);
     }
-    if (room->transfer_count < transfers) { /* none is under way: a piece begins */
+    if (room->transfer_count < transfers) { /* no transfer is in progress, since a piece begins */
         cddpi_free(room->transfers);
         room->transfers = cddpi_zalloc_array(transfers, sizeof *room->transfers);
         room->transfer_count = room->transfers != NULL ? transfers : 0;

@@ -1,4 +1,4 @@
-/* net_room.h - memory for the pieces of a collective, which stays for later ones. */
+/* net_room.h - owns the memory for the pieces of a collective, which later collectives reuse. */
 #ifndef CDDPI_GROUP_NET_ROOM_H
 #define CDDPI_GROUP_NET_ROOM_H
 
@@ -10,23 +10,24 @@ struct net_backend;
 struct cddpi_transfer; /* carrier.h */
 struct net_slot;       /* net_collective.h */
 
-/* Memory that a piece takes bit by bit, and that stays for the next one. */
+/* Memory that a piece allocates from step by step, and that the next piece reuses. */
 struct net_arena {
-    struct net_block *blocks; /* all; the newest is the largest */
-    size_t used;              /* of the newest */
+    struct net_block *blocks; /* all blocks; the newest is the largest */
+    size_t used;              /* bytes used in the newest block */
 };
 
-/* Memory of the pieces that have one place of the window in turn. It stays for later collectives.
+/* Memory for one place of the window, which the pieces in that place use in turn. Later collectives
+ * reuse it.
  */
 struct net_room {
     struct net_arena arena;
     struct cddpi_transfer *transfers;
-    size_t transfer_count; /* that `transfers` has room for */
+    size_t transfer_count; /* capacity of `transfers` */
     struct net_slot *slots;
     unsigned char **by_host;
 };
 
-/** @p bytes of the arena, aligned to 64; NULL with a text: no memory. */
+/** Allocate @p bytes from the arena, aligned to 64 bytes; NULL with an error text: no memory. */
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);
 void cddpi_net_arena_reset(struct net_arena *arena);
 void cddpi_net_arena_fini(struct net_arena *arena);

@@ -1,9 +1,9 @@
-/* net_schedule.c - which host sends what to whom, so that all get a sum over all ranks: one
- * function an algorithm. What they take is in cost.c.
+/* net_schedule.c - builds the schedules by which hosts get a sum over all ranks: one function per
+ * algorithm. Their cost is in cost.c.
  *
  * Recursive doubling and halving pair neighbours first, so that siblings of the tree meet early and
- * little is carried on unmerged. They need a power of two: where there are more hosts, some have an
- * extra neighbour that hands in its parts before and gets the result afterwards. */
+ * few nodes stay unmerged. They need a power of two. If there are more hosts, some have an extra
+ * neighbour, which gives them its parts at the start and gets the result at the end. */
 #include "group/net/net_schedule.h"
 
 #include "base/alloc.h"
@@ -17,17 +17,17 @@ const char *const cddpi_algorithm_names[CDDPI_ALGORITHMS] = {
     [CDDPI_ALGORITHM_HALVING] = "halving",
 };
 
-/* A schedule in the making. */
+/* A schedule under construction. */
 struct build {
     const struct cddpi_tree *tree;
     int host;
-    int root_slot; /* ends as the tree's root */
+    int root_slot; /* the slot that becomes the tree's root */
     bool no_memory;
     int capacity;
     struct cddpi_net_schedule out;
-    struct cddpi_held *own; /* what this host holds so far */
+    struct cddpi_held *own; /* the nodes that this host holds so far */
     int own_count;
-    struct cddpi_held *other; /* what a partner holds */
+    struct cddpi_held *other; /* the nodes that a partner holds */
 };
 
 static void add(struct build *build, struct cddpi_net_step step)
@@ -61,7 +61,7 @@ static void send(struct build *build, int to, struct net_schedule_span span)
     }
 }
 
-/* What hosts [first_host, end_host) have together, from host @p from. */
+/* Receive from host @p from what hosts [first_host, end_host) have together. */
 static void receive(struct build *build, int from, int first_host, int end_host,
                     struct net_schedule_span span)
 {
@@ -109,7 +109,7 @@ static void done(struct build *build, enum cddpi_step_kind kind, int host,
                                        span.end, 0});
 }
 
-/* To @p root, or to all hosts: everything. */
+/* Send all parts to @p root, or to all hosts. */
 static void gather_parts(struct build *build, int root)
 {
     struct net_schedule_span all = {0, 0, 1};
@@ -167,8 +167,8 @@ static void direct(struct build *build)
     }
 }
 
-/* Swap with the partner at each distance, nearest first: all slots of all the data, or, when
- * halving, of the half that the other keeps. Returns what this host ends with, finished. */
+/* Swap with the partner at each distance, nearest first: all slots, for all data or, when halving,
+ * for the half that the partner keeps. Returns the range that this host has finished at the end. */
 static struct net_schedule_span swap_sums(struct build *build, const struct cddpi_fold *fold,
                                           int place, struct net_schedule_span span, bool is_halving)
 {
@@ -196,7 +196,8 @@ static struct net_schedule_span swap_sums(struct build *build, const struct cddp
     return span;
 }
 
-/* The way back of halving: what each has doubles until all have all. Returns the next round. */
+/* The second phase of halving: the range of each host doubles until all hosts have everything.
+ * Returns the next round. */
 static int swap_results(struct build *build, const struct cddpi_fold *fold, int place,
                         struct net_schedule_span span)
 {
@@ -288,7 +289,7 @@ void cddpi_schedule_fini(struct cddpi_net_schedule *schedule)
 
 size_t cddpi_share_begin(size_t count, int ranges, int share)
 {
-    enum { WHOLE = 64 }; /* so that shares begin at cache lines, for any type */
+    enum { WHOLE = 64 }; /* so that shares begin at cache lines for every type */
     size_t all = (size_t)ranges;
     size_t units = count / WHOLE;
 

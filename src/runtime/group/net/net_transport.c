@@ -1,5 +1,5 @@
-/* net_transport.c - the row "net" and its table of functions: what a group over several hosts is to
- * the queue that drives it. */
+/* net_transport.c - owns the transport "net" and its table of functions, through which the queue
+ * drives a group over several hosts. */
 #include "group/net/net_transport.h"
 
 #include "base/alloc.h"
@@ -20,19 +20,20 @@
 #include <unistd.h>
 
 enum {
-    LOOK_NS = 500000, /* how long a rank sleeps that waits for its host and for others */
-    /* A carrier without a descriptor is looked at again and again so long after something moved, */
+    LOOK_NS = 500000, /* how long a rank sleeps that waits both for its own host and for others */
+    /* A carrier without a descriptor is polled without sleep for this long after something
+     * moved, */
     STILL_NS = 1000000,
-    STILL_PER_SLEEP = 8, /* then after sleeps of the time since then, divided by this */
-    /* The rank that knows best which rank is late reports first: a leader that waits for its own
-       host, then ranks that wait for another host, then ranks that wait for a leader. */
+    STILL_PER_SLEEP = 8, /* then polled after sleeps of the time since then, divided by this */
+    /* The rank that knows best which rank is late must report first: a leader that waits for its
+       own host, then ranks that wait for another host, then ranks that wait for a leader. */
     AFAR_MS = 1000,
     NEAR_MS = 2000,
     LAST_WORDS_MS = 100 /* how long a rank waits for data that a lost peer had sent */
 };
 
-/* A watch beside a blind carrier is not told: it can only see that the connection to a rank ends
- * for which others still wait. */
+/* The second carrier beside a blind one is not notified: it only matters that the connection to a
+ * rank ends while others still wait for that rank. */
 static void exits(struct cddpi_backend *backend)
 {
     struct net_backend *net = net_of(backend);
@@ -52,7 +53,8 @@ static void leave(struct cddpi_backend *backend)
     cddpi_net_release(net);
 }
 
-/* Let this host's ranks, and other hosts, fail. Those that have done so before keep theirs. */
+/* Make this host's ranks and other hosts fail. Those that have already failed keep their
+ * failure. */
 static void abort_net(struct cddpi_backend *backend, const struct cddpi_failure *failure)
 {
     struct net_backend *net = net_of(backend);
@@ -60,7 +62,7 @@ static void abort_net(struct cddpi_backend *backend, const struct cddpi_failure 
     struct cddpi_failure named;
 
     (void)cddpi_fail_again((cddp_status)failure->status, failure);
-    if (failure->status != CDDP_ERR_MISMATCH) { /* which has no culprit */
+    if (failure->status != CDDP_ERR_MISMATCH) { /* since a mismatch has no culprit */
         (void)cddpi_fail_name((cddp_status)failure->status, net->rank);
     }
     named = *cddpi_last_failure();
@@ -115,7 +117,7 @@ static void note_late(void *context, int rank)
     cddpi_late_add_text(late->words, more);
 }
 
-/* Whether @p inside, an operation of the host's, waits for another rank that knows more. */
+/* Whether @p inside, an operation within the host, waits for another rank that knows more. */
 static bool waits_for_leader(const struct net_backend *net, const struct cddpi_group_op *inside)
 {
     return cddpi_net_has_root(inside->kind) ? inside->root != net->local_rank : !net_is_leader(net);
@@ -157,8 +159,9 @@ static cddp_status expired(struct cddpi_backend *backend, const struct cddpi_gro
     return cddpi_late_fail(&late, title, op->start_ns, "its turn", "");
 }
 
-/* A peer that is gone, or that ended the group, may have sent before all that this rank needs: that
- * is taken first. @p failure: CDDP_OK if there is none. */
+/* Delay a failure. A peer that is gone, or that ended the group, may first have sent everything
+ * that this rank needs, so that data is received first. @p failure: CDDP_OK if there is no
+ * failure. */
 static cddp_status after_last_words(struct net_backend *net, cddp_status failure)
 {
     int64_t now = cddpi_now_ns();
@@ -217,10 +220,10 @@ static bool has_wire(const struct cddpi_backend *backend)
     return net->carrier != NULL && net->carrier->ops->descriptor(net->carrier) >= 0;
 }
 
-/* How long a rank may sleep before it looks after its carrier again. MPI moves nothing on unless it
- * is called, and a message takes several turns of both ends: a sleep between any two of them would
- * leave the wire idle. So while something moves there is none, as in MPI's own calls; and what has
- * been still for long is late for other reasons. */
+/* How long a rank may sleep before it calls its carrier again. MPI advances only when it is called,
+ * and a message takes several calls on both sides; a sleep between two of them would leave the wire
+ * idle. So there is no sleep while something moves, as in MPI's own calls. If nothing has moved for
+ * long, the peer is late for other reasons. */
 static int64_t look_ns(const struct net_backend *net)
 {
     int64_t still;
@@ -235,7 +238,7 @@ static int64_t look_ns(const struct net_backend *net)
     return still / STILL_PER_SLEEP < LOOK_NS ? still / STILL_PER_SLEEP : LOOK_NS;
 }
 
-/* Sleep until a descriptor has news, or the carrier has none. */
+/* Sleep until a descriptor is ready; if the carrier has no descriptor, until it must be polled. */
 static bool sleep_on_descriptors(struct net_backend *net, int64_t ns)
 {
     int carrier_fd = net->carrier != NULL ? net->carrier->ops->descriptor(net->carrier) : -1;
@@ -320,7 +323,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {
     .broken = broken,
     .free_memory = free_memory,
     .interface = cddpi_net_interface,
-    .has_wire = has_wire}; /* else a thread would look again and again */
+    .has_wire = has_wire}; /* otherwise a thread would poll all the time */
 
 static cddp_status probe(const struct cddpi_members *members)
 {

@@ -1,4 +1,4 @@
-/* net_transport.h - the row "net" and its functions. */
+/* net_transport.h - owns the transport "net" and its functions. */
 #ifndef CDDPI_GROUP_NET_TRANSPORT_H
 #define CDDPI_GROUP_NET_TRANSPORT_H
 

@@ -1,9 +1,9 @@
-/* pieces.c - cuts a collective over several hosts into pieces, and lets each go up to the leader
- * that acts for it, across, and down again.
+/* pieces.c - cuts a collective over several hosts into pieces, and moves each up to its acting
+ * leader, across, and down again.
  *
- * The operations of the inner transport are, in this order on all ranks of a host: up(0) ...
- * up(w-1), then down(0), up(w), down(1) ...; w is one less than the window, so that a piece comes
- * down before its memory is used again. */
+ * All ranks of a host run the operations of the inner transport in this order: up(0) ... up(w-1),
+ * then down(0), up(w), down(1) ... Here w is the window minus one, so that a piece goes down before
+ * its memory is reused. */
 #include "group/net/pieces.h"
 
 #include "base/alloc.h"
@@ -21,7 +21,7 @@
 enum {
     PIECE_BYTES = 1 << 20,
     BLOCKS_BYTES = 4 << 20,
-    LEADER_BYTES = 64 << 10 /* less is not worth another leader */
+    LEADER_BYTES = 64 << 10 /* less data is not worth another leader */
 };
 
 static bool acts_for(const struct net_backend *net, const struct net_piece *piece)
@@ -40,7 +40,7 @@ static struct net_piece *piece_at(struct net_collective *collective, size_t inde
     return &collective->window[index % collective->window_size];
 }
 
-/* Whether the data are blocks, one for each rank. */
+/* Whether the data consists of blocks, one per rank. */
 static bool has_blocks_in(enum cddpi_kind kind)
 {
     return kind == CDDPI_SCATTER || kind == CDDPI_REDUCE_SCATTER || kind == CDDPI_ALL_TO_ALL;
@@ -56,7 +56,7 @@ static bool reduces(enum cddpi_kind kind)
     return kind == CDDPI_ALL_REDUCE || kind == CDDPI_REDUCE || kind == CDDPI_REDUCE_SCATTER;
 }
 
-/* Whether pieces are brought to the leader by the inner transport. */
+/* Whether the inner transport carries pieces to the leader. */
 static bool goes_up(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
@@ -74,7 +74,7 @@ static bool goes_down(const struct net_backend *net, const struct net_collective
            kind != CDDPI_GATHER;
 }
 
-/* @p piece, or less, so that each leader has one: elements of which one has @p unit bytes. */
+/* @p piece elements, or fewer, so that each leader has a piece; an element has @p unit bytes. */
 static size_t share_of_leaders(const struct net_backend *net,
                                const struct net_collective *collective, size_t piece, size_t unit)
 {
@@ -89,7 +89,7 @@ static size_t share_of_leaders(const struct net_backend *net,
     return share < piece ? share : piece;
 }
 
-/* Let the leaders have the pieces in turn, except where a root speaks for its host. */
+/* Assign the pieces to the leaders in turn, unless a root acts for its host. */
 static void choose_leaders(const struct net_backend *net, struct net_collective *collective)
 {
     size_t most = cddpi_net_has_root(collective->op->kind) ? 1 : (size_t)net->leader_count;
@@ -101,7 +101,7 @@ static void choose_leaders(const struct net_backend *net, struct net_collective 
     collective->window_size = (size_t)(NET_WINDOW * collective->leaders);
 }
 
-/* A function of what all ranks know alike. */
+/* Uses only data that is equal on all ranks. */
 void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collective)
 {
     const struct cddpi_group_op *op = collective->op;
@@ -124,7 +124,7 @@ void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collec
     choose_leaders(net, collective);
 }
 
-/* How many transfers a piece has at most. */
+/* Maximum number of transfers of a piece. */
 static size_t transfer_room(const struct net_backend *net, const struct net_collective *collective)
 {
     enum cddpi_kind kind = collective->op->kind;
@@ -184,7 +184,7 @@ static size_t bytes_up(const struct net_backend *net, const struct net_collectiv
     return has_blocks_in(collective->op->kind) ? block * (size_t)net->size : block;
 }
 
-/* Begin to bring the next piece to the leader. */
+/* Start to send the next piece up to the leader. */
 static cddp_status begin_up(struct net_backend *net, struct net_collective *collective)
 {
     size_t index = collective->ups;
@@ -209,7 +209,7 @@ static cddp_status begin_up(struct net_backend *net, struct net_collective *coll
     return status;
 }
 
-/* Bytes that go down to each rank: all of the result where all ranks get it. */
+/* Bytes that go down to each rank: the whole result if all ranks get it. */
 static size_t bytes_down(const struct net_backend *net, const struct net_collective *collective,
                          const struct net_piece *piece)
 {
@@ -232,7 +232,7 @@ static cddp_status begin_down(struct net_backend *net, struct net_collective *co
     }
     if (!has_blocks_out(op->kind)) {
         out = (char *)op->out + piece->at * collective->element;
-    } else { /* it comes packed */
+    } else { /* it arrives packed */
         bool has = op->kind == CDDPI_ALL_GATHER && acts_for(net, piece);
 
         out = has ? piece->result : cddpi_net_take(piece->arena, bytes);
@@ -250,7 +250,7 @@ static cddp_status begin_down(struct net_backend *net, struct net_collective *co
     return CDDP_OK;
 }
 
-/* Copy the blocks of all ranks, which come one after the other, to their places in `out`. */
+/* Copy the contiguous blocks of all ranks to their places in `out`. */
 static void unpack_blocks(const struct net_backend *net, const struct net_collective *collective,
                           const struct net_piece *piece, const unsigned char *from)
 {
@@ -308,7 +308,7 @@ static cddp_status advance_across(struct net_backend *net, struct net_collective
     return status;
 }
 
-/* Whether a leader knows all that it needs before it sums. */
+/* Whether a leader knows everything that it needs before it sums. */
 static bool may_sum(const struct net_collective *collective)
 {
     return !collective->op->weighted || collective->heads_are_done;
@@ -326,7 +326,7 @@ static enum turn turn_of(const struct net_collective *collective)
     return collective->downs < collective->pieces ? TURN_DOWN : TURN_NONE;
 }
 
-/* Begin the next step of the sequence. *out_begun: false if it has to wait for other hosts. */
+/* Begin the next step of the sequence. *out_begun: false if it must wait for other hosts. */
 static cddp_status next_turn(struct net_backend *net, struct net_collective *collective,
                              bool *out_begun)
 {
@@ -343,7 +343,7 @@ static cddp_status next_turn(struct net_backend *net, struct net_collective *col
     return begin_down(net, collective, piece);
 }
 
-/* The step's inner operation, if it had one, has ended. */
+/* Called when the step's inner operation has ended, or if it had none. */
 static cddp_status end_turn(struct net_backend *net, struct net_collective *collective)
 {
     struct net_piece *piece;

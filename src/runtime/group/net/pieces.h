@@ -4,9 +4,9 @@
 
 #include "group/net/net_collective.h"
 
-/** Decide into how many pieces the data are cut, and how many leaders have them. */
+/** Decide into how many pieces the data is cut, and how many leaders share them. */
 void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collective);
-/** Move the pieces on. @p out_done: all are through on this rank. */
+/** Advance the pieces. @p out_done: all pieces are done on this rank. */
 cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collective *collective,
                                      bool *out_done);
 

@@ -6,7 +6,8 @@
 #include "group/net/net_collective.h"
 
 enum {
-    NUMBER_BITS = 4, /* no host is more collectives ahead of another: they compare their calls */
+    NUMBER_BITS = 4, /* no host is more collectives than this allows ahead of another, since they
+                        compare their calls */
     PIECE_BITS = 4,
     ROUND_BITS = 5,
     INDEX_BITS = 9,
@@ -85,7 +86,7 @@ bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count)
     return true;
 }
 
-/* A few bits of what was called. */
+/* A few bits that depend on the call. */
 static uint32_t hash_of_call(const struct cddpi_group_op *op)
 {
     uint64_t hash = (uint64_t)op->count * 31 + (uint64_t)op->kind * 1000003 +

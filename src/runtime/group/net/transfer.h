@@ -1,4 +1,4 @@
-/* transfer.h - transfers between hosts, with their tags. */
+/* transfer.h - starts transfers between hosts, and computes their tags. */
 #ifndef CDDPI_GROUP_NET_TRANSFER_H
 #define CDDPI_GROUP_NET_TRANSFER_H
 
@@ -6,17 +6,17 @@
 
 /** Whether one rank of a collective of @p kind is the root. */
 bool cddpi_net_has_root(enum cddpi_kind kind);
-/** The rank that speaks for @p host about the @p piece-th piece. */
+/** The rank that acts for @p host in piece number @p piece. */
 int cddpi_net_acting(const struct net_backend *net, const struct net_collective *collective,
                      int host, size_t piece);
-/** Begin @p transfer, which stays where it is until it is done. */
+/** Start @p transfer. Its struct must stay in place until it is done. */
 cddp_status cddpi_net_start(struct net_backend *net, struct cddpi_transfer *transfer);
 cddp_status cddpi_net_progress(struct net_backend *net);
-/** Let what was begun leave. @p out_any: whether a transfer was done. */
+/** Send what was started and held. @p out_any: whether a transfer completed. */
 cddp_status cddpi_net_flush(struct net_backend *net, bool *out_any);
 bool cddpi_net_are_done(const struct cddpi_transfer *transfers, size_t count);
-/** Add a transfer of a piece's present round and begin it.
- *  @param index  Tells those between two hosts in one round and direction apart. */
+/** Add a transfer of a piece's current round, and start it.
+ *  @param index  Distinguishes the transfers between two hosts in one round and direction. */
 cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective *collective,
                                  struct net_piece *piece, int host, unsigned index,
                                  const void *data, size_t bytes);

@@ -1,4 +1,4 @@
-/* tree.c - the tree of a sum over ranks, and which of its nodes each host can sum alone. */
+/* tree.c - owns the tree of a sum over ranks, and which of its nodes each host can sum alone. */
 #include "group/net/net_schedule.h"
 
 #include "base/alloc.h"
@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest node that begins at @p first and ends at @p end or before. */
+/* The largest node that begins at @p first and does not go beyond @p end. */
 static struct cddpi_tree_node node_at(int ranks, int first, int end)
 {
     struct cddpi_tree_node node = {first, 1, 0};
     int64_t size = 1;
 
-    /* a node of the next level begins here, too, and is larger, and still inside */
+    /* a larger node, of the next level, begins here, too, and is still inside */
     while (first % (2 * size) == 0 && size < ranks - first) {
         int64_t last = first + 2 * size < ranks ? first + 2 * size : ranks;
 
@@ -95,8 +95,9 @@ int cddpi_fold_host(const struct cddpi_fold *fold, int place)
     return place < fold->extras ? 2 * place : place + fold->extras;
 }
 
-/* Each host's number of parts, or, with @p out, the parts themselves where first_part says, which
- * then counts up. Nodes lie inside each other or apart: the largest from the left are the parts. */
+/* Count each host's parts; or, unless @p count_only, write the parts at the indices in first_part,
+ * which are then increased. Two nodes are nested or disjoint, so the largest nodes from the left
+ * are the parts. */
 static void cut(const int *host_of, struct cddpi_tree *tree, bool count_only)
 {
     int end = 0;
@@ -131,7 +132,8 @@ static void keep_largest(struct cddpi_tree_load *most, const struct cddpi_tree_l
     most->merges = load->merges > most->merges ? load->merges : most->merges;
 }
 
-/* What hosts [first_host, end_host) have together; held alone they were @p before nodes. */
+/* The load of hosts [first_host, end_host) together; before their merges they had @p before
+ * nodes. */
 static struct cddpi_tree_load load_of(const struct cddpi_tree *tree, int first_host, int end_host,
                                       struct cddpi_held *room, int *before)
 {
@@ -150,7 +152,7 @@ static int parts_of(const struct cddpi_tree *tree, int host)
     return tree->first_part[host + 1] - tree->first_part[host];
 }
 
-/* @p nodes: by place, how many nodes it has. */
+/* @p nodes: by place, its number of nodes. */
 static void weigh_rounds(struct cddpi_tree *tree, struct cddpi_held *room, int *nodes)
 {
     struct cddpi_fold fold = cddpi_fold(tree->hosts);
@@ -229,7 +231,7 @@ bool cddpi_tree_init(int ranks, const int *host_of, int hosts, struct cddpi_tree
         return false;
     }
     cut(host_of, &tree, false);
-    /* each host's place has moved to the next one's */
+    /* each host's index has moved to that of the next host */
     memmove(tree.first_part + 1, tree.first_part, (size_t)hosts * sizeof *tree.first_part);
     tree.first_part[0] = 0;
     if (!weigh(&tree)) {

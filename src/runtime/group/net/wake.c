@@ -1,5 +1,5 @@
-/* wake.c - ends the sleep of a rank, which may be on its host's ranks or on descriptors; and what
- * else a carrier asks of its rank from a thread of its own. */
+/* wake.c - ends the sleep of a rank, which may wait for ranks of its host or for descriptors; and
+ * owns the other calls that a carrier makes from its own thread. */
 #include "group/net/wake.h"
 
 #include <unistd.h>

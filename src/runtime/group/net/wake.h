@@ -6,10 +6,10 @@
 
 /** End this rank's sleep. Any thread. */
 void cddpi_net_wake(struct cddpi_backend *backend);
-/** The same, with @p context for the rank's struct: the carrier has news. */
+/** The same, called by the carrier. @p context is the rank's struct. */
 void cddpi_net_wake_by_carrier(void *context);
-/** Whether the ranks of this host have failed and other hosts have not been told: from now on they
- *  have been. @p context is the rank's struct. Any thread. */
+/** Whether the ranks of this host have failed and other hosts do not know it yet. If true, the
+ *  caller must notify them. @p context is the rank's struct. Any thread. */
 bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 
 #endif

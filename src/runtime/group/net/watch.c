@@ -1,11 +1,11 @@
-/* watch.c - owns what a rank knows of other hosts beside its transfers: whether they are there,
- * and whether they have failed.
+/* watch.c - owns what a rank knows about other hosts apart from its transfers: whether they are
+ * reachable, and whether they have failed.
  *
- * A carrier whose library says nothing of a host that vanishes (MPI) has a second one beside it:
- * tcp's control connections between leaders, over which no data go. So a pulled cable is noticed
- * as soon, and a process that is stopped on a host that answers is as little taken for lost, by
- * the same code, whatever carries the data. A rank's thread there also tells of failures while the
- * rank computes, when nobody calls MPI. */
+ * A carrier whose library does not detect hosts that disappear (MPI) is accompanied by a second
+ * carrier: tcp with only its control connections between leaders, which carry no data. So the same
+ * code detects a pulled cable equally fast, and does not take a stopped process on a reachable host
+ * for lost, whatever carries the data. The thread of that carrier also reports failures while the
+ * rank computes and does not call MPI. */
 #include "group/net/watch.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REACH_MS = 30000 }; /* for leaders to connect; longer: they do without */
+enum { REACH_MS = 30000 }; /* for leaders to connect; later: no second carrier */
 
 cddp_status cddpi_net_watch_open(struct net_backend *net, const struct cddpi_carrier_params *params)
 {

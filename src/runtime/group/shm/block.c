@@ -1,4 +1,4 @@
-/* block.c - owns the shared block: makes it, maps it and leaves it. */
+/* block.c - owns the shared block: creates it, maps it and leaves it. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -34,7 +34,8 @@ static size_t rings_bytes(int size)
     return shm_pages((size_t)size * (size_t)size * sizeof(struct shm_ring));
 }
 
-/* Every pair of ranks has its ring: pages that are never touched cost nothing. Send buffers follow.
+/* The size of a block without send buffers, which follow. Every pair of ranks has a ring, since
+ * pages that are never touched cost nothing.
  */
 static size_t fixed_bytes(int size)
 {
@@ -46,8 +47,8 @@ static size_t send_buffers_bytes(int size, size_t count)
     return (size_t)size * count * SHM_CHUNK_BYTES;
 }
 
-/* How many send buffers of each rank the user's limit of a file's size leaves room for: going
- * beyond it is a signal. */
+/* How many send buffers per rank fit into the user's limit for file sizes (RLIMIT_FSIZE); exceeding
+ * it raises a signal. */
 static size_t send_buffers_allowed(int size)
 {
     size_t fixed = fixed_bytes(size);
@@ -61,7 +62,7 @@ static size_t send_buffers_allowed(int size)
     return fit < SHM_SEND_BUFFERS ? fit : SHM_SEND_BUFFERS;
 }
 
-/* How many there are in a block of @p bytes. */
+/* How many send buffers a block of @p bytes has. */
 static cddp_status count_send_buffers(int size, size_t bytes, size_t *out)
 {
     size_t fixed = fixed_bytes(size);
@@ -159,7 +160,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     shm->send_states = cddpi_zalloc_array(SHM_SEND_BUFFERS, sizeof *shm->send_states);
     shm->seen = cddpi_zalloc_array(size, sizeof *shm->seen);
     shm->src = cddpi_zalloc_array(size, sizeof *shm->src);
-    shm->dst = cddpi_zalloc_array(size + 1, sizeof *shm->dst); /* out and staging at 1 rank */
+    shm->dst = cddpi_zalloc_array(size + 1, sizeof *shm->dst); /* with one rank: out and staging */
     shm->factors = cddpi_zalloc_array(size, sizeof *shm->factors);
     shm->names = cddpi_zalloc_array(size, sizeof *shm->names);
     for (size_t r = 0; shm->names != NULL && r < size; r++) {
@@ -202,7 +203,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     return CDDP_OK;
 }
 
-/* Let the others fail as this rank does. */
+/* Make the other ranks fail with this rank's failure. */
 static void end_joining(struct shm_backend *shm)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
@@ -220,7 +221,8 @@ cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_n
     cddp_status status = CDDP_OK;
 
     for (unsigned round = 0; status == CDDP_OK; round++) {
-        /* before the count: a failure right after all have joined is reported by the next call */
+        /* read before the count: a failure right after all ranks have joined is reported by the
+         * next call */
         cddp_status broken = cddpi_shm_broken(&shm->base);
         size_t used = 0;
 
@@ -269,7 +271,7 @@ void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *ou
     out->ranks = shm->size;
     out->all = CPU_COUNT(&all);
     out->own = CPU_COUNT(&shm->me->cores);
-    /* ranks of one machine share the quota of a container or a service */
+    /* the ranks of one machine share the CPU quota of a container or a service */
     cddpi_processors(&processors);
     out->all = cddpi_processors_within(out->all, processors.quota);
     out->own = out->own < out->all ? out->own : out->all;
@@ -287,7 +289,8 @@ static void leave(struct cddpi_backend *backend)
 {
     struct shm_backend *shm = shm_of(backend);
 
-    if (shm->me->pid == cddpi_process_id()) { /* else a fork, whose parent is still here */
+    if (shm->me->pid == cddpi_process_id()) {
+        /* not in a forked child, whose parent still takes part */
         atomic_store_explicit(&shm->me->state, SHM_LEFT, memory_order_release);
         cddpi_shm_wake_all(shm);
     }
@@ -323,8 +326,8 @@ static cddp_status probe(const struct cddpi_members *members)
     return CDDP_OK;
 }
 
-/* Nothing is measured: what is sent costs the ranks' own cores, and not a wire that works beside
- * them. A wake-up or two, and about what one core adds. */
+/* The numbers are not measured: a transfer uses the ranks' own cores, not a wire that works in
+ * parallel. It costs one or two wake-ups, plus about the speed at which one core adds. */
 static bool link_of(const struct cddpi_backend *backend, cddp_type type,
                     struct cddpi_group_link *out)
 {

@@ -1,4 +1,4 @@
-/* futex.c - how ranks of one machine wake each other: counters, wake-ups and the notice of an
+/* futex.c - owns how ranks of one machine wake each other: counters, wake-ups and the notice of an
  * abort. */
 #include "base/error.h"
 #include "group/shm/shm.h"
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ABORT_TRIES = 1000, ABORT_PAUSE_NS = 200000 }; /* 0.2 s in all */
+enum { ABORT_TRIES = 1000, ABORT_PAUSE_NS = 200000 }; /* 0.2 s in total */
 
 static void wake(struct shm_rank *rank)
 {
@@ -37,8 +37,9 @@ void cddpi_shm_wake_all(struct shm_backend *shm)
     }
 }
 
-/* The sleeper sets sleep_for, then looks at the counters; we have set the counter and then look at
- * sleep_for. Both sides have a full fence in between, so one of the two sees the other. */
+/* The sleeper sets sleep_for, then reads the counters. This rank sets its counter, then reads
+ * sleep_for. Both have a full fence in between, so at least one of the two sees the other's
+ * write. */
 void cddpi_shm_publish(struct shm_backend *shm, uint32_t counter)
 {
     atomic_store_explicit(&shm->me->counter, counter, memory_order_release);
@@ -115,7 +116,8 @@ cddp_status cddpi_shm_broken(struct cddpi_backend *backend)
     if (state == 0) {
         return CDDP_OK;
     }
-    for (int i = 0; state == 1 && i < ABORT_TRIES; i++) { /* being written, or the writer died */
+    for (int i = 0; state == 1 && i < ABORT_TRIES; i++) {
+        /* it is being written, or its writer died */
         struct timespec pause = {0, ABORT_PAUSE_NS};
 
         nanosleep(&pause, NULL);

@@ -1,10 +1,10 @@
-/* handshake.c - how ranks of one host come to share one block of memory: through the rendezvous
- * when a group is made, through the parent's collectives when it is split.
+/* handshake.c - owns how ranks of one host agree on one shared block: through the rendezvous when a
+ * group is created, through the parent's collectives when a group is split.
  *
- * Keys of the rendezvous, below "host/H/": "reply" holds the answer of the host's first rank, "ok
- * PID FD START NONCE SIZE" or its refusal (group/join/refusal.h); "refused" holds the refusal of a
- * rank that could not map the block. An answer of a process that has ended (in a file that was left
- * over) is not used. */
+ * Keys of the rendezvous, below "host/H/": "reply" has the answer of the host's first rank: "ok PID
+ * FD START NONCE SIZE" or its refusal (group/join/refusal.h). "refused" has the refusal of a rank
+ * that could not map the block. An answer from a process that has ended (in a left-over file) is
+ * ignored. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -26,12 +26,12 @@ enum { KEY_BYTES = 48 };
 struct handshake {
     const struct cddpi_members *members;
     struct cddpi_rendezvous *rendezvous;
-    struct cddpi_open_params params; /* this rank among those of its host */
+    struct cddpi_open_params params; /* this rank's number among those of its host */
     char reply[KEY_BYTES], refused[KEY_BYTES];
-    int fd; /* of the block; -1: none */
+    int fd; /* the block's file descriptor; -1: none */
 };
 
-/* The host's first rank: make the block and tell the others, or tell them why it could not. */
+/* On the host's first rank: create the block and publish it, or publish why that failed. */
 static cddp_status give_reply(struct handshake *handshake, struct shm_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
@@ -90,9 +90,9 @@ static cddp_status refuse_reply(const struct handshake *handshake, cddp_status s
     return cddpi_refusal_set(handshake->rendezvous, handshake->refused, status);
 }
 
-/* Wait for the answer and follow it. One that cannot be followed may be old, left by an earlier
- * group of the same name: then the host's first rank is about to replace
- * it. */
+/* Wait for the answer and map the block that it names. An answer that does not work may be a
+ * left-over of an earlier group with the same name; then the host's first rank will replace it
+ * soon. */
 static cddp_status await_reply(struct handshake *handshake, struct shm_backend **out)
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
@@ -125,7 +125,8 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
             return status == CDDP_ERR_PEER ? cddpi_rendezvous_missing(rendezvous)
                                            : refuse_reply(handshake, status);
         }
-        /* a dead process's answer is certainly old; anything else gets a second to change */
+        /* the answer of a dead process is certainly old; any other answer gets one second to
+         * change */
         if (status != CDDP_ERR_PEER && stale_until == 0) {
             stale_until = cddpi_deadline_ns(STALE_MS);
         } else if (status != CDDP_ERR_PEER && cddpi_left_ms(stale_until) == 0) {
@@ -135,7 +136,7 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
     }
 }
 
-/* The host's first rank waits for the others: whether one of them has refused. */
+/* While the host's first rank waits for the others: check whether one of them has refused. */
 static cddp_status look_for_refusal(void *argument)
 {
     const struct handshake *handshake = argument;
@@ -208,7 +209,7 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
     return CDDP_OK;
 }
 
-/* What ranks tell each other when they split. */
+/* What ranks exchange when they split a group. */
 struct handshake_offer {
     uint64_t nonce;
     uint64_t start_time;
@@ -216,7 +217,8 @@ struct handshake_offer {
     int32_t fd; /* -1: none */
 };
 
-/* Does not wait for the others: one of them may fail. That all have come is known once all agree.
+/* Attach to the offered block. Does not wait for the other ranks, since one may fail. Once all
+ * agree, it is known that all have attached.
  */
 static cddp_status attach_offered(const struct cddpi_open_params *params,
                                   const struct handshake_offer *offer, struct shm_backend **out)
@@ -225,7 +227,8 @@ static cddp_status attach_offered(const struct cddpi_open_params *params,
     int fd;
 
     if (offer->fd < 0) {
-        return CDDP_OK; /* the new rank 0 could not make the block: it says why when all agree */
+        return CDDP_OK; /* the new rank 0 could not create the block: it gives the reason when all
+                           ranks agree */
     }
     CDDPI_TRY(cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, 0, &fd));
     status = cddpi_shm_attach(params, fd, offer->nonce, out);
@@ -233,7 +236,7 @@ static cddp_status attach_offered(const struct cddpi_open_params *params,
     return status;
 }
 
-/* A rank that fails still takes part in all exchanges, so that no other waits for it. */
+/* A rank that fails still takes part in all exchanges, so that no other rank waits in vain. */
 cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *params, int first,
                             bool joins, struct cddpi_backend **out)
 {

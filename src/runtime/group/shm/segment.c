@@ -1,4 +1,4 @@
-/* segment.c - owns memory of cddp_group_alloc(): a memfd of each rank, mapped by all of them. */
+/* segment.c - owns memory from cddp_group_alloc(): one memfd per rank, which all ranks map. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -11,14 +11,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What an allocation carries from stage to stage. */
+/* The state that an allocation keeps between its stages. */
 struct allocation {
     struct shm_segment *segment;
     int fd;
 };
 
-/* Make memory of the caller's private again, with its contents. Without memory for that it stays
- * as it is, which only a fork could tell. */
+/* Make the caller's memory private again, with its contents. If there is not enough memory for
+ * that, it stays shared; only a forked child could notice. */
 static void give_back(void *memory, size_t bytes)
 {
     void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -77,7 +77,8 @@ struct shm_segment *cddpi_shm_segment(struct shm_backend *shm, uint32_t id)
     return found;
 }
 
-/* Map the memory, with page faults now, not in the first step. On old kernels they come later. */
+/* Map the memory, with page faults now instead of in the first step. On old kernels they still
+ * happen later. */
 static void *map_memory(int fd, size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -92,7 +93,8 @@ static void *map_memory(int fd, size_t bytes)
     return memory;
 }
 
-/* Put shared pages with the same contents in the place of the caller's: one step for the kernel. */
+/* Replace the caller's pages by shared pages with the same contents, in one atomic step of the
+ * kernel. */
 static cddp_status lend_pages(struct shm_segment *segment, void **mapped, void *memory,
                               size_t bytes)
 {

@@ -1,8 +1,10 @@
-/* shm.h - the shared block of a group on one machine, and what a rank knows of it.
+/* shm.h - owns the layout of the block that a group's ranks on one machine share, and a rank's
+ * private data about it.
  *
- * Rank 0 makes the block (a memfd, so nothing with a name is left behind) and all map it. Every
- * rank has a progress counter that only it writes. A collective is a sequence of stages: stage k
- * may run when all counters are at least base + k, and ends by setting the own one to base + k + 1.
+ * Rank 0 creates the block and all ranks map it. It is a memfd, so no named object is left over.
+ * Each rank has a progress counter that only this rank writes. A collective is a sequence of
+ * stages. A rank may run stage k once all counters are at least base + k; at its end the rank sets
+ * its own counter to base + k + 1.
  */
 #ifndef CDDPI_GROUP_SHM_SHM_H
 #define CDDPI_GROUP_SHM_SHM_H
@@ -19,8 +21,8 @@
 
 enum {
     SHM_CHUNK_BYTES = 256 << 10, /* a staging buffer; each rank has two */
-    SHM_RING_BYTES = 256 << 10,  /* of messages that are under way from a rank to another */
-    SHM_SEND_BUFFERS = 256,      /* of each rank at most, of SHM_CHUNK_BYTES */
+    SHM_RING_BYTES = 256 << 10,  /* for messages in transit from one rank to another */
+    SHM_SEND_BUFFERS = 256,      /* maximum per rank; each has SHM_CHUNK_BYTES */
     SHM_PAGE_BYTES = 4096,
     SHM_MAX_RANKS = CDDPI_MACHINE_RANKS,
     SHM_TEXT_BYTES = 1024
@@ -28,7 +30,7 @@ enum {
 
 enum shm_state { SHM_ABSENT, SHM_RUNNING, SHM_LEFT, SHM_EXITED };
 
-/* A rank's call, the collective that it is in, and where its memory lies. */
+/* A rank's current collective: its call and the place of its memory. */
 struct shm_fingerprint {
     struct cddpi_call call;
     double weight;
@@ -37,14 +39,15 @@ struct shm_fingerprint {
     int32_t fd; /* of CDDPI_ALLOC */
 };
 
-/* Written by its rank alone, but for `wakeup`. */
+/* Only its own rank writes it, except `wakeup`. */
 struct shm_rank {
     _Alignas(64) _Atomic uint32_t counter;
-    _Alignas(64) struct shm_fingerprint fingerprints[2]; /* by the parity of the number */
-    _Alignas(64) _Atomic uint32_t wakeup;                /* a futex: peers add to it */
+    /* indexed by the parity of the collective's number */
+    _Alignas(64) struct shm_fingerprint fingerprints[2];
+    _Alignas(64) _Atomic uint32_t wakeup; /* a futex: peers increment it */
     _Alignas(64) _Atomic uint32_t state;
     int32_t pid;
-    uint64_t start_time; /* of the process, as /proc tells it: a pid may be used again */
+    uint64_t start_time; /* of the process, from /proc: a pid may be reused */
     cpu_set_t cores;
 };
 
@@ -52,30 +55,30 @@ struct shm_block {
     uint64_t nonce;
     uint64_t bytes;
     int32_t world_size;
-    _Alignas(64) _Atomic uint32_t abort_state; /* 0 none, 1 being written, 2 there */
+    _Alignas(64) _Atomic uint32_t abort_state; /* 0: none, 1: being written, 2: complete */
     int32_t abort_rank;
     struct cddpi_failure abort_failure;
-    /* what each rank sleeps for: 0 awake, 1 any news, 2 + r news of rank r */
+    /* what each rank sleeps for: 0: it is awake, 1: any change, 2 + r: a change by rank r */
     _Alignas(64) _Atomic uint32_t sleep_for[SHM_MAX_RANKS];
     struct shm_rank ranks[];
 };
 
-/* A ring from one rank to another; a stream of headers and payloads. */
+/* A ring buffer from one rank to another, with a stream of headers and payloads. */
 struct shm_ring {
-    _Alignas(64) _Atomic uint64_t produced; /* bytes so far */
+    _Alignas(64) _Atomic uint64_t produced; /* bytes written so far */
     _Alignas(64) _Atomic uint64_t consumed;
     _Alignas(64) unsigned char bytes[SHM_RING_BYTES];
 };
 
-/* How far an operation has come: the contents of its `state`. */
+/* The progress of an operation, stored in its `state`. */
 struct __attribute__((may_alias)) shm_progress {
     uint32_t base;   /* progress counter before the operation */
     uint32_t stage;  /* stages done */
     uint32_t last;   /* stage that ends the operation; known after the first exchange */
-    int straggler;   /* rank that is waited for */
+    int straggler;   /* the rank that the operation waits for */
     unsigned path;   /* which algorithm */
-    unsigned lag;    /* stages that come before the first piece */
-    size_t chunks;   /* pieces through the staging area */
+    unsigned lag;    /* number of stages before the first piece */
+    size_t chunks;   /* number of pieces through the staging area */
     size_t chunk;    /* elements in a piece (of each block) */
     uint64_t parity; /* staging buffer of the first piece */
     uint64_t done_bytes;
@@ -94,16 +97,17 @@ static inline const struct shm_progress *shm_progress_of(const struct cddpi_grou
     return (const struct shm_progress *)(const void *)op->state;
 }
 
-/* Memory of cddp_group_alloc(): every rank's block, mapped here. */
+/* Memory from cddp_group_alloc(): the blocks of all ranks, mapped here. */
 struct shm_segment {
     uint32_t id; /* counts from 1, the same on all ranks */
     size_t bytes;
     void **at;  /* by rank */
-    void *lent; /* this rank's, if it is the caller's memory; else NULL */
+    void *lent; /* this rank's block, if it is the caller's own memory; else NULL */
     struct shm_segment *next;
 };
 
-/* Of a send buffer of this rank: it is free once rank `peer` has consumed its ring up to `until`.
+/* The state of one of this rank's send buffers: it is free once rank `peer` has consumed its ring
+ * up to `until`.
  */
 struct shm_send_state {
     int peer;
@@ -114,22 +118,23 @@ struct shm_backend {
     struct cddpi_backend base; /* first: see shm_of() */
     int rank;
     int size;
-    int *names; /* by rank: what errors call it */
+    int *names; /* by rank: its number in error texts */
     struct shm_block *block;
     struct shm_rank *me;
     unsigned char *staging;
     struct shm_ring *rings;
-    unsigned char *send_buffers; /* of all ranks */
-    size_t send_buffer_count;    /* of each rank: what was allowed */
+    unsigned char *send_buffers; /* the send buffers of all ranks */
+    size_t send_buffer_count;    /* per rank, as configured */
     struct shm_send_state *send_states;
-    uint32_t *seen;   /* by rank: last counter read */
-    uint64_t parity;  /* staging pieces so far: the same on all ranks */
+    uint32_t *seen;   /* by rank: the counter's last value read */
+    uint64_t parity;  /* number of staging pieces so far, the same on all ranks */
     const void **src; /* scratch arrays of `size` for the kernels */
     void **dst;
     double *factors;
     struct shm_segment *segments;
     uint32_t last_segment;
-    pthread_mutex_t segments_mutex; /* the comm thread adds, the compute thread looks up */
+    /* the comm thread adds segments, the compute thread looks them up */
+    pthread_mutex_t segments_mutex;
 };
 
 static inline struct shm_backend *shm_of(struct cddpi_backend *base)
@@ -142,13 +147,13 @@ static inline const struct shm_backend *shm_of_const(const struct cddpi_backend 
     return (const struct shm_backend *)(const void *)base;
 }
 
-/* What errors call rank @p rank. */
+/* The number of rank @p rank in error texts. */
 static inline int shm_name(const struct shm_backend *shm, int rank)
 {
     return shm->names[rank];
 }
 
-/* Bytes of the whole pages that hold @p bytes. */
+/* @p bytes rounded up to whole pages. */
 static inline size_t shm_pages(size_t bytes)
 {
     return cddpi_align_to(bytes, SHM_PAGE_BYTES);
@@ -178,15 +183,15 @@ static inline struct shm_fingerprint *shm_fingerprint(const struct shm_backend *
 extern const struct cddpi_backend_ops cddpi_shm_ops;
 
 /* block.c */
-/** A new block for @p world_size ranks, as a memfd. */
+/** Create a block for @p world_size ranks, as a memfd. */
 cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out_fd);
-/** Map the block of @p fd (which stays the caller's) and take this rank's place in it. */
+/** Map the block @p fd, and take this rank's place in it. The caller still owns @p fd. */
 cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uint64_t nonce,
                              struct shm_backend **out);
-/** Wait until every rank has attached. @p give_up (may be NULL) is asked every few milliseconds. */
+/** Wait until every rank has attached. Calls @p give_up (may be NULL) every few milliseconds. */
 cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_ns,
                                      cddp_status (*give_up)(void *), void *argument);
-/** Cores that any rank, and that this rank, may use. */
+/** Get the cores that any rank may use, and those that this rank may use. */
 void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *out);
 
 /* handshake.c: see struct cddpi_transport */
@@ -236,10 +241,10 @@ void cddpi_shm_reduce_stage(struct shm_backend *shm, struct cddpi_group_op *op, 
 struct cddpi_reduce cddpi_shm_reduction(struct shm_backend *shm, const struct cddpi_group_op *op);
 void cddpi_shm_move_stage(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage);
 cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op, bool *out_done);
-/** Whether a send that is under way waits for its peer to make room. */
+/** Whether a send in progress waits until its peer makes room. */
 bool cddpi_shm_send_waits(const struct shm_backend *shm, const struct cddpi_group_op *op);
 
-/* of a message: NONE is through the ring, STAGED through send buffers */
+/* a message's path: NONE: the ring, STAGED: send buffers */
 enum { SHM_PATH_NONE, SHM_PATH_SMALL, SHM_PATH_ZERO_COPY, SHM_PATH_STAGED };
 
 #endif

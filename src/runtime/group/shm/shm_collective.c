@@ -7,9 +7,9 @@
 #include <string.h>
 
 enum {
-    SMALL_BYTES = 16 << 10,    /* all ranks reduce everything themselves up to this */
-    ZERO_COPY_BYTES = 4 << 10, /* above this, zero-copy where all ranks map all memory */
-    SMALL_ALL_BYTES = 64 << 10 /* as SMALL_BYTES, for the inputs of all ranks together */
+    SMALL_BYTES = 16 << 10,    /* up to this size, every rank reduces everything itself */
+    ZERO_COPY_BYTES = 4 << 10, /* above this size, zero-copy if all ranks map all memory */
+    SMALL_ALL_BYTES = 64 << 10 /* like SMALL_BYTES, for the inputs of all ranks together */
 };
 
 struct shm_collective_call_row {
@@ -50,7 +50,8 @@ static bool reduces(const struct cddpi_group_op *op)
     return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE;
 }
 
-/* Elements of a piece: whole cache lines, so that pieces of different ranks share none. */
+/* Choose the number of elements per piece: whole cache lines, so that pieces of different ranks
+ * never share a line. */
 static void cut_pieces(const struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
@@ -59,7 +60,7 @@ static void cut_pieces(const struct shm_backend *shm, struct cddpi_group_op *op)
 
     progress->chunk = bytes / element;
     progress->chunks = (op->count + progress->chunk - 1) / progress->chunk;
-    /* pieces of equal size, so that all ranks have work in the last one too */
+    /* pieces of equal size, so that all ranks have work in the last one, too */
     bytes = (op->count + progress->chunks - 1) / progress->chunks * element;
     progress->chunk = (bytes + 63) / 64 * 64 / element;
     progress->chunks = (op->count + progress->chunk - 1) / progress->chunk;
@@ -80,7 +81,7 @@ static void bytes_used(const struct shm_backend *shm, const struct cddpi_group_o
     *out = out_all ? all : one;
 }
 
-/* Describe memory that the peers map, too, by block and offset. */
+/* Describe memory that the peers map, too, as block and offset. */
 static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op *op,
                             struct shm_fingerprint *what)
 {
@@ -101,7 +102,7 @@ static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op
     what->in_segment = in->id;
     what->in_offset = (uint64_t)((const char *)op->in - (const char *)in->at[shm->rank]);
     if (!reduces(op)) {
-        return; /* the others are read by peers, never written */
+        return; /* peers read the others, but never write them */
     }
     out = op->out == NULL ? NULL : op->out == op->in ? in : cddpi_shm_find(shm, op->out, out_bytes);
     if (out != NULL) {
@@ -161,8 +162,8 @@ static cddp_status begin_stages(struct shm_backend *shm, struct cddpi_group_op *
     return CDDP_OK;
 }
 
-/* Choose the algorithm and its number of stages. All ranks' fingerprints are there, so all choose
- * the same. */
+/* Choose the algorithm and its number of stages. All ranks' fingerprints are complete, so all ranks
+ * choose the same. */
 static cddp_status choose_path(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
@@ -194,7 +195,7 @@ static cddp_status choose_path(struct shm_backend *shm, struct cddpi_group_op *o
         return CDDP_OK;
     }
     shm->parity += progress->chunks;
-    progress->lag = any; /* those with shared memory have not copied their first piece yet */
+    progress->lag = any; /* ranks with shared memory have not copied their first piece yet */
     progress->last = (uint32_t)progress->chunks + progress->lag;
     if (progress->path != SHM_PATH_SMALL && reduces(op)) {
         progress->last++;

@@ -1,5 +1,5 @@
-/* shm_health.c - why an operation does not advance: peers that died, left, were stopped or are
- * late. */
+/* shm_health.c - finds out why an operation does not advance: peers that died, left, were stopped
+ * or are late. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
@@ -64,7 +64,8 @@ cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_gr
     cddp_status status = cddpi_shm_broken(&shm->base);
     char name[64];
 
-    /* counters that are read after the failure show whether all had done their part before it */
+    /* counters that are read after the failure show whether all ranks had done their part before
+     * it */
     if (status != CDDP_OK && !needs_any(shm, op)) {
         return CDDP_OK;
     }
@@ -75,7 +76,8 @@ cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_gr
         if (!cddpi_shm_needs(shm, op, r)) {
             continue;
         }
-        /* a counter that is read after the state shows all that the peer did before it left */
+        /* a counter that is read after the state shows everything that the peer did before it
+         * left */
         state = atomic_load_explicit(&peer->state, memory_order_acquire);
         if (state == SHM_LEFT || state == SHM_EXITED) {
             if (cddpi_shm_needs(shm, op, r)) {

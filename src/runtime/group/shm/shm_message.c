@@ -1,13 +1,13 @@
-/* shm_message.c - send and recv: a ring for each ordered pair of ranks. A message is a header and
- * its bytes, padded to 16; both sides copy what they can and go on later.
+/* shm_message.c - owns send and recv: one ring for each ordered pair of ranks. A message is a
+ * header and its data, padded to 16 bytes. Both sides copy as much as they can and continue later.
  *
- * A sender that goes on to compute comes back late to a ring that was full. So what does not fit as
- * such a rank begins it goes in pieces, each behind a header of its own. While less than half of
- * the ring is in use they follow in it: then the peer takes them as they come, out of the caches.
- * Else their bytes lie in send buffers, memory of the block that this rank alone fills; one is free
- * again once the peer has taken its piece. So the peer gets all of the message while the sender
- * computes. If no send buffer is free, perhaps since another peer takes nothing, the ring is
- * filled. */
+ * A sender that goes on to compute returns late to a ring that was full. So a message that does not
+ * fit when it begins is sent in pieces, each after a header of its own. While less than half of the
+ * ring is in use, the data of a piece follows in the ring: the peer then takes it out of the
+ * caches. Otherwise it is put into a send buffer, which is memory of the block that only this rank
+ * fills, and which is free again once the peer has taken the piece. So the peer gets the whole
+ * message while the sender computes. If no send buffer is free, perhaps because another peer takes
+ * nothing, the data goes into the ring until it is full. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/shm/shm.h"
@@ -16,18 +16,18 @@
 
 struct shm_message_header {
     uint64_t count;
-    uint32_t type; /* with STAGED if pieces follow */
+    uint32_t type; /* with the flag STAGED if pieces follow */
     uint32_t number;
 };
 struct shm_message_piece {
     uint64_t bytes;  /* with padding */
-    uint32_t buffer; /* or IN_RING: they follow */
+    uint32_t buffer; /* index of the send buffer; IN_RING: the data follows in the ring */
     uint32_t none;
 };
 enum {
     ALIGN = 16,
-    PART_BYTES = SHM_RING_BYTES / 4, /* so that the peer may begin */
-    KEPT_BYTES = 4096                /* of the ring, for headers */
+    PART_BYTES = SHM_RING_BYTES / 4, /* small enough that the peer can start early */
+    KEPT_BYTES = 4096                /* part of the ring that is reserved for headers */
 };
 static const uint32_t STAGED = UINT32_C(1) << 31, IN_RING = UINT32_MAX;
 _Static_assert(sizeof(struct shm_message_header) == ALIGN, "headers keep the stream aligned");
@@ -41,7 +41,7 @@ static uint64_t padded(const struct cddpi_group_op *op)
     return cddpi_align_to(bytes, ALIGN);
 }
 
-/* Copy @p n bytes between @p op's data at done_bytes and @p memory, padding left out. */
+/* Copy @p n bytes, without the padding, between @p op's data at done_bytes and @p memory. */
 static void copy_part(unsigned char *memory, struct cddpi_group_op *op, uint64_t n)
 {
     struct shm_progress *progress = shm_progress(op);
@@ -61,7 +61,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Copy a part of @p op that is in one piece in @p limit bytes of the ring. Returns its length. */
+/* Copy a part of @p op that is contiguous in @p limit bytes of the ring. Returns its length. */
 static uint64_t copy_through(struct shm_ring *ring, uint64_t at, uint64_t limit,
                              struct cddpi_group_op *op)
 {
@@ -74,7 +74,7 @@ static uint64_t copy_through(struct shm_ring *ring, uint64_t at, uint64_t limit,
 
 /* --- the sender --- */
 
-/* The first that is free, since it may still be in the caches; IN_RING: there is none. */
+/* The first free send buffer, since it may still be in the caches; IN_RING: no buffer is free. */
 static uint32_t free_buffer(const struct shm_backend *shm)
 {
     for (uint32_t i = 0; i < shm->send_buffer_count; i++) {
@@ -88,7 +88,7 @@ static uint32_t free_buffer(const struct shm_backend *shm)
     return IN_RING;
 }
 
-/* Returns what a piece takes of the ring; 0: there is no room. */
+/* Returns the bytes of the ring that the piece uses; 0: there is no room. */
 static uint64_t put_piece(struct shm_backend *shm, struct shm_ring *ring, uint64_t at,
                           uint64_t room, struct cddpi_group_op *op)
 {
@@ -185,7 +185,7 @@ static cddp_status fail_mismatch(const struct shm_backend *shm, const struct cdd
                       cddp_type_name(op->type), op->count);
 }
 
-/* Returns what the piece took of the ring, where all of it is. */
+/* Returns the bytes of the ring that the piece used. The whole piece must be there. */
 static uint64_t take_piece(struct shm_backend *shm, struct shm_ring *ring, uint64_t at,
                            struct cddpi_group_op *op)
 {

@@ -1,8 +1,9 @@
-/* shm_move.c - collectives that move data (and reduce_scatter, which reduces while it moves).
+/* shm_move.c - owns the collectives that move data, and reduce_scatter, which reduces while it
+ * moves data.
  *
- * - staged: piece t is copied into the staging buffer at stage t and taken by the peers at stage
- *   t + 1. A buffer is used again two pieces later, when all have passed the stage between.
- * - zero-copy: where all ranks map everyone's `in`, it is read where it lies, at stage 1. */
+ * - staged: piece t is copied into the staging buffer at stage t and taken by the peers at stage t
+ *   + 1. A buffer is reused two pieces later, when all ranks have passed the stage in between.
+ * - zero-copy: if all ranks map `in` of every rank, it is read directly, at stage 1. */
 #include "group/shm/shm.h"
 #include "kernels/cpu/reduce.h"
 
@@ -44,8 +45,8 @@ static void give(struct shm_backend *shm, struct cddpi_group_op *op, size_t piec
     }
 }
 
-/* Piece by piece: what a peer has just written comes faster by plain loads than by the string move
- * that libc takes for long blocks. A block never overlaps another, unless it is the same. */
+/* Copy in small steps: for data that a peer has just written, plain loads are faster than the
+ * string move that libc uses for long blocks. Blocks do not overlap, unless they are the same. */
 static void copy(void *out, const void *in, size_t bytes)
 {
     for (size_t at = 0; out != in && at < bytes; at += COPY_BYTES) {
@@ -80,8 +81,8 @@ static void take(struct shm_backend *shm, struct cddpi_group_op *op, size_t at, 
         cddpi_reduce(&how, shm->dst, shm->src, n);
         break;
     }
-    default: /* from everyone; each rank begins elsewhere, so that they do not read from one rank at
-                once */
+    default: /* from all ranks; each rank begins with a different one, so that they do not all read
+                from the same rank at once */
         for (int i = 0; i < shm->size; i++) {
             int r = (shm->rank + i) % shm->size;
             const char *from = (const char *)shm->src[r];

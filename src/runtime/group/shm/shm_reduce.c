@@ -1,10 +1,10 @@
-/* shm_reduce.c - all_reduce and reduce: three ways with the same bits.
+/* shm_reduce.c - owns all_reduce and reduce: three algorithms with bitwise equal results.
  *
  * - small: every rank copies its input into its staging buffer, then reduces all of them.
- * - zero-copy: all ranks map all memory; rank r reduces part r of everyone's input and writes it
- *   into everyone's output, in one pass.
- * - staged: piece by piece through staging buffers: what the peers reduce is copied in, this rank's
- *   part is reduced, and what the peers have reduced is copied out. */
+ * - zero-copy: all ranks map all memory; rank r reduces part r of all ranks' input and writes it
+ *   into all ranks' output, in one pass.
+ * - staged: piece by piece through staging buffers. A rank copies in the parts that peers reduce,
+ *   reduces its own part, and copies out the parts that peers have reduced. */
 #include "group/shm/shm.h"
 #include "kernels/cpu/reduce.h"
 
@@ -64,7 +64,7 @@ static void reduce_small(struct shm_backend *shm, struct cddpi_group_op *op, uns
     cddpi_reduce(&how, shm->dst, shm->src, op->count);
 }
 
-/* How many ranks get the result: all, or root alone. */
+/* How many ranks get the result: all, or only the root. */
 static int destinations(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_REDUCE ? 1 : shm->size;
@@ -99,10 +99,10 @@ static void reduce_zero_copy(struct shm_backend *shm, struct cddpi_group_op *op)
     cddpi_reduce(&how, shm->dst, shm->src, end - start);
 }
 
-/* Rank r's part of a piece. The last piece is cut where the others are, so that no part of a
- * staging buffer changes hands while peers still read there. */
+/* Rank r's part of a piece. The last piece is cut at the same places as the others, so that no part
+ * of a staging buffer gets another writer while peers still read it. */
 struct shm_reduce_part {
-    size_t start; /* in the piece, elements */
+    size_t start; /* in elements, from the start of the piece */
     size_t count;
 };
 
@@ -124,7 +124,8 @@ static void copy_part(void *to, const void *from, struct shm_reduce_part part, s
            part.count * element);
 }
 
-/* Reduce this rank's part: its own input is read, and its own output written, where they lie. */
+/* Reduce this rank's part. Reads this rank's own input, and writes its own output, without
+ * copies. */
 static void reduce_piece(struct shm_backend *shm, struct cddpi_group_op *op, size_t piece,
                          bool wants)
 {
@@ -147,8 +148,8 @@ static void reduce_piece(struct shm_backend *shm, struct cddpi_group_op *op, siz
     cddpi_reduce(&how, shm->dst, shm->src, part.count);
 }
 
-/* Piece t: the peers' parts are copied in at stage t, this rank's is reduced at stage t + 1, the
- * peers' results are copied out of their buffers at stage t + 2. */
+/* Piece t: copy the peers' parts in at stage t, reduce this rank's part at stage t + 1, copy the
+ * peers' results out of their buffers at stage t + 2. */
 static void reduce_staged(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage)
 {
     struct shm_progress *progress = shm_progress(op);

@@ -1,4 +1,4 @@
-/* solo_cpu.c - the transport of a group of one rank: every operation is at most a copy. */
+/* solo_cpu.c - owns the transport for a group of one rank: every operation is at most a copy. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/transports.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Memory given out; freed with the group at the latest. */
+/* Memory from cddp_group_alloc(); freed with the group at the latest. */
 struct solo_cpu_block {
     struct solo_cpu_block *next;
     void *memory;
@@ -15,7 +15,7 @@ struct solo_cpu_block {
 struct solo_backend {
     struct cddpi_backend base; /* first: see solo_of() */
     struct solo_cpu_block *blocks;
-    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    _Atomic uint32_t aborted; /* 0: no, 1: being written, 2: yes */
     struct cddpi_failure failure;
 };
 
@@ -82,7 +82,7 @@ static cddp_status advance(struct cddpi_backend *backend, struct cddpi_group_op 
         if (status != CDDP_OK) {
             return status;
         }
-    } else if (op->kind != CDDPI_BARRIER && bytes > 0) { /* else there may be no memory */
+    } else if (op->kind != CDDPI_BARRIER && bytes > 0) { /* otherwise there may be no memory */
         if (op->weighted && op->weight == 0) {
             memset(op->out, 0, bytes);
         } else if (op->out != op->in) {
@@ -120,7 +120,7 @@ static bool sleep_solo(struct cddpi_backend *backend, uint32_t ticket, int64_t n
     (void)backend;
     (void)ticket;
     (void)ns;
-    return true; /* nothing here ever waits, so nothing sleeps */
+    return true; /* operations never wait here, so no thread ever sleeps */
 }
 
 static void nothing(struct cddpi_backend *backend)

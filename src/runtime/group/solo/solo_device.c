@@ -1,4 +1,5 @@
-/* solo_device.c - the transport of a device's memory in a group of one rank: copies within it. */
+/* solo_device.c - owns the transport of device memory for a group of one rank: copies within the
+ * device. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/transports.h"
@@ -38,12 +39,12 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
 static cddp_status poll_solo(struct cddpi_device_transport *base)
 {
     (void)base;
-    return CDDP_OK; /* a failure of the device is found by its own calls */
+    return CDDP_OK; /* the device's own calls find its failures */
 }
 
 static void abort_solo(struct cddpi_device_transport *base, const char *reason)
 {
-    (void)base; /* nothing here waits for anybody */
+    (void)base; /* no operation here waits for a rank */
     (void)reason;
 }
 

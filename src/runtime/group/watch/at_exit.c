@@ -1,11 +1,11 @@
-/* at_exit.c - owns the list of this process's groups, so that a program that ends by exit() without
- * destroying them is known to have left, and not to have died. */
+/* at_exit.c - owns the list of this process's groups. If the program calls exit() without
+ * destroying them, peers learn that it left and did not die. */
 #include "group/watch/at_exit.h"
 
 #include "group/device/group_device.h"
 #include "group/group.h"
 
-/* Held for moments only. A fork may find it held: then nobody waits for it. */
+/* Held only briefly. A forked child may find it held, and then does not wait for it. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct cddp_group *groups;
 
@@ -30,7 +30,7 @@ void cddpi_group_note_closed(cddp_group *group)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Threads may still run: only flags in shared memory are set. */
+/* Other threads may still run, so this only sets flags in shared memory. */
 __attribute__((destructor)) static void say_that_we_left(void)
 {
     if (pthread_mutex_trylock(&mutex) != 0) {

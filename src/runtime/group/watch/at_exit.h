@@ -1,4 +1,4 @@
-/* at_exit.h - groups that are open when the program ends. */
+/* at_exit.h - handles groups that are open when the program exits. */
 #ifndef CDDPI_GROUP_AT_EXIT_H
 #define CDDPI_GROUP_AT_EXIT_H
 

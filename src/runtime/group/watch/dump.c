@@ -1,5 +1,5 @@
-/* dump.c - owns what is written of a group's last operations, and the thread that writes it when a
- * signal asks for it. */
+/* dump.c - owns the dump of a group's most recent operations, and the thread that writes it when a
+ * signal requests it. */
 #include "group/watch/dump.h"
 
 #include "base/alloc.h"
@@ -23,22 +23,22 @@
 
 struct cddpi_dump {
     cddp_group *group;
-    char *folder; /* NULL: none; `mutex` guards it */
+    char *folder; /* NULL: no folder; guarded by `mutex` */
     unsigned part;
-    atomic_bool failed; /* its failure was written */
-    unsigned served;    /* `asked` when it was last written; `mutex` guards it */
+    atomic_bool failed; /* the group's failure was written */
+    unsigned served;    /* value of `asked` at the last write; guarded by `mutex` */
     struct cddpi_dump *next;
 };
 
-/* Groups of this process, and who waits for requests: a signal comes to the process, not to one of
- * its groups. */
+/* The groups of this process, and the thread that waits for requests. They are global, since a
+ * signal goes to the process, not to one group. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct cddpi_dump *dumps;
 static unsigned parts;
 static bool expects_requests;
 static bool is_watching;
 static sem_t requests;
-static _Atomic unsigned asked; /* requests so far */
+static _Atomic unsigned asked; /* number of requests so far */
 
 static int rank_in_job(const cddp_group *group)
 {
@@ -85,7 +85,8 @@ json_t *cddpi_dump_call(const struct cddpi_recorded_call *call)
     bool reduces = kind == CDDPI_ALL_REDUCE || kind == CDDPI_REDUCE || kind == CDDPI_REDUCE_SCATTER;
     bool rooted = kind == CDDPI_REDUCE || kind == CDDPI_BROADCAST || kind == CDDPI_GATHER ||
                   kind == CDDPI_SCATTER;
-    size_t count = kind != CDDPI_REPLAY ? (size_t)call->count : 0; /* else which capture it was */
+    /* for a replay, `count` identifies the capture */
+    size_t count = kind != CDDPI_REPLAY ? (size_t)call->count : 0;
     size_t bytes = count * cddp_type_bytes((cddp_type)call->type);
     json_t *json = json_pack(
         "{s:I, s:s, s:I, s:s, s:I, s:I, s:s}", "serial", (json_int_t)call->serial, "operation",
@@ -110,7 +111,7 @@ json_t *cddpi_dump_call(const struct cddpi_recorded_call *call)
     if (call->bucket >= 0) {
         (void)json_object_set_new(json, "bucket", json_integer(call->bucket));
     }
-    if (call->on_device) { /* whose operations have numbers of their own */
+    if (call->on_device) { /* device operations have their own numbers */
         (void)json_object_set_new(json, "on_device", json_true());
     }
     put_time(json, "enqueued_ns", call->enqueued_ns);
@@ -156,8 +157,8 @@ static cddp_status put_json(void *json, struct cddpi_writer *writer)
                : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", writer->shown);
 }
 
-/* @p json, which is released, becomes the file FOLDER/BELOW/NAME. Not flushed: whoever waits for
- * the job to end should not wait for a disk. */
+/* Write @p json as FOLDER/BELOW/NAME, and release it. Does not flush, since the end of the job
+ * should not wait for a disk. */
 static cddp_status write_to(json_t *json, const char *folder, const char *below, const char *name)
 {
     char *path = cddpi_format("%s/%s", folder, below);
@@ -218,7 +219,8 @@ cddp_status cddpi_dump_put(cddp_group *group, json_t *json, const char *below)
     return status;
 }
 
-/* With the mutex. @p failure NULL: it was asked for. The thread's last failure stays as it is. */
+/* Call it with the mutex held. @p failure NULL: the dump was requested. Keeps the thread's last
+ * failure. */
 static void dump(const struct cddpi_dump *dump, const struct cddpi_failure *failure)
 {
     const cddp_group *group = dump->group;
@@ -254,7 +256,7 @@ void cddpi_dump_failure(cddp_group *group, const struct cddpi_failure *failure)
     }
 }
 
-/* With the mutex: write what was asked for since the last time. */
+/* Write the dumps that were requested since the last time. Call it with the mutex held. */
 static void serve(struct cddpi_dump *own)
 {
     unsigned now = atomic_load(&asked);
@@ -265,7 +267,7 @@ static void serve(struct cddpi_dump *own)
     }
 }
 
-/* As long as the process: a signal may come at any time. */
+/* Runs until the process ends, since a signal may come at any time. */
 static void *watch(void *argument)
 {
     while (sem_wait(&requests) == 0 || errno == EINTR) {
@@ -293,8 +295,8 @@ static void on_signal(int number)
     cddpi_dump_request();
 }
 
-/* With the mutex: let the signal that CDDP_DUMP_SIGNAL names ask for dumps, unless the program does
- * something else with it. */
+/* Make the signal that CDDP_DUMP_SIGNAL names request dumps, unless the program uses that signal.
+ * Call it with the mutex held. */
 static void install_handler(void)
 {
     static const struct {
@@ -327,7 +329,8 @@ static void install_handler(void)
     cddpi_log(CDDPI_LOG_WARN, "CDDP_DUMP_SIGNAL=%s is not USR1 or USR2, so it is ignored", wanted);
 }
 
-/* With the mutex. The thread takes no signals: they are the program's. */
+/* Start the thread. It blocks all signals, which are for the program. Call it with the mutex
+ * held. */
 static void start_watching(void)
 {
     static bool is_ready;
@@ -360,7 +363,8 @@ void cddpi_dump_expect_requests(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* With the mutex: whether this rank has a group already. */
+/* Whether @p group is a part of the job, or a further group of this rank. Call it with the mutex
+ * held. */
 static bool is_part(const cddp_group *group)
 {
     bool found = group->ranks_of_job != NULL;
@@ -377,7 +381,7 @@ void cddpi_dump_publish(cddp_group *group)
     const char *folder = cddpi_env(CDDPI_ENV_DUMP_DIR);
 
     if (made == NULL) {
-        return; /* the group does without */
+        return; /* the group then has no dumps */
     }
     folder = folder != NULL ? folder : cddpi_env(CDDPI_ENV_RUN_DIR);
     made->group = group;
@@ -403,7 +407,7 @@ void cddpi_dump_withdraw(cddp_group *group)
         return;
     }
     pthread_mutex_lock(&mutex);
-    serve(own); /* the thread may not have come to it yet */
+    serve(own); /* the thread may not have handled this request yet */
     while (*place != own) {
         place = &(*place)->next;
     }

@@ -1,9 +1,9 @@
-/* dump.h - writes a group's last operations as JSON: when the group fails, and when a signal asks
- * for it. A group without a folder writes nothing.
+/* dump.h - writes a group's most recent operations as JSON when the group fails or a signal
+ * requests it. A group without a folder writes nothing.
  *
- * The folder is CDDP_DUMP_DIR, else CDDP_RUN_DIR, else what cddpi_dump_set_folder() says; the file
- * in it collectives/rank-R.json, with .part-N before the end for a part of the job's group and
- * .generation-N for a job that was restarted. */
+ * The folder is CDDP_DUMP_DIR, else CDDP_RUN_DIR, else the one given to cddpi_dump_set_folder().
+ * The file in it is collectives/rank-R.json, with .part-N before ".json" for a part of the job's
+ * group, and .generation-N for a restarted job. */
 #ifndef CDDPI_GROUP_DUMP_H
 #define CDDPI_GROUP_DUMP_H
 
@@ -11,27 +11,28 @@
 
 #include <jansson.h>
 
-/** The group is complete: from now on it is dumped. Lets CDDP_DUMP_SIGNAL ask for dumps. */
+/** Dump the group from now on, since it is complete. Installs the handler of CDDP_DUMP_SIGNAL. */
 void cddpi_dump_publish(cddp_group *group);
-/** The group ends; waits for a dump that is under way. */
+/** Stop dumping the group, which ends. Waits for a dump in progress. */
 void cddpi_dump_withdraw(cddp_group *group);
 /** Write into @p folder, which is copied (NULL: nowhere), unless CDDP_DUMP_DIR names another. */
 void cddpi_dump_set_folder(cddp_group *group, const char *folder);
 
-/** Write the file because of @p failure: of a group only the first time. Any thread. */
+/** Write the file because of @p failure; does so only for the group's first failure. Any thread. */
 void cddpi_dump_failure(cddp_group *group, const struct cddpi_failure *failure);
 
-/** Let a thread wait for requests, as long as the process lives. */
+/** Start a thread that waits for requests until the process ends. */
 void cddpi_dump_expect_requests(void);
-/** Ask for the files of all groups of this process. For signal handlers, too. */
+/** Request the files of all groups of this process. Safe in signal handlers. */
 void cddpi_dump_request(void);
 
-/** Who the group's rank is, on which machine, and what its clock shows: the beginning of dumps and
- *  traces. NULL: no memory. The caller's. */
+/** Build the beginning of dumps and traces: the rank, its machine and its clock. NULL: no memory.
+ *  The caller owns the result. */
 json_t *cddpi_dump_head(const cddp_group *group, const char *kind);
-/** One operation; NULL: no memory. The caller's. */
+/** Build one operation's object; NULL: no memory. The caller owns the result. */
 json_t *cddpi_dump_call(const struct cddpi_recorded_call *call);
-/** @p json, which is released, becomes the rank's file in @p below of the group's folder. */
+/** Write @p json as the rank's file in subfolder @p below of the group's folder. Releases @p
+ *  json. */
 CDDP_CHECKED cddp_status cddpi_dump_put(cddp_group *group, json_t *json, const char *below);
 
 #endif

@@ -1,4 +1,4 @@
-/* group_trace.c - owns the spans of the steps that are traced. */
+/* group_trace.c - owns the spans of the traced steps. */
 #include "group/watch/group_trace.h"
 
 #include "base/alloc.h"
@@ -15,20 +15,20 @@ struct group_trace_span {
     uint64_t step;
     uint64_t bytes;
     int32_t number;
-    int32_t device; /* of several; -1: the rank's own */
+    int32_t device; /* the device, if there are several; -1: a span of the rank itself */
     enum cddpi_span kind;
 };
 
 struct cddpi_trace {
     uint64_t first, last; /* steps */
-    uint64_t step;        /* the present one */
+    uint64_t step;        /* the current step */
     bool on;
     struct group_trace_span *spans;
     size_t span_count, span_room;
     struct cddpi_recorded_call *calls;
     size_t call_count, call_room;
-    uint64_t taken;   /* serial of the last call that was copied or left out */
-    uint64_t dropped; /* calls and spans that are not there */
+    uint64_t taken;   /* serial of the last call that was copied or dropped */
+    uint64_t dropped; /* number of calls and spans that were dropped */
 };
 
 const char *cddpi_span_name(enum cddpi_span kind)
@@ -80,7 +80,7 @@ cddp_status cddpi_trace_open(cddp_group *group, uint64_t first, uint64_t last)
     return CDDP_OK;
 }
 
-/* Room for one more of what @p array holds; false: there is none. */
+/* Make room for one more element of @p array; false: there is no room. */
 static bool grow(void **array, size_t count, size_t *room, size_t bytes, size_t most)
 {
     size_t wanted = *room > 0 ? *room * 2 : 1024;
@@ -98,14 +98,14 @@ static bool grow(void **array, size_t count, size_t *room, size_t bytes, size_t 
     return true;
 }
 
-/* Copy the calls that have ended since the last time; @p all: the others, too. */
+/* Copy the calls that have ended since the last time; @p all: also those that have not ended. */
 static void take_calls(struct cddpi_trace *trace, const struct cddpi_recorder *recorder, bool all)
 {
     uint64_t newest = atomic_load_explicit(&recorder->serial, memory_order_acquire);
     uint64_t oldest = newest > CDDPI_RECORDER_CALLS ? newest - CDDPI_RECORDER_CALLS : 0;
     struct cddpi_recorded_call call;
 
-    if (trace->taken < oldest) { /* more in a step than the ring holds */
+    if (trace->taken < oldest) { /* the step had more calls than the ring holds */
         trace->dropped += oldest - trace->taken;
         trace->taken = oldest;
     }

@@ -1,4 +1,4 @@
-/* peer.c - words why a peer does not come. */
+/* peer.c - sets error texts for missing peers. */
 #include "group/watch/peer.h"
 
 #include "base/clock.h"
@@ -32,7 +32,7 @@ cddp_status cddpi_peer_died(const char *title, int rank, int pid)
 
 void cddpi_late_add_text(struct cddpi_late *late, const char *what)
 {
-    enum { MOST = 250 }; /* of one, so that the last is not cut */
+    enum { MOST = 250 }; /* maximum bytes of one entry, so that the last is not cut off */
 
     if (late->used < sizeof late->text - MOST) {
         late->used += (size_t)snprintf(late->text + late->used, sizeof late->text - late->used,

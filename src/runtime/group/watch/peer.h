@@ -1,5 +1,5 @@
-/* peer.h - the words for a peer that does not come, the same for every transport: it has left, it
- * died, or it is late. */
+/* peer.h - owns the error texts for a missing peer, the same for every transport: it left, died, or
+ * is late. */
 #ifndef CDDPI_GROUP_PEER_H
 #define CDDPI_GROUP_PEER_H
 
@@ -7,17 +7,17 @@
 
 #include <stdbool.h>
 
-/* What a rank says of itself in memory that it shares, once it no longer takes part. */
+/* What a rank writes about itself in shared memory once it no longer takes part. */
 enum cddpi_peer_end {
     CDDPI_PEER_HERE,
     CDDPI_PEER_LEFT,  /* it destroyed its group */
-    CDDPI_PEER_EXITED /* it called exit(), or returned from main(), and did not destroy it */
+    CDDPI_PEER_EXITED /* it called exit() or returned from main() without destroying its group */
 };
 
 /** Fail with CDDP_ERR_PEER: @p title ("all_reduce #12") needs @p rank, which ended as @p end says.
- *  It is the culprit. */
+ *  @p rank is the culprit. */
 cddp_status cddpi_peer_left(const char *title, int rank, int pid, enum cddpi_peer_end end);
-/** The same of a rank whose process is gone without a word. */
+/** The same for a rank whose process disappeared without such a note. */
 cddp_status cddpi_peer_died(const char *title, int rank, int pid);
 
 /* The ranks that are late. All zero at first. */
@@ -29,11 +29,11 @@ struct cddpi_late {
 
 /** A process of this machine: "rank 1 (pid 123, stopped)". */
 void cddpi_late_add(struct cddpi_late *late, int rank, int pid);
-/** Somebody described by @p what: for peers on other hosts. */
+/** A peer described by @p what: for peers on other hosts. */
 void cddpi_late_add_text(struct cddpi_late *late, const char *what);
 /** Fail with CDDP_ERR_TIMEOUT: "TITLE: waited 300 ms for rank 1 (pid 123), rank 2 ...".
- *  @param otherwise  What is waited for if nobody is late.
- *  @param more       What is known besides, appended; may be "". */
+ *  @param otherwise  What the operation waits for if no rank is late.
+ *  @param more       More information, which is appended; may be "". */
 cddp_status cddpi_late_fail(const struct cddpi_late *late, const char *title, int64_t start_ns,
                             const char *otherwise, const char *more);
 

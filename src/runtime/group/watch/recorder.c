@@ -1,4 +1,4 @@
-/* recorder.c - owns the ring of a group's last operations. */
+/* recorder.c - owns the ring of a group's most recent operations. */
 #include "group/watch/recorder.h"
 
 #include "group/group.h"
@@ -19,7 +19,7 @@ void cddpi_recorder_begin(struct cddpi_recorder *recorder, struct cddpi_group_op
 
     op->serial = serial;
     op->started = op->started || on_device;
-    PUT(serial, 0); /* whoever reads it now sees that it is being written */
+    PUT(serial, 0); /* a thread that reads the slot now sees that it is being written */
     atomic_thread_fence(memory_order_release);
     PUT(number, op->number);
     PUT(call, op->call);

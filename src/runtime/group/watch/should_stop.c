@@ -1,4 +1,5 @@
-/* should_stop.c - owns the ranks' common answer to whether a signal has asked one of them to end.
+/* should_stop.c - owns the ranks' common answer to whether a signal has requested one of them to
+ * end.
  */
 #include "base/error.h"
 #include "group/engine/group_entry.h"

@@ -1,5 +1,5 @@
-/* stop.c - owns the handlers of the signals that ask a process to end: the first asks, a second one
- * has its usual effect. */
+/* stop.c - owns the handlers of the signals that request a process to end: the first is a request,
+ * a second one has its default effect. */
 #include "group/watch/stop.h"
 
 #include "base/launcher_report.h"
@@ -10,17 +10,17 @@
 #include <signal.h>
 #include <time.h>
 
-/* What a terminal, a service manager, a batch system or a user sends. SIGHUP and SIGQUIT come from
- * a terminal that is closed, or from Ctrl-\; SIGUSR1 from Slurm before the time limit; it
- * also lets all that the ranks did last be written (group/watch/dump.h). */
+/* The signals that a terminal, a service manager, a batch system or a user sends. SIGHUP comes from
+ * a terminal that is closed, SIGQUIT from Ctrl-\. Slurm sends SIGUSR1 before the time limit; it
+ * also requests dumps of the ranks' most recent operations (group/watch/dump.h). */
 static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
 
 enum {
     SAME_REQUEST_MS = 200
-}; /* timeout(1) and service managers send two signals for one request */
+}; /* because timeout(1) and service managers send two signals for one request */
 
-static volatile sig_atomic_t requested; /* set by the handler alone */
-static struct timespec requested_at;    /* the handler's own */
+static volatile sig_atomic_t requested; /* only the handler sets it */
+static struct timespec requested_at;    /* only the handler uses it */
 
 static bool is_same_request(void)
 {
@@ -44,18 +44,19 @@ static void ask_to_stop(int number)
         return;
     }
     /* SIGHUP never counts as a second request: when a terminal closes, the kernel and the shell
-     * send one each. SIGUSR1 only says that time runs out. */
+     * both send one. SIGUSR1 only announces the time limit. */
     if (number != SIGHUP && number != SIGUSR1 && !is_same_request()) {
         (void)signal(number, SIG_DFL);
-        (void)raise(number); /* once the handler has returned */
+        (void)raise(number); /* takes effect after the handler has returned */
     }
 }
 
 void cddp_stop_on_signals(void)
 {
     /* Kernels that oneDNN generates keep data further below the stack pointer than the 128 bytes
-     * that a signal leaves alone: a handler on the same stack would overwrite them. The kernel
-     * prefers this thread, the first one, for signals that are sent to the process. */
+     * that signal delivery preserves (the red zone), so a handler on the same stack would overwrite
+     * that data. Linux prefers this thread, the first one, for signals that are sent to the
+     * process. */
     static char own_stack[64 * 1024];
     stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
@@ -64,12 +65,13 @@ void cddp_stop_on_signals(void)
     (void)sigaltstack(&stack, NULL);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
-        sigaddset(&action.sa_mask, asking[i]); /* one at a time */
+        sigaddset(&action.sa_mask, asking[i]); /* handle one signal at a time */
     }
     for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
         struct sigaction before;
 
-        /* nohup(1) ignores SIGHUP, and a shell SIGQUIT of what it starts in the background */
+        /* respect ignored signals: nohup(1) ignores SIGHUP, and a shell ignores SIGQUIT for
+         * background processes */
         if ((asking[i] == SIGHUP || asking[i] == SIGQUIT) &&
             sigaction(asking[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
             continue;

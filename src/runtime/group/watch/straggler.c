@@ -1,6 +1,6 @@
-/* straggler.c - warns, while all ranks still live, of those for which a collective has been waiting
- * for long: one that computes, reads its data or is stopped is slow, and nothing else says so
- * before the deadline. */
+/* straggler.c - warns, while all ranks are alive, about ranks for which a collective has waited for
+ * long. Nothing else reports a rank that computes, reads its data or is stopped before the
+ * deadline. */
 #include "group/watch/straggler.h"
 
 #include "base/clock.h"
@@ -19,7 +19,8 @@ void cddpi_straggler_init(struct cddpi_straggler *straggler)
         (int64_t)cddpi_env_integer(CDDPI_ENV_STRAGGLER_MS, 0, 86400000, DEFAULT_MS) * 1000000;
 }
 
-/* How long @p op may wait without a word: a link of 5 MB/s is slow, too, and no rank's fault. */
+/* How long @p op may wait without a warning. Allows for a link of 5 MB/s, since a slow link is not
+ * a rank's fault. */
 static int64_t patience_ns(const struct cddpi_straggler *straggler, const struct cddpi_group_op *op)
 {
     return straggler->limit_ns +
@@ -34,7 +35,7 @@ static void warn_of_late(cddp_group *group, const struct cddpi_group_op *op, int
 
     group->backend->ops->late(group->backend, op, &late);
     if (late.used == 0) {
-        return; /* another rank knows better for whom, and says so */
+        return; /* another rank knows better which rank is late, and warns */
     }
     cddpi_op_title(op, title, sizeof title);
     cddpi_log(CDDPI_LOG_WARN, "rank %d: %s has been waiting for %.1f s for %s", group->rank, title,
@@ -50,7 +51,7 @@ void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, in
     if (straggler->limit_ns == 0 || group->backend->ops->late == NULL) {
         return;
     }
-    if (straggler->number != op->number) { /* its turn has come since the last look */
+    if (straggler->number != op->number) { /* a new collective has begun since the last check */
         straggler->number = op->number;
         straggler->since_ns = now_ns;
     }

@@ -1,20 +1,21 @@
-/* chunked.c - collectives piece by piece through the ranks' windows: any memory, every kind.
+/* chunked.c - owns collectives that go piece by piece through the ranks' windows; for any memory
+ * and every kind.
  *
- * In the staged transport stage A has a stream of its own: a piece goes down to host memory while
- * another comes up and is reduced. Flags order the two streams as well, but CUDA does not see that,
- * so events say it again. */
+ * In the staged transport, stage A has its own stream: one piece is copied to host memory while
+ * another is copied back and reduced. The flags already order the two streams, but CUDA does not
+ * know that, so events repeat the order. */
 #include "group/cuda/ipc/ipc.h"
 
-/* How an operation is cut. */
+/* How an operation is cut into pieces. */
 struct chunked_run {
     const struct cddpi_group_op *op;
     size_t element;
-    size_t blocks; /* that a piece brings: 1, or one for each rank */
-    size_t stride; /* bytes between them in a window */
-    size_t chunk;  /* elements of a piece, of each block */
+    size_t blocks; /* number of blocks in a piece: 1, or one per rank */
+    size_t stride; /* bytes between blocks in a window */
+    size_t chunk;  /* elements of each block in a piece */
     size_t chunks;
     bool reduces;
-    bool small; /* every rank reduces everything */
+    bool small; /* every rank reduces all elements */
     bool wants; /* this rank gets a result */
 };
 
@@ -58,7 +59,7 @@ static bool has_input(const struct ipc_transport *transport, const struct cddpi_
            transport->rank == op->root;
 }
 
-/* Bring all of a piece but the part, or the block, that only this rank needs. */
+/* Copy a piece into the window, except the part or block that only this rank needs. */
 static cddp_status bring_all(struct ipc_transport *transport, cudaStream_t stream,
                              const struct chunked_run *run, const struct chunked_piece *piece)
 {
@@ -93,7 +94,8 @@ static cddp_status bring(struct ipc_transport *transport, const struct chunked_r
     cudaStream_t stream = transport->staged ? transport->side_stream : transport->comm;
     cddp_status status = CDDP_OK;
 
-    if (transport->staged) { /* wait for the operation's start, and for the slot's last use */
+    if (transport->staged) { /* wait for the start of the operation, and for the end of the slot's
+                                last use */
         cudaEvent_t after = t < 2 ? transport->started
                                   : transport->consumed[(piece.number - 2) % IPC_SLOTS];
 
@@ -116,7 +118,7 @@ static cddp_status bring(struct ipc_transport *transport, const struct chunked_r
     return CDDP_OK;
 }
 
-/* Where all ranks' input is: from byte @p offset of their windows; this rank's is at @p own. */
+/* Find all ranks' input: it starts at byte @p offset of their windows; this rank's is at @p own. */
 static void inputs_of(const struct ipc_transport *transport, const struct chunked_piece *piece,
                       size_t offset, const char *own, const char **out)
 {
@@ -126,8 +128,8 @@ static void inputs_of(const struct ipc_transport *transport, const struct chunke
     out[transport->rank] = own;
 }
 
-/* Reduce this rank's part of the piece into out, or into scratch if this rank wants no result; put
- * it into the window, in place of the input, for the peers. */
+/* Reduce this rank's part of the piece into out, or into scratch if this rank gets no result. Then
+ * copy it into the window, over the input, for the peers. */
 static cddp_status reduce_part(struct ipc_transport *transport, const struct chunked_run *run,
                                const struct chunked_piece *piece)
 {
@@ -181,7 +183,7 @@ static cddp_status take(struct ipc_transport *transport, const struct chunked_ru
     const char *window = ipc_window(transport, from, piece->number);
     char *out = (char *)op->out + at + (gathers ? (size_t)from * block : 0);
 
-    if (from == transport->rank) { /* its own block is not in its window */
+    if (from == transport->rank) { /* this rank's own block is not in its window */
         size_t own = run->blocks > 1 ? (size_t)transport->rank * block : 0;
 
         return cddpi_ipc_copy(transport, transport->comm, out, (const char *)op->in + own + at,
@@ -192,7 +194,7 @@ static cddp_status take(struct ipc_transport *transport, const struct chunked_ru
                           bytes);
 }
 
-/* Stage B, once all have arrived. */
+/* Stage B, once all ranks have arrived. */
 static cddp_status use(struct ipc_transport *transport, const struct chunked_run *run,
                        const struct chunked_piece *piece)
 {
@@ -278,7 +280,8 @@ cddp_status cddpi_ipc_chunked(struct ipc_transport *transport, const struct cddp
         status = bring(transport, &run, 0);
     }
     for (size_t t = 0; t < run.chunks && status == CDDP_OK; t++) {
-        if (t + 1 < run.chunks) { /* overlaps stages B and C of piece t, and their waits */
+        if (t + 1 < run.chunks) {
+            /* overlaps with stages B and C of piece t, and their waits */
             status = bring(transport, &run, t + 1);
         }
         if (status == CDDP_OK) {

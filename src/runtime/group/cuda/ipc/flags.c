@@ -1,4 +1,4 @@
-/* flags.c - what the ranks' streams tell each other: flags and weights in host memory. */
+/* flags.c - owns what the ranks' streams exchange through host memory: flags and weights. */
 #include "group/cuda/ipc/ipc.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* ipc.c - the transports "ipc" and "staged": opening, closing, and one operation after another. */
+/* ipc.c - owns the transports "ipc" and "staged": opens them, closes them, and runs their
+ * operations. */
 #include "group/cuda/ipc/ipc.h"
 #include "base/alloc.h"
 
@@ -7,12 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long close waits for peers to do their part of what is under way, and then to close this
- * rank's memory. After that it ends the work, and frees the memory all the same: drivers keep pages
- * that another process maps, but NVIDIA does not promise it. */
+/* How long close waits for peers to do their part of the work in progress, and then again for them
+ * to close this rank's memory. After that, close aborts the work, and frees the memory anyway:
+ * drivers keep pages that another process maps, although NVIDIA does not guarantee it. */
 enum { GRACE_MS = 1000 };
 
-/* How long close waits for streams that nothing of the transport holds up any more. */
+/* How long close waits for streams that the transport no longer blocks. */
 enum { DRAIN_MS = 10000 };
 
 struct ipc_intro {
@@ -24,7 +25,7 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
     struct cddpi_stream_flags flags;
 
     if (params->world_size == 1) {
-        return CDDP_OK; /* nothing but copies */
+        return CDDP_OK; /* there are only copies */
     }
     if (params->world_size > IPC_RANKS) {
         return cddpi_transport_fail(params->device, CDDP_ERR_UNAVAILABLE,
@@ -38,7 +39,7 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
     return cddpi_flags_find(params->device, &flags);
 }
 
-/* Learn which processes the peers are; watch them from here on. */
+/* Get the peers' process ids, and watch these processes from now on. */
 static cddp_status introduce(struct ipc_transport *transport)
 {
     struct ipc_intro own = {.pid = (int32_t)getpid()};
@@ -50,7 +51,7 @@ static cddp_status introduce(struct ipc_transport *transport)
     for (int r = 0; r < transport->size && status == CDDP_OK; r++) {
         pids[r] = all[r].pid;
         for (int q = 0; q < r && status == CDDP_OK; q++) {
-            if (pids[q] == pids[r]) { /* CUDA opens no handle in the process that made it */
+            if (pids[q] == pids[r]) { /* CUDA cannot open a handle in the process that created it */
                 status = cddpi_transport_fail(transport->device, CDDP_ERR_UNAVAILABLE,
                                               "ranks %d and %d are in one process", q, r);
             }
@@ -76,7 +77,7 @@ static cddp_status make_events(struct ipc_transport *transport)
     return CDDP_OK;
 }
 
-/* Make the streams, events and memory of this rank alone. */
+/* Create the streams, events and memory that only this rank uses. */
 static cddp_status make_own(struct ipc_transport *transport)
 {
     struct cddpi_device *device = transport->device;
@@ -122,8 +123,8 @@ static cddp_status open_windows(struct ipc_transport *transport)
     return CDDP_OK;
 }
 
-/* Every rank writes a word into every rank's window, and reads the words in the other windows: that
- * memory can be opened does not mean that it can be reached. */
+/* Test access to the peers' memory: every rank writes a word into every rank's window, and reads
+ * the words in the other windows. Memory that can be opened is not always accessible. */
 static cddp_status write_words(struct ipc_transport *transport)
 {
     cddp_status status = CDDP_OK;
@@ -266,7 +267,7 @@ static cddp_status open_staged(const struct cddpi_device_open_params *params,
     return open_transport(params, true, out);
 }
 
-/* Whether what is in the streams can still end by itself. */
+/* Whether the work in the streams can still end by itself. */
 static bool can_end(const struct ipc_transport *transport, uint64_t pieces)
 {
     for (int r = 0; r < transport->size; r++) {
@@ -278,15 +279,15 @@ static bool can_end(const struct ipc_transport *transport, uint64_t pieces)
     return true;
 }
 
-/* Let work that is under way end, if the peers do their part soon; else end all waits for them.
- * False: it still goes on, because something else in the stream does not end. */
+/* Let the work in progress end, if the peers do their part soon; else end all waits for them.
+ * False: it still runs, because other work in the stream does not end. */
 static bool end_work(struct ipc_transport *transport)
 {
     uint64_t pieces = atomic_load(&transport->pieces);
     bool busy = true;
 
     if (transport->windows[transport->rank] == NULL) {
-        return true; /* half-built: there was none */
+        return true; /* the transport is only partly built: it has no work */
     }
     for (int ms = 0; ms < GRACE_MS && busy && can_end(transport, pieces); ms++) {
         busy = !cddpi_transport_drain(transport->device, transport->comm, 1);
@@ -298,7 +299,7 @@ static bool end_work(struct ipc_transport *transport)
            cddpi_transport_drain(transport->device, transport->side_stream, DRAIN_MS);
 }
 
-/* Wait until no peer has this rank's memory open, at most for a while. */
+/* Wait until no peer has this rank's memory open, for a limited time. */
 static void wait_for_peers(const struct ipc_transport *transport)
 {
     struct timespec pause = {0, 1000000};
@@ -350,7 +351,7 @@ static void free_own(struct ipc_transport *transport)
     if (transport->registered) {
         (void)cudaHostUnregister(transport->block);
     }
-    (void)cudaGetLastError(); /* after a lost device all of these fail */
+    (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
 }
 
 static void close_transport(struct cddpi_device_transport *base)
@@ -417,7 +418,7 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
     }
     status = cddpi_ipc_is_zero_copy(transport, op) ? cddpi_ipc_zero_copy(transport, op)
                                                    : cddpi_ipc_chunked(transport, op);
-    if (status != CDDP_OK) { /* the peers wait for what was not put into the stream */
+    if (status != CDDP_OK) { /* the peers wait for work that was not enqueued */
         cddpi_ipc_abort(&transport->base, cddpi_transport_reason(transport->device));
     }
     return status;
@@ -432,7 +433,8 @@ static cddp_status message(struct cddpi_device_transport *base,
     return status != CDDP_OK ? status : cddpi_p2p_start(transport->p2p, message);
 }
 
-/* No: flags count up from one operation to the next, so a replay would find them reached. */
+/* No: the flags increase from one operation to the next, so a replay would find them already
+ * reached. */
 static bool can_capture(const struct cddpi_device_transport *base)
 {
     const struct ipc_transport *transport = ipc_of_const(base);

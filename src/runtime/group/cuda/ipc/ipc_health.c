@@ -1,5 +1,5 @@
-/* ipc_health.c - whether the peers still live, use memory at the same places, and have not aborted;
- * and this rank's own abort. */
+/* ipc_health.c - checks whether the peers are alive, use memory at the same places, and have not
+ * aborted; and owns this rank's own abort. */
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/cuda/ipc/ipc.h"
@@ -15,8 +15,8 @@ void cddpi_ipc_watch(struct ipc_transport *transport, const int *pids)
         transport->alive[r] = -1;
 #ifdef SYS_pidfd_open
         if (r != transport->rank) {
-            /* Kernels before 5.3 have none, and containers may hide the process: then only the
-             * group's backend sees that a peer dies. */
+            /* Kernels before 5.3 have no pidfd_open, and containers may hide the process: then only
+             * the group's backend detects that a peer died. */
             transport->alive[r] = (int)syscall(SYS_pidfd_open, pids[r], 0);
         }
 #endif
@@ -48,7 +48,7 @@ static bool needed(const struct ipc_transport *transport, int rank)
     return cddpi_ipc_read(transport, rank, IPC_DONE) < pieces;
 }
 
-/* A rank that has done its part may leave, or even die. */
+/* Fail if a needed peer is gone. A rank that has done its part may leave, or even die. */
 static cddp_status check_peers(struct ipc_transport *transport)
 {
     for (int r = 0; r < transport->size; r++) {
@@ -100,8 +100,8 @@ static bool before(uint64_t entry, uint64_t number)
     return (int32_t)((uint32_t)(entry >> 32) - (uint32_t)number) < 0;
 }
 
-/* Ranks compute addresses in the peers' memory from their own: that is right only if all pass the
- * same places. Compares the operations that all ranks have called by now. */
+/* Compare the places of the operations that all ranks have called by now. A rank computes addresses
+ * in the peers' memory from its own, which is correct only if all ranks pass the same places. */
 static cddp_status check_places(struct ipc_transport *transport)
 {
     for (;; transport->compared++) {
@@ -133,7 +133,8 @@ cddp_status cddpi_ipc_ended(struct ipc_transport *transport)
 {
     if (transport->block != NULL &&
         atomic_load_explicit(&transport->block->abort_state, memory_order_acquire) == 2) {
-        cddpi_ipc_release(transport); /* again: a stream may have overwritten an upper half */
+        /* once more, since a stream may have overwritten an upper half */
+        cddpi_ipc_release(transport);
         if (transport->block->abort_rank != transport->rank) {
             return cddpi_transport_fail_rank(transport->device, CDDP_ERR_PEER,
                                              transport->block->abort_rank, "%s",

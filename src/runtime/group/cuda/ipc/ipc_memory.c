@@ -1,4 +1,4 @@
-/* ipc_memory.c - device memory that all ranks of a machine have open. */
+/* ipc_memory.c - owns device memory that all ranks of a machine have opened. */
 #include "base/alloc.h"
 #include "group/cuda/ipc/ipc.h"
 
@@ -6,10 +6,10 @@
 
 struct ipc_memory_offer {
     cudaIpcMemHandle_t handle;
-    char unique[48]; /* the device, for texts */
+    char unique[48]; /* the device, for error texts */
 };
 
-/* Zeroed memory of this rank, and the handle that opens it elsewhere. */
+/* Allocate zeroed memory of this rank, and get the handle with which peers open it. */
 static cddp_status make_own(struct ipc_transport *transport, size_t bytes,
                             struct ipc_memory_offer *out, char **at)
 {
@@ -97,10 +97,10 @@ void cddpi_ipc_unshare(struct ipc_transport *transport, char **at)
             at[r] = NULL;
         }
     }
-    (void)cudaGetLastError(); /* or the next check of a launch would report it */
+    (void)cudaGetLastError(); /* otherwise the next check of a launch would report the error */
 }
 
-/* Memory of this rank alone, zeroed. */
+/* Allocate zeroed memory that is not shared with peers. */
 static cddp_status alloc_plain(struct ipc_transport *transport, size_t bytes, void **out)
 {
     struct cddpi_device *device = transport->device;
@@ -214,7 +214,7 @@ void cddpi_ipc_free(struct cddpi_device_transport *base, void *memory)
     cddpi_ipc_free_retired(transport, false);
 }
 
-/* Whether all peers have closed block @p number, which CUDA demands before it is freed. */
+/* Whether all peers have closed block @p number, which CUDA requires before the block is freed. */
 static bool closed_by_all(const struct ipc_transport *transport, uint32_t number)
 {
     for (int r = 0; r < transport->size; r++) {

@@ -1,10 +1,10 @@
-/* ipc_reduce.c - the arithmetic of a piece: what the table's kernel needs, and how it gets it. */
+/* ipc_reduce.c - reduces a piece: prepares what the table's kernel needs, and calls it. */
 #include "group/cuda/ipc/ipc.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 static bool aligned(const void *memory)
 {
-    return (uintptr_t)memory % 16 == 0; /* what kernels ask for */
+    return (uintptr_t)memory % 16 == 0; /* kernels require this */
 }
 
 size_t cddpi_ipc_part(const struct ipc_transport *transport, const struct cddpi_group_op *op,
@@ -34,7 +34,7 @@ cddp_status cddpi_ipc_fetch_weights(struct ipc_transport *transport, uint64_t pi
                           (size_t)transport->size * sizeof *transport->weights);
 }
 
-/* Reduce @p count elements, at most as many as fit into a row of scratch. */
+/* Reduce @p count elements, which must fit into a row of scratch. */
 static cddp_status reduce_row(struct ipc_transport *transport, const struct cddpi_group_op *op,
                               const char *const *inputs, size_t bytes, char *out)
 {

@@ -1,12 +1,12 @@
-/* zero_copy.c - collectives on memory of alloc: ranks read the peers' input where it lies. An
- * operation ends once all ranks are done, since only then the input may change. */
+/* zero_copy.c - owns collectives on memory of alloc, in which ranks read the peers' input without
+ * copying it. An operation ends once all ranks are done, since the input may change only then. */
 #include "group/cuda/ipc/ipc.h"
 
-/* The memory of an operation that peers read: it lies in the same place on all ranks. */
+/* The memory of an operation that peers read; it has the same place on all ranks. */
 struct reach {
     const char *base;
     size_t bytes;    /* 0: never zero-copy for this kind or size */
-    size_t own_step; /* rank r's input begins r times so many bytes behind base */
+    size_t own_step; /* rank r's input begins at base + r * own_step */
 };
 
 static struct reach reach_of(const struct ipc_transport *transport, const struct cddpi_group_op *op)
@@ -22,7 +22,7 @@ static struct reach reach_of(const struct ipc_transport *transport, const struct
     case CDDPI_REDUCE:
         reach.bytes = bytes <= ipc_sizes.small ? 0 : bytes;
         break;
-    case CDDPI_REDUCE_SCATTER: /* kernels want blocks that are aligned */
+    case CDDPI_REDUCE_SCATTER: /* kernels require aligned blocks */
         reach.bytes = bytes % 16 == 0 ? all : 0;
         break;
     case CDDPI_BROADCAST:
@@ -30,14 +30,14 @@ static struct reach reach_of(const struct ipc_transport *transport, const struct
         break;
     case CDDPI_ALL_GATHER:
         reach.bytes = bytes;
-        if (op->in == own) { /* in place, each rank has its input in another part */
+        if (op->in == own) { /* in place, each rank has its input in a different part */
             reach = (struct reach){op->out, all, bytes};
         }
         break;
-    case CDDPI_ALL_TO_ALL: /* in place, peers would still read what is written */
+    case CDDPI_ALL_TO_ALL: /* in place, this rank would overwrite data that peers still read */
         reach.bytes = op->in == op->out ? 0 : all;
         break;
-    default: /* of gather and scatter, only root knows where it lies */
+    default: /* for gather and scatter, only the root knows the place */
         break;
     }
     return reach;
@@ -45,13 +45,13 @@ static struct reach reach_of(const struct ipc_transport *transport, const struct
 
 static bool aligned(const void *memory)
 {
-    return (uintptr_t)memory % 16 == 0; /* blocks begin at pages, on all ranks */
+    return (uintptr_t)memory % 16 == 0; /* blocks begin at page boundaries on all ranks */
 }
 
 bool cddpi_ipc_is_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op)
 {
     struct reach reach = reach_of(transport, op);
-    bool all = op->kind == CDDPI_ALL_REDUCE; /* all ranks write into the peers' output */
+    bool all = op->kind == CDDPI_ALL_REDUCE; /* in all_reduce, ranks write into the peers' output */
     const struct ipc_segment *in = NULL;
     const struct ipc_segment *out = NULL;
     bool zero_copy;
@@ -66,7 +66,7 @@ bool cddpi_ipc_is_zero_copy(struct ipc_transport *transport, const struct cddpi_
     return zero_copy;
 }
 
-/* Where this process sees rank @p rank's counterpart of @p own. */
+/* The address in this process of rank @p rank's counterpart of @p own. */
 static char *theirs(const struct ipc_transport *transport, const struct ipc_segment *segment,
                     const void *own, int rank)
 {
@@ -91,7 +91,8 @@ static cddp_status all_reduce(struct ipc_transport *transport, const struct cddp
     }
     status = cddpi_ipc_reduce(transport, op, inputs, count, result);
     for (int i = 1; i < transport->size && status == CDDP_OK; i++) {
-        int r = (transport->rank + i) % transport->size; /* ranks begin with different peers */
+        /* each rank begins with a different peer */
+        int r = (transport->rank + i) % transport->size;
 
         status = cddpi_ipc_copy(transport, transport->comm, theirs(transport, out, result, r),
                                 result, count * element);

@@ -1,4 +1,4 @@
-/* absent.c - in the place of the transport "nccl" in a module that was built without NCCL's header.
+/* absent.c - replaces the transport "nccl" in a module that was built without NCCL's header.
  */
 #include "group/cuda/common.h"
 

@@ -1,6 +1,6 @@
-/* deterministic.c - reductions whose bits do not depend on NCCL's algorithm: NCCL only moves the
- * numbers, and rank r reduces part r with the kernel that all transports use. As many bytes go over
- * the wire as in a ring. 16-bit types are added up in float32, and rounded once. */
+/* deterministic.c - owns reductions whose bits do not depend on NCCL's algorithm: NCCL only moves
+ * the data, and rank r reduces part r with the kernel that all transports use. It sends as many
+ * bytes as a ring does. 16-bit types are accumulated in float32, and rounded once. */
 #include "group/cuda/nccl/nccl_transport.h"
 #include "kernels/cuda/cuda_kernels.h"
 
@@ -14,7 +14,7 @@ struct deterministic_cut {
 
 static bool aligned(const void *memory)
 {
-    return (uintptr_t)memory % 16 == 0; /* what kernels ask for */
+    return (uintptr_t)memory % 16 == 0; /* kernels require this */
 }
 
 static size_t least(size_t a, size_t b)
@@ -22,8 +22,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* all_reduce and reduce: elements [at, at + count) go to the ranks in turn. reduce_scatter: of each
- * block, which is its rank's. */
+/* Cut out a piece. all_reduce and reduce: elements [at, at + count) of the input are divided among
+ * the ranks. reduce_scatter: elements [at, at + count) of each block, which belongs to its rank. */
 static struct deterministic_cut cut(const struct nccl_transport *transport,
                                     const struct cddpi_group_op *op, size_t at, size_t count)
 {
@@ -46,7 +46,7 @@ static struct deterministic_cut cut(const struct nccl_transport *transport,
     return cut;
 }
 
-/* Receive all ranks' input of this rank's part into the rows of scratch. */
+/* Receive all ranks' input for this rank's part into the rows of scratch. */
 static cddp_status collect(struct nccl_transport *transport, const struct deterministic_cut *cut)
 {
     struct nccl_transfer transfers[NCCL_MOST_RANKS];
@@ -58,7 +58,7 @@ static cddp_status collect(struct nccl_transport *transport, const struct determ
             cut->counts[transport->rank] * cut->element};
     }
     if (aligned(transfers[transport->rank].out)) {
-        transfers[transport->rank].in_bytes = 0; /* the kernel reads it where it lies */
+        transfers[transport->rank].in_bytes = 0; /* the kernel reads it from its own memory */
     }
     return cddpi_nccl_exchange(transport, transfers);
 }

@@ -1,11 +1,12 @@
-/* nccl_call.c - NCCL's calls: who may make them, when they are over, and how they end early. */
+/* nccl_call.c - owns calls of NCCL: which thread may make them, when they are done, and how they
+ * are aborted. */
 #include "group/cuda/nccl/nccl_transport.h"
 
 #include <stdio.h>
 #include <time.h>
 
-/* How long an abort waits for a thread that is inside NCCL, and how long a communicator's
- * destruction is waited for. */
+/* How long an abort waits for a thread that is inside NCCL, and how long to wait for the
+ * destruction of a communicator. */
 enum { ABORT_PATIENCE_MS = 2000, RELEASE_MS = 5000 };
 
 static int64_t now_ms(void)
@@ -59,8 +60,8 @@ static cddp_status failed(struct nccl_transport *transport, ncclResult_t result,
                      why != NULL && why[0] != '\0' ? ")" : "");
 }
 
-/* A call that has to wait for others, most of all the first of its kind, which connects them. No
- * other call may come before its end, nor work into the stream. */
+/* Wait for a call that must wait for other ranks; mostly the first call of its kind, which connects
+ * them. Before its end, no other call may be made and no work enqueued. */
 cddp_status cddpi_nccl_await(struct nccl_transport *transport, ncclResult_t result,
                              const char *call)
 {
@@ -99,7 +100,7 @@ cddp_status cddpi_nccl_poll(struct nccl_transport *transport)
         return closed(transport);
     }
     if (pthread_mutex_trylock(&transport->mutex) != 0) {
-        return CDDP_OK; /* the thread inside NCCL will see an error itself */
+        return CDDP_OK; /* the thread that is inside NCCL will see an error itself */
     }
     if (transport->comm != NULL && !atomic_load(&transport->suspect)) {
         asked = transport->nccl.async_error(transport->comm, &result);
@@ -112,8 +113,9 @@ cddp_status cddpi_nccl_poll(struct nccl_transport *transport)
     return status;
 }
 
-/* Destroying or aborting a communicator, in a thread of its own: both wait for NCCL's threads, and
- * for the end of all captured graphs that hold its work, which may never come. */
+/* The destruction or abort of a communicator, which runs in its own thread: it waits for NCCL's
+ * threads, and for the end of all captured graphs with the communicator's work, which may never
+ * end. */
 struct release {
     const struct cddpi_module_host *host;
     __typeof__(ncclCommAbort) *call;

@@ -1,9 +1,9 @@
-/* nccl_collective.c - each kind of operation as calls of NCCL.
+/* nccl_collective.c - implements each kind of operation with calls of NCCL.
  *
- * Weighted means of f32 and f64 are sums of numbers that NCCL multiplies on their way with this
- * rank's share of all weights, a number that lies in device memory because it is computed in the
- * stream. In 16 bits the share would be wrong by up to 0.4 %, so means of 16-bit types go through
- * deterministic.c, as integer means do (NCCL adds in the type itself, which overflows). */
+ * A weighted mean of f32 or f64 is a sum in which NCCL multiplies each rank's input by the rank's
+ * share of all weights. The share is in device memory, because it is computed in the stream. In 16
+ * bits the share would be wrong by up to 0.4 %, so means of 16-bit types use deterministic.c. So do
+ * integer means, since NCCL adds in the type itself, which overflows. */
 #include "group/cuda/nccl/nccl_transport.h"
 #include "kernels/cuda/cuda_kernels.h"
 
@@ -94,7 +94,7 @@ static cddp_status find_share(struct nccl_transport *transport, const struct cdd
 static cddp_status reduce_shares(struct nccl_transport *transport, const struct cddpi_group_op *op,
                                  const void *in)
 {
-    void *share = transport->weights + transport->own_weight + 2; /* aligned as kernels want it */
+    void *share = transport->weights + transport->own_weight + 2; /* aligned as kernels require */
     ncclRedOp_t redop;
     cddp_status status = cddpi_nccl_gather_weights(transport, op);
 
@@ -109,13 +109,13 @@ static cddp_status reduce_shares(struct nccl_transport *transport, const struct 
         return status;
     }
     status = reduce_with(transport, op, in, redop);
-    if (status == CDDP_OK) { /* else the communicator will be aborted */
+    if (status == CDDP_OK) { /* otherwise the communicator will be aborted */
         status = NCCL_CALL(transport, destroy_factor, redop, transport->comm);
     }
     return status;
 }
 
-/* A rank of weight 0 reduces zeros in place of its input: 0 times NaN would be NaN. */
+/* A rank of weight 0 reduces zeros instead of its input, since 0 times NaN would be NaN. */
 static cddp_status reduce_nothing(struct nccl_transport *transport, const struct cddpi_group_op *op)
 {
     struct cddpi_device *device = transport->device;
@@ -158,7 +158,8 @@ static cddp_status reduce(struct nccl_transport *transport, const struct cddpi_g
     return op->weight > 0 ? reduce_shares(transport, op, op->in) : reduce_nothing(transport, op);
 }
 
-/* gather, scatter and all_to_all: one block to, and one from, each rank that has one. */
+/* gather, scatter and all_to_all: send one block to, and receive one block from, each rank that has
+ * one. */
 static cddp_status exchange_blocks(struct nccl_transport *transport,
                                    const struct cddpi_group_op *op)
 {
@@ -183,7 +184,7 @@ static cddp_status exchange_blocks(struct nccl_transport *transport,
     return cddpi_nccl_exchange(transport, transfers);
 }
 
-/* all_to_all in place: what comes waits in scratch until all is sent. */
+/* all_to_all in place: received data stays in scratch until everything is sent. */
 static cddp_status exchange_in_place(struct nccl_transport *transport,
                                      const struct cddpi_group_op *op)
 {

@@ -1,4 +1,4 @@
-/* nccl_exchange.c - pieces of device memory between any two ranks, all at once. */
+/* nccl_exchange.c - exchanges pieces of device memory between any two ranks, all at once. */
 #include "group/cuda/nccl/nccl_transport.h"
 
 cddp_status cddpi_nccl_copy(struct nccl_transport *transport, void *to, const void *from,
@@ -11,7 +11,7 @@ cddp_status cddpi_nccl_copy(struct nccl_transport *transport, void *to, const vo
                                                          transport->stream));
 }
 
-/* Note one peer's transfers. NCCL begins the calls inside a group only at the group's end. */
+/* Enqueue one peer's transfers. NCCL starts the calls inside a group only at the group's end. */
 static ncclResult_t note(struct nccl_transport *transport, const struct nccl_transfer *transfer,
                          int peer)
 {
@@ -41,8 +41,8 @@ cddp_status cddpi_nccl_exchange(struct nccl_transport *transport,
 
         result = note(transport, &transfers[peer], peer);
     }
-    end = transport->nccl
-              .group_end(); /* also after a failure, or the next call would be part of it */
+    end = transport->nccl.group_end(); /* also after a failure, otherwise the next call would be
+                                          part of the group */
     status = cddpi_nccl_await(transport, result != ncclSuccess ? result : end, "send and receive");
     return status != CDDP_OK ? status
                              : cddpi_nccl_copy(transport, own->in, own->out, own->in_bytes);

@@ -1,4 +1,4 @@
-/* nccl_library.c - NCCL's functions. */
+/* nccl_library.c - looks up NCCL's functions. */
 #include "group/cuda/nccl/nccl_transport.h"
 #include "kernels/cuda/library.h"
 

@@ -1,4 +1,4 @@
-/* nccl_memory.c - memory that NCCL may read and write without copies of its own. */
+/* nccl_memory.c - owns memory that NCCL can read and write without copies of its own. */
 #include "group/cuda/nccl/nccl_transport.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static cddp_status make(struct nccl_transport *transport, struct nccl_block *blo
         !transport->plain && transport->nccl.mem_alloc(&block->memory, bytes) == ncclSuccess) {
         return CDDP_OK;
     }
-    (void)cudaGetLastError(); /* some devices have no virtual memory management: no failure */
+    (void)cudaGetLastError(); /* not an error: some devices have no virtual memory management */
     block->memory = NULL;
     status = CUDA_CHECK(transport->device, cudaMalloc(&block->memory, bytes));
     block->own = status == CDDP_OK;
@@ -29,8 +29,8 @@ static bool has_windows(const struct nccl_transport *transport, const struct ncc
            !block->own && !transport->deterministic && (wanted == NULL || strcmp(wanted, "0") != 0);
 }
 
-/* With a window kernels of all ranks reach the memory directly, if all have one; without, a rank's
- * own memory need not be copied on its way. */
+/* With a window, kernels of all ranks access the memory directly, if all ranks have a window. With
+ * a registration only, a rank's own memory need not be copied before it is sent. */
 static cddp_status register_block(struct nccl_transport *transport, struct nccl_block *block,
                                   size_t bytes, bool window)
 {
@@ -40,7 +40,8 @@ static cddp_status register_block(struct nccl_transport *transport, struct nccl_
     if (status != CDDP_OK) {
         return status;
     }
-    /* at most half the deadline: a rank that failed at once can still tell those that wait here */
+    /* at most half the timeout, so that a rank that failed at once can still notify the ranks that
+     * wait here */
     transport->timeout_ms = whole / 2 < NCCL_REGISTER_MS ? whole / 2 : NCCL_REGISTER_MS;
     if (window) {
         status = NCCL_CALL(transport, register_window, transport->comm, block->memory, bytes,
@@ -56,7 +57,7 @@ static cddp_status register_block(struct nccl_transport *transport, struct nccl_
     return status;
 }
 
-/* Register the memory with NCCL, which only makes it faster: if one rank cannot, no rank registers
+/* Register the memory with NCCL, which only makes it faster. If one rank cannot, no rank registers
  * any memory from then on. Collective. */
 static cddp_status register_on_all(struct nccl_transport *transport, struct nccl_block *block,
                                    size_t bytes)
@@ -88,7 +89,7 @@ static cddp_status register_on_all(struct nccl_transport *transport, struct nccl
         transport->plain = transport->plain || all[r] != 0;
     }
     if (status == CDDP_OK && transport->plain) {
-        block->window = NULL; /* windows end with the communicator */
+        block->window = NULL; /* windows are freed with the communicator */
         block->registration = NULL;
         status = cddpi_nccl_recover(&transport->base);
     }
@@ -111,11 +112,11 @@ static void unmake(struct nccl_transport *transport, struct nccl_block *block)
     } else if (block->memory != NULL) {
         (void)transport->nccl.mem_free(block->memory);
     }
-    (void)cudaGetLastError(); /* or the next check of a launch would report it */
+    (void)cudaGetLastError(); /* otherwise the next check of a launch would report the error */
     cddpi_transport_free(transport->device, block);
 }
 
-/* Not in the communication stream, where work may wait for peers. */
+/* Zero the memory. Does not use the communication stream, where work may wait for peers. */
 static cddp_status clear(struct nccl_transport *transport, void *memory, size_t bytes)
 {
     struct cddpi_device *device = transport->device;
@@ -177,7 +178,7 @@ void cddpi_nccl_free(struct cddpi_device_transport *base, void *memory)
 
         if (block->memory == memory) {
             *link = block->next;
-            /* the caller is done with the memory, but the stream may not be */
+            /* the caller no longer uses the memory, but the stream may */
             if (cddpi_transport_drain(transport->device, transport->stream, NCCL_DRAIN_MS)) {
                 unmake(transport, block);
             } else {

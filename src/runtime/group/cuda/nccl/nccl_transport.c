@@ -1,4 +1,4 @@
-/* nccl_transport.c - the transport "nccl": opening, closing, and one operation after another. */
+/* nccl_transport.c - owns the transport "nccl": opens it, closes it, and runs its operations. */
 #include "group/cuda/nccl/nccl_transport.h"
 
 #include <stdio.h>
@@ -11,13 +11,13 @@ enum { GRACE_MS = 2000 };
 
 struct nccl_transport_intro {
     int32_t version;
-    int32_t shares; /* devices may be shared, if all say so */
+    int32_t shares; /* ranks may share devices, if all ranks allow it */
     char unique[48];
-    char pci[16]; /* what NCCL tells devices apart by, parts of one among them (MIG) */
+    char pci[16]; /* by which NCCL distinguishes devices, including parts of one device (MIG) */
     char host[160];
 };
 
-/* NCCL tells machines apart by this. */
+/* Write the name by which NCCL distinguishes machines. */
 static void name_host(char *out, size_t bytes)
 {
     const char *id = getenv("NCCL_HOSTID"); /* cddpi_nccl_tell_hosts() may have set it */
@@ -83,7 +83,7 @@ static cddp_status compare_two(const struct nccl_transport *transport,
     return CDDP_OK;
 }
 
-/* Find what NCCL would report with fewer words, or by hanging. */
+/* Detect errors that NCCL would report less clearly, or by hanging. */
 static cddp_status compare(const struct nccl_transport *transport,
                            const struct nccl_transport_intro *intros)
 {
@@ -226,15 +226,16 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         return cddpi_transport_give_up(params->device, status,
                                        transport != NULL ? &transport->base : NULL);
     }
-    /* The group's watchdog has the same deadline, and can name the missing rank: let it come first.
+    /* The group's watchdog has the same deadline, and can name the missing rank, so let it report
+     * first.
      */
     transport->timeout_ms += NCCL_LATER_MS;
     *out = &transport->base;
     return CDDP_OK;
 }
 
-/* Let work that is under way end, if the peers do their part soon; else abort it. False: it still
- * goes on, because something else in the stream does not end. */
+/* Let the work in progress end, if the peers do their part soon; else abort it. False: it still
+ * runs, because other work in the stream does not end. */
 static bool end_work(struct nccl_transport *transport)
 {
     if (transport->comm != NULL &&
@@ -286,7 +287,7 @@ static void close_transport(struct cddpi_device_transport *base)
         (void)cudaFree(transport->scratch);
         (void)cudaFree(transport->weights);
         (void)cudaFree(transport->one_hot);
-        (void)cudaGetLastError(); /* after a lost device all of these fail */
+        (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
     }
     cddpi_transport_free(transport->device, transport);
 }
@@ -299,8 +300,9 @@ static bool is_captured(const struct nccl_transport *transport)
            state != cudaStreamCaptureStatusNone;
 }
 
-/* In a capture. A failure does not end the transport: the caller may go on without a capture. The
- * peers wait meanwhile to hear whether this rank could capture, so it waits half their time. */
+/* Enqueue during a capture. A failure does not end the transport: the caller may continue without a
+ * capture. Meanwhile the peers wait for the result of this rank's capture, so this rank waits only
+ * half their timeout. */
 static cddp_status record(struct nccl_transport *transport, const struct cddpi_group_op *op)
 {
     uint32_t whole = transport->timeout_ms;
@@ -360,7 +362,8 @@ static void abort_transport(struct cddpi_device_transport *base, const char *rea
     cddpi_nccl_abort(transport, reason);
 }
 
-/* Right as long as all ranks capture and replay alike. A captured operation keeps its weight. */
+/* Correct as long as all ranks capture and replay the same operations. A captured operation keeps
+ * its weight. */
 static bool can_capture(const struct cddpi_device_transport *base)
 {
     (void)base;

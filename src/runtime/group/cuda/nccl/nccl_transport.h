@@ -1,9 +1,9 @@
-/* nccl_transport.h - inside of the transport "nccl": a communicator that does not block, and NCCL's
- * functions, looked up at run time.
+/* nccl_transport.h - owns the private structs of the transport "nccl": a non-blocking communicator,
+ * and NCCL's functions, which are looked up at run time.
  *
- * One thread at a time is inside NCCL: whoever has the mutex. The compute thread puts work into the
- * stream; the group's watchdog polls, and aborts. A call that is in progress is waited for without
- * the mutex, so that it can be aborted. */
+ * Only the thread that holds the mutex may be inside NCCL. The compute thread enqueues work; the
+ * group's watchdog polls and aborts. Waiting for a call in progress happens without the mutex, so
+ * that the call can be aborted. */
 #ifndef CDDPI_GROUP_CUDA_NCCL_NCCL_TRANSPORT_H
 #define CDDPI_GROUP_CUDA_NCCL_NCCL_TRANSPORT_H
 
@@ -16,7 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* member, symbol: what every version that we use has */
+/* member, symbol: functions of every supported version */
 #define NCCL_FUNCTIONS(X)                                                                          \
     X(get_version, ncclGetVersion)                                                                 \
     X(get_unique_id, ncclGetUniqueId)                                                              \
@@ -39,7 +39,7 @@
     X(create_factor, ncclRedOpCreatePreMulSum)                                                     \
     X(destroy_factor, ncclRedOpDestroy)
 
-/* member, symbol, since which version: NULL before it */
+/* member, symbol, first version: NULL in older versions */
 #define NCCL_NEWER_FUNCTIONS(X)                                                                    \
     X(mem_alloc, ncclMemAlloc, 21900)                                                              \
     X(mem_free, ncclMemFree, 21900)                                                                \
@@ -48,26 +48,26 @@
     X(register_window, ncclCommWindowRegister, 22700)                                              \
     X(deregister_window, ncclCommWindowDeregister, 22700)
 
-#if NCCL_VERSION_CODE < 22700 /* headers without them */
+#if NCCL_VERSION_CODE < 22700 /* these headers lack the types */
 typedef struct ncclWindow_vidmem *ncclWindow_t;
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
 ncclResult_t ncclCommWindowRegister(ncclComm_t, void *, size_t, ncclWindow_t *, int);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
 #endif
 
-#ifndef CDDPI_NCCL_ROW_BYTES /* tests take smaller ones, so that little has many pieces */
+#ifndef CDDPI_NCCL_ROW_BYTES /* tests use smaller rows, so that little data has many pieces */
 #define CDDPI_NCCL_ROW_BYTES (4 << 20)
 #endif
 
 enum {
     NCCL_OLDEST = 21800,
     NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
-    NCCL_MOST_RANKS = 64,        /* that the reduction kernel takes */
+    NCCL_MOST_RANKS = 64,        /* limit of the reduction kernel */
     NCCL_LATER_MS = 2000,
-    NCCL_REGISTER_MS = 60000,             /* for what only makes exchanges faster */
-    NCCL_DRAIN_MS = 10000,                /* for a stream that nothing of the transport holds up */
-    NCCL_GRAIN = 256,                     /* bytes: parts begin at multiples */
-    NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* of scratch, one a rank */
+    NCCL_REGISTER_MS = 60000, /* time limit for registrations, which only make exchanges faster */
+    NCCL_DRAIN_MS = 10000,    /* time limit for a stream that the transport does not block */
+    NCCL_GRAIN = 256,         /* bytes; parts begin at multiples of this */
+    NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* bytes of a row of scratch, one row per rank */
 };
 
 #define NCCL_MEMBER(member, symbol) __typeof__(symbol) *member;
@@ -75,17 +75,17 @@ enum {
 
 struct nccl_library {
     void *handle;
-    int version; /* 22809 is 2.28.9 */
+    int version; /* 22809 means 2.28.9 */
     NCCL_FUNCTIONS(NCCL_MEMBER)
     NCCL_NEWER_FUNCTIONS(NCCL_NEWER_MEMBER)
 };
 
-/* Memory of alloc. */
+/* A block of memory from alloc. */
 struct nccl_block {
     struct nccl_block *next;
     void *memory;
-    void *registration;  /* for this rank's copies; NULL: none */
-    ncclWindow_t window; /* for all ranks' kernels; NULL: none */
+    void *registration;  /* for copies by this rank; NULL: none */
+    ncclWindow_t window; /* for kernels of all ranks; NULL: none */
     bool own;            /* of cudaMalloc */
 };
 
@@ -102,19 +102,20 @@ struct nccl_transport {
 
     pthread_mutex_t mutex; /* guards comm, and all calls of NCCL */
     bool has_mutex;
-    ncclComm_t comm;          /* NULL: not yet, or aborted */
-    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    ncclComm_t comm;          /* NULL: not connected yet, or aborted */
+    _Atomic uint32_t aborted; /* 0: no, 1: being written, 2: yes */
     char reason[CDDPI_TRANSPORT_TEXT_BYTES];
 
-    char *scratch;     /* device memory: a row for each rank, one for the result */
+    char *scratch;     /* device memory: one row per rank, and one for the result */
     size_t row;        /* bytes */
-    double *weights;   /* device memory: one a rank; then this rank's own; then its share */
-    size_t own_weight; /* even: where in it */
+    double *weights;   /* device memory: one per rank; then this rank's own; then its share */
+    size_t own_weight; /* index of this rank's own weight in `weights`; even */
     void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
-    bool plain;            /* memory is not registered: some rank could not */
-    _Atomic bool suspect;  /* a call failed in a capture or a registration: comm may be of no use */
-    struct cddpi_p2p *p2p; /* NULL with one rank: messages, which go past NCCL */
+    bool plain; /* memory is not registered, since some rank could not */
+    /* a call failed during a capture or a registration: comm may be unusable */
+    _Atomic bool suspect;
+    struct cddpi_p2p *p2p; /* messages, which do not use NCCL; NULL with one rank */
 };
 
 static inline struct nccl_transport *nccl_of(struct cddpi_device_transport *base)
@@ -123,29 +124,30 @@ static inline struct nccl_transport *nccl_of(struct cddpi_device_transport *base
 }
 
 /* nccl_library.c */
-/** CDDP_ERR_UNAVAILABLE: the library is not there, is too old, or lacks a function. */
+/** CDDP_ERR_UNAVAILABLE: the library is missing, is too old, or lacks a function. */
 cddp_status cddpi_nccl_load(const struct cddpi_device *device, struct nccl_library *out);
 /** "2.28.9" */
 void cddpi_nccl_version_text(int version, char *out, size_t bytes);
 
-/* nccl_call.c: NCCL, one thread at a time */
-/** Take the mutex; CDDP_ERR_CLOSED (and no mutex) after an abort. */
+/* nccl_call.c: calls of NCCL, by one thread at a time */
+/** Lock the mutex; after an abort CDDP_ERR_CLOSED, without the mutex. */
 cddp_status cddpi_nccl_enter(struct nccl_transport *transport);
 void cddpi_nccl_leave(struct nccl_transport *transport);
-/** With the mutex: wait until @p call, which returned @p result, is no longer in progress. Returns
- *  its final status. */
+/** With the mutex held: wait until @p call, which returned @p result, is no longer in progress.
+ *  Returns its final status. */
 cddp_status cddpi_nccl_await(struct nccl_transport *transport, ncclResult_t result,
                              const char *call);
 cddp_status cddpi_nccl_poll(struct nccl_transport *transport);
 void cddpi_nccl_abort(struct nccl_transport *transport, const char *reason);
-/** Destroy or abort @p comm by @p call; no thread uses it any more. Waits for a limited time. */
+/** Destroy or abort @p comm with @p call. No thread may use it any more. Waits for a limited
+ *  time. */
 void cddpi_nccl_release_comm(struct nccl_transport *transport, __typeof__(ncclCommAbort) *call,
                              ncclComm_t comm);
 
 #define NCCL_CALL(transport, member, ...)                                                          \
     cddpi_nccl_await((transport), (transport)->nccl.member(__VA_ARGS__), #member)
 
-/* nccl_collective.c: with the mutex */
+/* nccl_collective.c: call these with the mutex held */
 cddp_status cddpi_nccl_collective(struct nccl_transport *transport,
                                   const struct cddpi_group_op *op);
 ncclDataType_t cddpi_nccl_type(cddp_type type);
@@ -154,33 +156,34 @@ cddp_status cddpi_nccl_gather_weights(struct nccl_transport *transport,
                                       const struct cddpi_group_op *op);
 
 /* nccl_hosts.c */
-/** Before NCCL's first call for a communicator. */
+/** Call it before NCCL's first call for a communicator. */
 void cddpi_nccl_tell_hosts(const struct cddpi_device_open_params *params);
 
-/* nccl_exchange.c: with the mutex */
-/* What goes to and comes from each rank in one exchange; 0 bytes: nothing. */
+/* nccl_exchange.c: call these with the mutex held */
+/* What to send to and receive from one rank in an exchange; 0 bytes: nothing. */
 struct nccl_transfer {
     const char *out;
     size_t out_bytes;
     char *in;
     size_t in_bytes;
 };
-/** All @p transfers at once; this rank's own is copied. */
+/** Do all @p transfers at once; this rank's transfer to itself is a copy. */
 cddp_status cddpi_nccl_exchange(struct nccl_transport *transport,
                                 const struct nccl_transfer *transfers);
 cddp_status cddpi_nccl_copy(struct nccl_transport *transport, void *to, const void *from,
                             size_t bytes);
 
-/* deterministic.c: with the mutex */
-/** all_reduce, reduce or reduce_scatter in the table's order: all to all, the reduction kernel, and
- *  all to all again. */
+/* deterministic.c: call these with the mutex held */
+/** Do an all_reduce, reduce or reduce_scatter in the table's fixed order: an all-to-all, the
+ *  reduction kernel, and a second all-to-all. */
 cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
                                      const struct cddpi_group_op *op);
 
 /* recover.c */
-/** Make a communicator. Collective. */
+/** Create a communicator. Collective. */
 cddp_status cddpi_nccl_connect(struct nccl_transport *transport);
-/** A new communicator, if any rank's is suspect. Collective; there is no capture. */
+/** Create a new communicator if that of any rank is suspect. Collective; no capture may be in
+ *  progress. */
 cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base);
 
 /* nccl_memory.c */

@@ -1,5 +1,5 @@
-/* recover.c - making the communicator, and making it anew: after a failed call a communicator takes
- * no other, even if the call was only part of a capture or of a registration. */
+/* recover.c - creates the communicator, and replaces it after a failed call: a communicator then
+ * accepts no other call, even if the failed one was only part of a capture or a registration. */
 #include "group/cuda/nccl/nccl_transport.h"
 
 #include <string.h>
@@ -42,7 +42,8 @@ static cddp_status connect_ranks(struct nccl_transport *transport, ncclUniqueId 
         result = ncclInternalError;
     }
     {
-        /* at most half the deadline: a rank that failed at once can still tell those that wait here
+        /* at most half the timeout, so that a rank that failed at once can still notify the ranks
+         * that wait here
          */
         uint32_t whole = transport->timeout_ms;
         cddp_status status;
@@ -63,14 +64,14 @@ cddp_status cddpi_nccl_connect(struct nccl_transport *transport)
     return cddpi_transport_agree(&transport->params, connect_ranks(transport, id));
 }
 
-/* Let go of the communicator, and of what was registered with it. */
+/* Release the communicator, and everything that was registered with it. */
 static cddp_status retire(struct nccl_transport *transport)
 {
     ncclComm_t comm;
     cddp_status status = cddpi_nccl_enter(transport);
 
     if (status != CDDP_OK) {
-        return status; /* the group has ended meanwhile */
+        return status; /* the group has ended in the meantime */
     }
     comm = transport->comm;
     transport->comm = NULL;
@@ -102,7 +103,7 @@ cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base)
     if (status != CDDP_OK || !any) {
         return status;
     }
-    atomic_store(&transport->suspect, true); /* poll asks it no more */
+    atomic_store(&transport->suspect, true); /* poll no longer uses the communicator */
     cddpi_transport_enter(transport->device);
     CDDPI_TRY(cddpi_transport_agree(&transport->params, retire(transport)));
     CDDPI_TRY(cddpi_nccl_connect(transport));

@@ -1,17 +1,18 @@
-/* staged_hosts.c - the transport "staged" for ranks on several hosts: through pinned memory of the
- * processor, which the group's backend reduces; so the bits are those of the processor's memory.
+/* staged_hosts.c - owns the transport "staged" for ranks on several hosts. Data is copied through
+ * pinned CPU memory, where the group's backend reduces it; so results are bitwise equal to those of
+ * CPU memory.
  *
- * An operation goes in pieces, numbered through all operations. Three counters in pinned memory say
- * how far each of them is:
+ * An operation is cut into pieces, which are numbered across all operations. Three counters in
+ * pinned memory show the progress:
  *
  *   brought  = k: the side stream has copied the input of piece k into its slot
  *   reduced  = k: the processor has done the collective of piece k from slot to slot
  *   taken    = k: the communication stream has copied the result of piece k to its place
  *
- * Streams raise the first and the last, and wait for the second; the thread of
- * group/device/remote.c, which calls host_part, does the opposite. Slots are used in turn. Aborting
- * releases the counters (stream_flags.h), so that streams run dry. Messages between ranks of one
- * host go through group_cuda_p2p.h. */
+ * Streams raise the first and the last counter, and wait for the second; the thread of
+ * group/device/remote.c, which calls host_part, does the opposite. Slots are used in turn. An abort
+ * releases the counters (stream_flags.h), so that streams become empty. Messages between ranks of
+ * one host use group_cuda_p2p.h. */
 #include "group/cuda/group_cuda_p2p.h"
 #include "group/cuda/stream_flags.h"
 
@@ -22,14 +23,14 @@
 
 enum {
     SLOTS = 3,
-    GRACE_MS = 1000, /* for work under way when the group is left */
+    GRACE_MS = 1000, /* time limit for work in progress when the group is left */
     DRAIN_MS = 10000,
     SHORT_NS = 20000,
     LONG_NS = 500000,
     SHORT_LOOKS = 50
 };
 
-/* Tests take small slots, so that little has many pieces. */
+/* Tests use small slots, so that little data has many pieces. */
 #ifndef CDDPI_STAGED_SLOT_BYTES
 #define CDDPI_STAGED_SLOT_BYTES (4 << 20)
 #endif
@@ -49,12 +50,12 @@ struct staged_transport {
     cudaEvent_t started;
     struct cddpi_stream_flags flags;
     struct cddpi_p2p *p2p;
-    struct counters *counters; /* pinned; slots for input, then for results, lie in `slots` */
+    struct counters *counters; /* pinned; `slots` has the slots for input, then those for results */
     char *slots;
     char *counters_device;    /* its address for streams */
-    uint64_t put;             /* pieces in the streams so far */
-    uint64_t done;            /* and done by the processor; host_part's own */
-    _Atomic uint32_t aborted; /* 0 no, 1 being written, 2 yes */
+    uint64_t put;             /* number of pieces enqueued so far */
+    uint64_t done;            /* number of pieces that the CPU has done; only host_part uses it */
+    _Atomic uint32_t aborted; /* 0: no, 1: being written, 2: yes */
     char reason[CDDPI_TRANSPORT_TEXT_BYTES];
 };
 
@@ -63,12 +64,13 @@ static inline struct staged_transport *staged_of(struct cddpi_device_transport *
     return (struct staged_transport *)(void *)base;
 }
 
-/* How an operation is cut. */
+/* How an operation is cut into pieces. */
 struct staged_hosts_cut {
     size_t element;
-    size_t in_blocks, out_blocks; /* of `count` elements each, that a rank gives and gets */
-    size_t chunk;                 /* elements of a piece, of each block */
-    bool gives, gets;             /* this rank */
+    /* number of blocks, of `count` elements each, that a rank gives and gets */
+    size_t in_blocks, out_blocks;
+    size_t chunk;     /* elements of each block in a piece */
+    bool gives, gets; /* this rank */
 };
 
 static bool is_rooted(const struct cddpi_group_op *op)
@@ -137,7 +139,8 @@ static cddp_status await_in(struct staged_transport *transport, cudaStream_t str
     return cddpi_flag_items(&transport->flags, stream, &item, 1);
 }
 
-/* @p blocks parts of @p bytes, @p from_step and @p to_step bytes apart. */
+/* Enqueue a copy of @p blocks parts of @p bytes each; they start @p from_step and @p to_step bytes
+ * apart. */
 static cddp_status copy(struct staged_transport *transport, cudaStream_t stream, char *to,
                         size_t to_step, const char *from, size_t from_step, size_t blocks,
                         size_t bytes)
@@ -157,7 +160,7 @@ static cddp_status bring(struct staged_transport *transport, const struct staged
     cddp_status status = CDDP_OK;
 
     if (piece > SLOTS) {
-        /* the slot was used before; as the result's, too, where there is one buffer */
+        /* the slot was used before; if there is one buffer, also for a result */
         status = await_in(transport, transport->side, &transport->counters->taken, piece - SLOTS);
     }
     if (status == CDDP_OK && cut->gives) {
@@ -209,7 +212,7 @@ static cddp_status put_pieces(struct staged_transport *transport, const struct c
     return status;
 }
 
-/* --- the processor's part --- */
+/* --- the CPU's part --- */
 
 static cddp_status ended(struct staged_transport *transport)
 {
@@ -219,8 +222,8 @@ static cddp_status ended(struct staged_transport *transport)
                : CDDP_OK;
 }
 
-/* Wait until a stream has raised @p counter to @p value; it has its end with the device's work, or
- * with abort. */
+/* Wait until a stream has raised @p counter to @p value. The wait ends when the device has done its
+ * work, or with abort. */
 static cddp_status await_here(struct staged_transport *transport, const _Atomic uint64_t *counter,
                               uint64_t value)
 {
@@ -235,7 +238,7 @@ static cddp_status await_here(struct staged_transport *transport, const _Atomic 
     }
 }
 
-/* Tell the stream, unless the counter was released meanwhile. */
+/* Raise the counter for the stream, unless it was released in the meantime. */
 static void raise_here(_Atomic uint64_t *counter, uint64_t value)
 {
     uint64_t before = value - 1;
@@ -382,7 +385,7 @@ static void free_own(struct staged_transport *transport)
     }
     (void)cudaFreeHost(transport->slots);
     (void)cudaFreeHost(transport->counters);
-    (void)cudaGetLastError(); /* after a lost device all of these fail */
+    (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
 }
 
 static void close_transport(struct cddpi_device_transport *base)
@@ -424,7 +427,7 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
         return cddpi_transport_refuse(transport->device, op);
     }
     status = put_pieces(transport, op);
-    if (status != CDDP_OK) { /* the processor waits for what was not put into the stream */
+    if (status != CDDP_OK) { /* the CPU waits for work that was not enqueued */
         abort_transport(&transport->base, cddpi_transport_reason(transport->device));
     }
     return status;
@@ -478,7 +481,8 @@ static void free_memory(struct cddpi_device_transport *base, void *memory)
     }
 }
 
-/* No: counters count up from one operation to the next, and the processor has its part. */
+/* No: the counters increase from one operation to the next, so a replay would find them reached,
+ * and the CPU does a part of each operation. */
 static bool can_capture(const struct cddpi_device_transport *base)
 {
     (void)base;

@@ -1,6 +1,6 @@
-/* carrier.c - the carrier `mpi`: a transfer is an MPI_Isend() or MPI_Irecv(), or several, where it
- * is to be cut, or an int cannot count its bytes. Those of one transfer have one tag, and MPI takes
- * them in the order in which they were posted. */
+/* carrier.c - owns the carrier `mpi`. A transfer is one MPI_Isend() or MPI_Irecv(), or several if
+ * it must be cut or its size exceeds an int. All messages of a transfer have the same tag, and MPI
+ * matches them in the order in which they were posted. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/clock.h"
@@ -10,24 +10,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The most bytes of one message. Tests set less. */
+/* Maximum bytes of one message. Tests set less. */
 #ifndef CDDPI_MPI_PIECE_BYTES
 #define CDDPI_MPI_PIECE_BYTES ((size_t)1 << 30)
 #endif
 
 enum {
     CHANNEL_SHIFT = CDDPI_NET_TAG_LOW_BITS,
-    TAG_MASK = (1 << CHANNEL_SHIFT) - 1, /* MPI's tags have no room for more */
+    TAG_MASK = (1 << CHANNEL_SHIFT) - 1, /* MPI's tags do not have more bits */
     ABORT_TAG = (int)CDDPI_NET_CHANNELS << CHANNEL_SHIFT,
-    MESSAGES_AT_ONCE = 16, /* of a transfer; those that come early need a receive, or a copy */
+    MESSAGES_AT_ONCE = 16, /* maximum messages of a transfer at once; messages that arrive early
+                              need a posted receive, or MPI copies them */
     DRAIN_MS = 1000,
     MISFIT_MS = 200
 };
 
 enum abort_state { ABORT_NONE, ABORT_WRITING, ABORT_WANTED, ABORT_SENT };
 
-/* What a transfer's `state` holds: how many of its bytes were posted, and how many of them have
- * left or come. */
+/* The progress of a transfer, stored in its `state`: how many bytes were posted, and how many of
+ * these were sent or received. */
 struct progress {
     size_t posted;
     size_t done;
@@ -50,7 +51,7 @@ static size_t next_bytes(struct cddpi_transfer *transfer)
     return left < most ? left : most;
 }
 
-/* This thread's failure is the carrier's from now on, if it is the first. */
+/* Make this thread's failure the carrier's permanent failure, if it is the first. */
 static cddp_status fail_for_good(struct mpi_carrier *carrier, cddp_status status)
 {
     cddpi_mpi_give_up();
@@ -66,8 +67,9 @@ static const char *host_of(const struct mpi_carrier *carrier, int rank)
     return carrier->hosts[carrier->params.host_of[rank]];
 }
 
-/* The failure of a transfer: for good, but for a message of another length. Then the ranks' calls
- * differ, which their comparison, under way beside it, words better: it gets time to. */
+/* Handle a transfer's failure. It is permanent, except for a message of unexpected length: then the
+ * ranks' calls differ, and the comparison of calls, which is also in progress, gives a better error
+ * text. So it gets time to do so. */
 static cddp_status fail_or_hold(struct mpi_carrier *carrier, cddp_status status)
 {
     if (status != CDDP_ERR_MISMATCH) {
@@ -80,7 +82,8 @@ static cddp_status fail_or_hold(struct mpi_carrier *carrier, cddp_status status)
     return CDDP_OK;
 }
 
-/* Whether nobody has found a better word for it in time. */
+/* Report a message of unexpected length, if the comparison of calls has not reported the mismatch
+ * in time. */
 static cddp_status tell_misfit(struct mpi_carrier *carrier)
 {
     if (carrier->misfit_ns == 0 ||
@@ -105,7 +108,7 @@ static cddp_status fail_transfer(struct mpi_carrier *carrier, const struct cddpi
     return fail_or_hold(carrier, cddpi_last_failure()->status);
 }
 
-/* Begin the transfer's next message, as request @p i. */
+/* Start the transfer's next message as request @p i. */
 static cddp_status post(struct mpi_carrier *carrier, struct cddpi_transfer *transfer, int i)
 {
     struct progress *progress = progress_of(transfer);
@@ -156,7 +159,7 @@ cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *base, struct cddpi_tra
     return status;
 }
 
-/* Another host's abort, in abort_in. */
+/* Handle another host's abort, which is in abort_in. */
 static void take_abort(struct mpi_carrier *carrier, const MPI_Status *mpi)
 {
     struct cddpi_failure *in = &carrier->abort_in;
@@ -165,7 +168,7 @@ static void take_abort(struct mpi_carrier *carrier, const MPI_Status *mpi)
 
     (void)MPI_Get_count(mpi, MPI_BYTE, &bytes);
     if (bytes <= least || bytes > (int)sizeof *in || in->status == CDDP_OK) {
-        return; /* no failure of ours; cddp of one version sends none such */
+        return; /* not a valid failure; cddp of the same version does not send this */
     }
     in->operation[sizeof in->operation - 1] = '\0';
     in->text[bytes - least - 1] = '\0';
@@ -216,7 +219,7 @@ static cddp_status take_done(struct mpi_carrier *carrier, int i, int code, const
     return CDDP_OK;
 }
 
-/* Close the gaps that messages which are done have left; the first place is the abort's. */
+/* Close the gaps of completed messages; the first entry always belongs to the abort. */
 static void compact(struct cddpi_mpi_requests *under_way)
 {
     int kept = 1;
@@ -255,9 +258,9 @@ static cddp_status test_some(struct mpi_carrier *carrier, bool *out_any)
     return status;
 }
 
-/* Send what abort() was given, if it is not sent yet, without its text's unused bytes: so it is
- * small enough to leave at once. What cannot be sent is left: a peer that cannot be reached finds
- * that out itself. Inside. */
+/* Send the failure of abort(), unless it is sent already. Leaves out the text's unused bytes, so
+ * that the message is small enough to be sent at once. Ignores errors: a peer that cannot be
+ * reached notices the loss itself. Call it inside the section. */
 static void send_abort(struct mpi_carrier *carrier)
 {
     const struct cddpi_carrier_params *params = &carrier->params;
@@ -312,7 +315,7 @@ cddp_status cddpi_mpi_carrier_listen(struct mpi_carrier *carrier)
     return CDDP_OK;
 }
 
-/* Done includes failed. */
+/* Whether all requests are done; failed ones count as done. */
 static bool all_done(MPI_Request *requests, int count)
 {
     bool all = true;
@@ -325,7 +328,7 @@ static bool all_done(MPI_Request *requests, int count)
     return all;
 }
 
-/* Of receives MPI can cancel those that nothing has come for. */
+/* Cancel the receives for which nothing has arrived; MPI cannot cancel others. */
 static void cancel_receives(struct cddpi_mpi_requests *under_way, int from)
 {
     for (int i = from; i < under_way->count; i++) {
@@ -336,7 +339,7 @@ static void cancel_receives(struct cddpi_mpi_requests *under_way, int from)
     }
 }
 
-/* Until the requests from @p from on, and the abort's, are done. */
+/* Wait until the requests from index @p from on, and those of the abort, are done. */
 static bool await(struct mpi_carrier *carrier, int from)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
@@ -358,8 +361,9 @@ bool cddpi_mpi_carrier_drain(struct mpi_carrier *carrier)
     return await(carrier, 0);
 }
 
-/* A send, and a receive that has begun, cannot be taken back: they are given a second to end. Both
- * ends forget, so one that lives takes part in that; to one that does not, MPI may go on sending.
+/* A send, and a receive that has begun, cannot be cancelled: they get one second to complete. Both
+ * sides call this function, so a peer that is alive completes them. MPI may continue to send to a
+ * peer that is not.
  */
 bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base)
 {
@@ -372,7 +376,7 @@ bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base)
         cancel_receives(&carrier->under_way, 1);
         is_done = await(carrier, 1);
         if (!is_done) {
-            atomic_store(&carrier->is_broken, true); /* close leaves the communicator */
+            atomic_store(&carrier->is_broken, true); /* close then leaks the communicator */
         }
         cddpi_mpi_leave();
     }
@@ -413,7 +417,7 @@ void cddpi_mpi_carrier_abort(struct cddpi_carrier *base, const struct cddpi_fail
         carrier->abort_out = *failure;
         cddpi_mpi_give_up();
         atomic_store(&carrier->abort_state, ABORT_WANTED);
-        if (cddpi_mpi_try_enter()) { /* the group's thread may have nothing to do */
+        if (cddpi_mpi_try_enter()) { /* the group's thread may have no reason to call MPI */
             send_abort(carrier);
             cddpi_mpi_leave();
         }

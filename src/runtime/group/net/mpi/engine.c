@@ -1,8 +1,8 @@
-/* engine.c - owns MPI as a whole: starts it if nobody has, lets one thread at a time call it, and
- * ends at exit what it has started.
+/* engine.c - owns MPI as a whole: starts it unless it is started already, lets one thread at a time
+ * call it, and at exit ends it if this file started it.
  *
- * MPI_Init_thread() and MPI_Finalize() are called by one thread, which does nothing else: both wait
- * for other processes, and the first of them may wait in vain, for one that lacks this module. */
+ * One thread calls MPI_Init_thread() and MPI_Finalize() and does nothing else. Both wait for other
+ * processes, and MPI_Init_thread() may wait forever if another process lacks this module. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/clock.h"
@@ -20,13 +20,13 @@ const struct cddpi_mpi_host *cddpi_mpi_host;
 enum engine_phase { UNTOUCHED, STARTING, UP, FAILED, ENDING, ENDED };
 
 static struct {
-    pthread_mutex_t calls; /* held around MPI's functions */
-    bool is_over;          /* with `calls` held: MPI is being ended, here */
-    pthread_mutex_t lock;  /* of what follows */
+    pthread_mutex_t calls; /* held during calls of MPI */
+    bool is_over;          /* guarded by `calls`: this file is ending MPI */
+    pthread_mutex_t lock;  /* guards the fields below */
     pthread_cond_t changed;
     enum engine_phase
-        phase;    /* of what this file does: UNTOUCHED where the program has started MPI */
-    int provided; /* by MPI_Init_thread(), or its error in phase FAILED */
+        phase;    /* progress of this file's work; UNTOUCHED if the program has started MPI */
+    int provided; /* thread level from MPI_Init_thread(); in phase FAILED its error code */
     pid_t pid;
     atomic_bool is_given_up;
 } engine = {.calls = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -59,8 +59,8 @@ static bool has_ended(void)
     return flag != 0;
 }
 
-/* Whether an mpirun that this MPI understands, or Slurm by PMIx, has started this process: alone,
- * MPI would start as a world of one. */
+/* Whether this process was started by an mpirun that this MPI understands, or by Slurm with PMIx.
+ * Otherwise MPI would start as a world of size 1. */
 static bool is_launched(void)
 {
 #ifdef OPEN_MPI
@@ -79,7 +79,8 @@ static bool is_launched(void)
     return false;
 }
 
-/* A program that is linked with another MPI has its functions in front of ours. */
+/* Check that the program is not linked with another MPI, whose functions would take precedence over
+ * this module's MPI. */
 static cddp_status check_library(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -107,7 +108,8 @@ static int provided_to_program(void)
     return provided;
 }
 
-/* Groups have no thread that drives communication: they call MPI only inside the program's calls.
+/* Whether groups have no thread that drives communication, so that they call MPI only inside the
+ * program's calls.
  */
 static bool is_without_thread(void)
 {
@@ -116,9 +118,9 @@ static bool is_without_thread(void)
     return value != NULL && strcmp(value, "0") == 0;
 }
 
-/* MPI was started by the program: it has to allow calls of other threads at any time. Where one
- * thread at a time may call it, the program, which calls it too, has to know when that is: inside
- * its own calls of cddp. */
+/* Check the thread level of an MPI that the program started. It must allow calls from other threads
+ * at any time. If only one thread at a time may call MPI, the program, which calls it, too, must
+ * know when cddp does: only inside the program's own calls of cddp. */
 static cddp_status check_threads(void)
 {
     int provided = provided_to_program();
@@ -164,8 +166,8 @@ static void set_phase(enum engine_phase phase)
     pthread_cond_broadcast(&engine.changed);
 }
 
-/* libmpi's own plugins look for it among the symbols of the whole process, where a module's
- * libraries are not. */
+/* Make libmpi's symbols global: its own plugins look them up in the whole process, where symbols of
+ * a module's libraries are not visible. */
 static void show_library(void)
 {
     Dl_info library;
@@ -205,9 +207,10 @@ static void *run_engine(void *unused)
     return NULL;
 }
 
-/* End MPI if it was started here and all is well. It waits for the other processes without a
- * deadline, as in every program of MPI: one may still have much to do, and when one fails mpirun
- * ends this one. A process that fails does not end MPI, so that mpirun ends the others. */
+/* End MPI if this file started it and nothing has failed. MPI_Finalize() waits for the other
+ * processes without a deadline, as in every MPI program: another process may still have much to do,
+ * and if one fails, mpirun ends this process. A process that fails does not end MPI, so that mpirun
+ * ends the others. */
 static void end_engine(int exit_status)
 {
     if (engine.pid != getpid() || exit_status != 0 || atomic_load(&engine.is_given_up)) {
@@ -246,7 +249,7 @@ static int register_end(void)
 }
 #endif
 
-/* A thread that no signal of the program's interrupts. With the lock held. */
+/* Start a thread that blocks the program's signals. Call it with the lock held. */
 static cddp_status start_thread(void)
 {
     pthread_t thread;
@@ -270,7 +273,7 @@ static cddp_status start_thread(void)
     return CDDP_OK;
 }
 
-/* With the lock held, in any phase that follows UNTOUCHED. */
+/* Call it with the lock held, in any phase after UNTOUCHED. */
 static cddp_status await_start(uint32_t timeout_ms)
 {
     int64_t deadline_ns = cddpi_deadline_ns(timeout_ms);
@@ -307,7 +310,7 @@ cddp_status cddpi_mpi_start(uint32_t timeout_ms)
     }
     pthread_once(&once, init_condition);
     pthread_mutex_lock(&engine.lock);
-    if (engine.phase == UNTOUCHED && has_begun()) { /* by the program */
+    if (engine.phase == UNTOUCHED && has_begun()) { /* the program has started MPI */
         pthread_mutex_unlock(&engine.lock);
         return CDDP_OK;
     }
@@ -331,7 +334,8 @@ cddp_status cddpi_mpi_enter(void)
     return CDDP_OK;
 }
 
-/* The program may be inside MPI, by a thread that it has told of no other. */
+/* Whether only the program's threads may call MPI now: one of them may be inside MPI, at a thread
+ * level that allows no other thread. */
 static bool is_programs_alone(void)
 {
     bool is_ours;
@@ -373,7 +377,7 @@ cddp_status cddpi_mpi_fail(cddp_status status, int code, const char *format, ...
         snprintf(why, sizeof why, "error %d of MPI", code);
     }
     for (char *c = why; *c != '\0'; c++) {
-        *c = *c == '\n' ? ' ' : *c; /* MPICH's have lines */
+        *c = *c == '\n' ? ' ' : *c; /* MPICH's texts contain line breaks */
     }
     return cddpi_fail(status, "%s: %s", what, why);
 }

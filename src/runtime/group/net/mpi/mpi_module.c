@@ -1,4 +1,4 @@
-/* mpi_module.c - the module's only symbol: its table. */
+/* mpi_module.c - owns the module's only symbol: its table. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "cddp_config.h"

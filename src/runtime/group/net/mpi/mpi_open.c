@@ -1,5 +1,5 @@
-/* mpi_open.c - opens and closes a carrier: ranks of the group tell each other their places in
- * MPI_COMM_WORLD, and make a communicator of their own of those. */
+/* mpi_open.c - opens and closes a carrier: the group's ranks exchange their ranks in
+ * MPI_COMM_WORLD, and create a communicator of their own from these. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"
@@ -10,15 +10,17 @@
 #include <unistd.h>
 
 enum {
-    LARGEST_TAG = (int)CDDPI_NET_CHANNELS << CDDPI_NET_TAG_LOW_BITS, /* carrier.c's for an abort */
-    CREATE_TAG = 7531 /* of MPI_Comm_create_group(), which sees only calls like itself */
+    /* tag of an abort in carrier.c */
+    LARGEST_TAG = (int)CDDPI_NET_CHANNELS << CDDPI_NET_TAG_LOW_BITS,
+    CREATE_TAG = 7531 /* tag of MPI_Comm_create_group(), which only matches other calls of itself */
 };
 
-/* What each rank tells the others. */
+/* What each rank sends to the others. */
 struct mpi_open_place {
     int32_t world_rank;
     int32_t world_size;
-    uint64_t world; /* hash of the name of mpirun's job: ranks of two jobs share no world */
+    /* hash of the name of mpirun's job; ranks of different jobs have different worlds */
+    uint64_t world;
     char host[CDDPI_MPI_HOST_BYTES];
 };
 
@@ -57,7 +59,8 @@ static cddp_status read_place(struct mpi_open_place *out)
     return CDDP_OK;
 }
 
-/* Leaves what MPI may still use, if something is still under way: the group has failed then. */
+/* Leaks the memory that MPI may still use, if requests are still in progress; the group has then
+ * failed. */
 static void close_carrier(struct cddpi_carrier *base)
 {
     struct mpi_carrier *carrier = mpi_of(base);
@@ -105,7 +108,7 @@ static cddp_status allocate(const struct cddpi_carrier_params *params, struct mp
     return CDDP_OK;
 }
 
-/* What this rank can do alone. */
+/* The part of opening that needs no other rank. */
 static cddp_status prepare(const struct cddpi_carrier_params *params, struct mpi_open_place *place,
                            struct mpi_carrier **out)
 {
@@ -121,7 +124,7 @@ static cddp_status prepare(const struct cddpi_carrier_params *params, struct mpi
     return status == CDDP_OK ? allocate(params, out) : status;
 }
 
-/* The ranks' places in the world, if they are different ones of one world. */
+/* Get the ranks' places in the world, and check that they differ and belong to one world. */
 static cddp_status check_places(const struct mpi_open_place *places, int count,
                                 int *out_world_ranks)
 {
@@ -148,7 +151,7 @@ static cddp_status check_places(const struct mpi_open_place *places, int count,
     return CDDP_OK;
 }
 
-/* Inside, all ranks at once. */
+/* Call it inside the section, on all ranks at once. */
 static cddp_status connect(struct mpi_carrier *carrier, const int *world_ranks)
 {
     MPI_Group world = MPI_GROUP_NULL;
@@ -238,7 +241,7 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
 static int descriptor(struct cddpi_carrier *base)
 {
     (void)base;
-    return -1; /* MPI has to be called */
+    return -1; /* there is no descriptor: MPI must be called */
 }
 
 static void prepare_sleep(struct cddpi_carrier *base)

@@ -1,4 +1,4 @@
-/* requests.c - the arrays of requests that are under way: they grow, and never shrink. */
+/* requests.c - owns the arrays of requests in progress, which grow and never shrink. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"

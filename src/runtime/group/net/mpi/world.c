@@ -1,5 +1,5 @@
-/* world.c - what all processes that mpirun has started can do together by MPI, before they have a
- * group: enough to meet in a store. Nobody waits beyond the deadline. */
+/* world.c - owns exchanges through MPI among all processes that mpirun started, before they have a
+ * group: enough to meet in a store. No process waits beyond the deadline. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"
@@ -10,13 +10,14 @@
 
 static uint32_t timeout_of_all_ms;
 
-/* Until @p request is done; CDDP_ERR_TIMEOUT leaves it, and its memory, to MPI. */
+/* Wait until @p request is done. On CDDP_ERR_TIMEOUT the request and its memory are left to MPI. */
 static cddp_status await(MPI_Request *request, const char *what)
 {
     int64_t deadline_ns = cddpi_deadline_ns(timeout_of_all_ms);
 
     for (unsigned round = 0;; round++) {
-        /* a short wait ends soon, a long one leaves the cores to those who are late */
+        /* first wait in short steps; in a long wait, leave the cores to the processes that are
+         * late */
         struct timespec pause = {0, round < 50 ? 100000 : 2000000};
         int is_done = 0;
         int code;
@@ -41,7 +42,7 @@ static cddp_status await(MPI_Request *request, const char *what)
     }
 }
 
-/* Where MPI can go on writing when nobody waits any more. */
+/* Allocate memory to which MPI can still write when this process no longer waits. */
 static cddp_status allocate(size_t bytes, char **out)
 {
     *out = cddpi_zalloc(bytes);
@@ -58,7 +59,7 @@ static cddp_status begun(int code, const char *what)
     return status;
 }
 
-/* Copy what came from @p copy to @p data, and release it unless MPI still has it. */
+/* Copy the received data from @p copy to @p data, and release @p copy unless MPI still uses it. */
 static int finish(cddp_status status, char *copy, void *data, size_t bytes)
 {
     if (status == CDDP_OK) {
@@ -106,7 +107,7 @@ static int all_gather(void *context, const void *own, size_t bytes, void *out_al
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     cddpi_mpi_leave();
     all_bytes = (size_t)size * bytes;
-    status = allocate(all_bytes + bytes, &copy); /* the own part behind all */
+    status = allocate(all_bytes + bytes, &copy); /* this process's own part is after that of all */
     if (status == CDDP_OK) {
         memcpy(copy + all_bytes, own, bytes);
         status = cddpi_mpi_enter();

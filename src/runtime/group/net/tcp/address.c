@@ -1,6 +1,6 @@
-/* address.c - see address.h. A host may have many addresses, of which some lead nowhere (a bridge
- * of containers has the same one on every host), so all are offered, and the proof of the token
- * tells who answers. */
+/* address.c - see address.h. A host may have many addresses, some of which are useless (a container
+ * bridge has the same address on every host). So all are offered, and the proof of the token shows
+ * which host answers. */
 #include "group/net/tcp/address.h"
 
 #include "base/env.h"
@@ -28,7 +28,7 @@ static uint8_t bits_of(const uint8_t *mask, size_t bytes)
     return bits;
 }
 
-/* Mbit/s that the kernel tells; virtual interfaces may tell nonsense or nothing. */
+/* Mbit/s as reported by the kernel; virtual interfaces may report a wrong value or none. */
 static uint32_t speed_of(const char *interface)
 {
     char path[64];
@@ -65,7 +65,7 @@ static bool get_address(const struct ifaddrs *entry, struct tcp_address *out)
         const struct sockaddr_in6 *mask = (const void *)entry->ifa_netmask;
 
         if (IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr)) {
-            return false; /* means nothing without the name of the peer's own interface */
+            return false; /* meaningless without the name of the peer's own interface */
         }
         out->family = 6;
         memcpy(out->bytes, &in->sin6_addr, 16);
@@ -166,7 +166,7 @@ static bool is_in_network(const struct tcp_address *a, const struct tcp_address 
            (rest == 0 || ((a->bytes[whole] ^ network->bytes[whole]) & mask) == 0);
 }
 
-/* How good an address of the peer looks, more is better; negative: it is not to be tried. */
+/* Rate an address of the peer; a higher value is better; negative: do not try the address. */
 static int64_t rate(const struct tcp_offer *own, const struct tcp_address *address, bool shared)
 {
     int64_t value = address->speed;
@@ -176,7 +176,7 @@ static int64_t rate(const struct tcp_offer *own, const struct tcp_address *addre
     }
     for (int i = 0; i < own->count; i++) {
         if (!shared && is_same(&own->addresses[i], address)) {
-            return -1; /* would lead back here */
+            return -1; /* it would lead back to this host */
         }
         if (is_in_network(address, &own->addresses[i])) {
             value |= INT64_C(1) << 40;

@@ -1,5 +1,5 @@
-/* address.h - under which addresses this host can be reached, what ranks tell each other about
- * that, and in which order one tries those of another. */
+/* address.h - owns the addresses at which this host can be reached, the offer in which ranks
+ * exchange them, and the order in which a rank tries a peer's addresses. */
 #ifndef CDDPI_GROUP_NET_TCP_ADDRESS_H
 #define CDDPI_GROUP_NET_TCP_ADDRESS_H
 
@@ -22,41 +22,42 @@ enum {
 struct tcp_address {
     uint8_t family; /* 4 or 6 */
     uint8_t is_loopback;
-    uint8_t prefix_bits; /* of its network */
+    uint8_t prefix_bits; /* bits of its network prefix */
     uint8_t unused;
-    uint32_t speed; /* Mbit/s, as the interface says; 0: it does not say */
+    uint32_t speed; /* Mbit/s, as reported by the interface; 0: not reported */
     uint8_t bytes[16];
     char interface[TCP_INTERFACE_BYTES];
 };
 
-/* What a rank tells all others before they connect; no pointers, zero where it is unused. Its
- * length is that of version 1, so that ranks of both understand why they cannot talk. */
+/* What a rank sends to all others before they connect; no pointers; unused bytes are zero. It has
+ * the length of version 1, so that ranks of both versions can say why they cannot connect. */
 struct tcp_offer {
     uint32_t version;
-    uint32_t sockets;  /* CDDP_SOCKETS, which must be the same everywhere */
+    uint32_t sockets;  /* CDDP_SOCKETS, which must be equal on all ranks */
     uint16_t encrypts; /* CDDP_ENCRYPT, likewise */
-    uint16_t ciphers;  /* that it can use: a mask of which all ranks need one in common */
+    uint16_t ciphers;  /* mask of ciphers that it can use; all ranks need one in common */
     uint16_t port;
     uint16_t count;
     char host[TCP_HOST_BYTES];       /* its name */
-    char network[TCP_NETWORK_BYTES]; /* equal for those that share a loopback interface */
+    char network[TCP_NETWORK_BYTES]; /* equal on ranks that share a loopback interface */
     struct tcp_address addresses[TCP_MAX_ADDRESSES];
 };
 
-/** Fill in host, network and the addresses of interfaces that are up.
- *  @return CDDP_ERR_ARGUMENT: CDDP_SOCKET_IFNAME leaves none. */
+/** Fill in host, network and the addresses of all interfaces that are up.
+ *  @return CDDP_ERR_ARGUMENT: CDDP_SOCKET_IFNAME excludes all. */
 CDDP_CHECKED cddp_status cddpi_tcp_offer_make(struct tcp_offer *out);
 
-/** Whether an offer that came from another rank is well formed. */
+/** Whether an offer received from another rank is valid. */
 bool cddpi_tcp_offer_is_valid(const struct tcp_offer *offer);
 
-/** In which order to try @p peer's addresses: those in a network that is also ours first, faster
- *  interfaces before slower ones, loopback last and only where it is the same one.
- *  @return how many of them @p out_order has. */
+/** The order in which to try @p peer's addresses: first those in a network that this host is also
+ *  in; faster interfaces before slower ones; loopback last, and only if both ranks share it.
+ *  @return Number of addresses in @p out_order. */
 int cddpi_tcp_offer_order(const struct tcp_offer *own, const struct tcp_offer *peer,
                           int out_order[TCP_MAX_ADDRESSES]);
 
-/** The offered address that @p local is, this host's end of a connection; NULL: none. */
+/** The offered address that equals @p local, this host's end of a connection; NULL: there is
+ *  none. */
 const struct tcp_address *cddpi_tcp_offer_find(const struct tcp_offer *own,
                                                const struct sockaddr_storage *local);
 

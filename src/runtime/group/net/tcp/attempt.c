@@ -1,6 +1,6 @@
-/* attempt.c - connections that are not open yet: begins and ends them. Anybody who reaches the port
- * can connect, so what strangers can take is bounded: a number of connections, a few hundred bytes
- * and a few seconds each. The thread's, with the lock.
+/* attempt.c - owns connections that are not open yet: begins and ends them. Anyone who can reach
+ * the port can connect, so the resources of unknown peers are limited: a number of connections,
+ * with a few hundred bytes and a few seconds each. Only the thread calls this, with the lock held.
  */
 #include "group/net/tcp/attempt.h"
 
@@ -19,8 +19,8 @@
 
 enum {
     LONGEST_PAUSE_MS = 1000,
-    CONNECT_MS = 10000, /* then another address, or the same one again, has its turn */
-    STRANGER_MS = 5000, /* for the proof */
+    CONNECT_MS = 10000, /* after this, try another address, or the same one again */
+    STRANGER_MS = 5000, /* limit for the proof */
     LOGGED_REFUSALS = 20,
     LOG_MS = 10000
 };
@@ -49,7 +49,7 @@ void cddpi_tcp_search_failed(struct tcp_pair *pair, const struct tcp_attempt *at
                       pair->peer, pair->offer->host, search->last);
         }
         memcpy(search->refusal, search->last, sizeof search->refusal);
-        search->pause_ms = LONGEST_PAUSE_MS; /* it will hardly think otherwise */
+        search->pause_ms = LONGEST_PAUSE_MS; /* it is unlikely to change its answer */
     }
     if (pair->knows_address) {
         cddpi_tcp_search_pause(search, cddpi_now_ns());
@@ -135,7 +135,7 @@ void cddpi_tcp_attempt_accept(struct tcp_carrier *tcp, int fd,
     watch(tcp, attempt, EPOLL_CTL_ADD, EPOLLIN);
 }
 
-/* A line for each stranger, unless there are very many. */
+/* Log a line for each refused peer, unless there are very many. */
 static void log_refusal(struct tcp_carrier *tcp, const struct tcp_attempt *attempt, const char *why)
 {
     int64_t now_ns = cddpi_now_ns();
@@ -210,7 +210,7 @@ void cddpi_tcp_attempts_expire(struct tcp_carrier *tcp, int64_t now_ns, int64_t 
     }
 }
 
-/* The stranger that has been here longest, or NULL: new ones are put in front. */
+/* The oldest connection of an unknown peer, or NULL. New ones are put at the front of the list. */
 static struct tcp_attempt *find_oldest(const struct tcp_carrier *tcp)
 {
     struct tcp_attempt *oldest = NULL;
@@ -235,7 +235,7 @@ bool cddpi_tcp_attempts_drop_oldest(struct tcp_carrier *tcp)
     struct tcp_attempt *oldest;
 
     while ((oldest = find_oldest(tcp)) != NULL) {
-        cddpi_tcp_attempt_event(tcp, oldest); /* its proof may have come by now */
+        cddpi_tcp_attempt_event(tcp, oldest); /* its proof may have arrived by now */
         if (!oldest->is_closed && oldest->state != TCP_AWAITS_ANSWER) {
             continue;
         }
@@ -252,7 +252,8 @@ void cddpi_tcp_attempts_close(struct tcp_carrier *tcp)
 
         if (tcp->owner == getpid()) {
             cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
-        } else if (!attempt->is_closed) { /* the epoll is the parent's, too */
+        } else if (!attempt->is_closed) {
+            /* in a forked child the epoll belongs to the parent, too */
             cddpi_own_fd_close(attempt->fd);
             cddpi_cipher_destroy(attempt->cipher);
             cddpi_session_wipe(&attempt->session);

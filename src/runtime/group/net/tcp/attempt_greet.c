@@ -1,5 +1,6 @@
-/* attempt_greet.c - the greeting of a connection, one message at a time: both sides prove the job's
- * token and agree on what the connection is for. The thread's, with the lock. */
+/* attempt_greet.c - owns the handshake of a connection, one message at a time: both sides prove the
+ * job's token and agree on the connection's purpose. Only the thread calls this, with the lock
+ * held. */
 #include "group/net/tcp/attempt.h"
 
 #include "base/clock.h"
@@ -10,9 +11,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { GREETING_MS = 10000 }; /* for each message of it, but the stranger's */
+enum { GREETING_MS = 10000 }; /* per message, except the first of an unknown peer */
 
-/* A few bytes that always fit into the socket's buffer, unless the peer is gone. */
+/* Send a few bytes. They always fit into the socket's buffer, unless the peer is gone. */
 static bool send_small(const struct tcp_attempt *attempt, const void *data, size_t bytes)
 {
     return send(attempt->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
@@ -35,7 +36,7 @@ static void describe_way(const struct tcp_attempt *attempt, struct tcp_pair *pai
     }
 }
 
-/* The connection is open: it is the pair's from now on. */
+/* The connection is open: give it to the pair. */
 static void use(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct cddpi_store_stream stream = {attempt->fd, attempt->cipher};
@@ -48,7 +49,7 @@ static void use(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
     cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
 }
 
-/* What is made from the greeting: keys, and a cipher where one is wanted. */
+/* Derive the keys from the handshake, and create a cipher if one is wanted. */
 static bool begin_cipher(const struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     if (!tcp_is_encrypted(tcp, attempt->slot)) {
@@ -98,7 +99,7 @@ static const char *refusal_text(enum tcp_reply reply)
     }
 }
 
-/* This address leads to the peer: other connections go there, too. */
+/* Remember the address for other connections to the peer, since it leads there. */
 static void remember_address(struct tcp_attempt *attempt)
 {
     attempt->pair->knows_address = true;
@@ -116,7 +117,7 @@ static void get_welcome(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
         return;
     }
     if (welcome.reply != TCP_WELCOME && welcome.reply != TCP_HAVE_ONE) {
-        /* another job may have this address on its host, while another one leads to the peer */
+        /* another job may use this address on its own host; another address may lead to the peer */
         cddpi_tcp_attempt_end(tcp, attempt, refusal_text(welcome.reply),
                               welcome.reply != TCP_WRONG_JOB);
         return;
@@ -142,7 +143,7 @@ static bool is_leader(const struct tcp_carrier *tcp, int rank)
     return tcp->params.leaders[tcp->params.host_of[rank]] == rank;
 }
 
-/* Whether what the answer asks for is ours to give, before its proof is looked at. */
+/* Whether this rank can grant what the answer requests. Its proof is checked later. */
 static enum tcp_reply judge(const struct tcp_carrier *tcp, const struct tcp_purpose *purpose)
 {
     const struct cddpi_carrier_params *params = &tcp->params;
@@ -177,7 +178,7 @@ static void refuse(struct tcp_carrier *tcp, struct tcp_attempt *attempt, enum tc
     cddpi_tcp_attempt_end(tcp, attempt, texts[reply], false);
 }
 
-/* The other side has proved the token: it is no stranger any more. */
+/* The other side has proved the token, so it is no longer an unknown peer. */
 static void admit(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_pair *pair = cddpi_tcp_pair(tcp, (int)attempt->purpose.from);
@@ -281,7 +282,7 @@ static void finish_connect(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, attempt->fd, &event);
 }
 
-/* How many bytes the state waits for: never one more is read. */
+/* How many bytes the state waits for; never read more. */
 static size_t wanted_bytes(const struct tcp_attempt *attempt)
 {
     switch (attempt->state) {
@@ -296,7 +297,7 @@ static size_t wanted_bytes(const struct tcp_attempt *attempt)
     }
 }
 
-/* NULL: all is well so far. */
+/* Find an error in the message; NULL: no error. */
 static const char *objection(const struct tcp_attempt *attempt)
 {
     if (attempt->state != TCP_AWAITS_HELLO && attempt->state != TCP_AWAITS_ANSWER) {
@@ -315,7 +316,7 @@ static const char *objection(const struct tcp_attempt *attempt)
 static void end_of_stream(struct tcp_carrier *tcp, struct tcp_attempt *attempt, int error)
 {
     if (attempt->state == TCP_AWAITS_USE) {
-        cddpi_tcp_attempt_end(tcp, attempt, NULL, false); /* another one was quicker */
+        cddpi_tcp_attempt_end(tcp, attempt, NULL, false); /* another connection was faster */
     } else if (error != 0) {
         cddpi_tcp_attempt_end(tcp, attempt, strerror(error), false);
     } else {

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { KEPT = 32 /* while nobody uses them: of leaders of a dozen hosts */ };
+enum { KEPT = 32 }; /* unused buffers that are kept; enough for leaders of 12 hosts */
 
 cddp_status cddpi_tcp_buffer_take(struct tcp_pool *pool, struct tcp_buffer **buffer)
 {

@@ -1,6 +1,7 @@
-/* buffer.h - memory for small messages and what surrounds large ones. A connection has a buffer
- * only while something is in it, so a carrier holds as many as are in use at once, not two for each
- * connection. A pool has one user: the caller's thread, or who has the carrier's lock. */
+/* buffer.h - owns buffers for small messages and for the heads of large ones. A connection has a
+ * buffer only while it holds data, so a carrier has only as many as are in use at once, not two per
+ * connection. A pool has one user: the caller's thread, or the thread that holds the carrier's
+ * lock. */
 #ifndef CDDPI_GROUP_NET_TCP_BUFFER_H
 #define CDDPI_GROUP_NET_TCP_BUFFER_H
 
@@ -10,8 +11,8 @@
 #include <stdint.h>
 
 enum {
-    TCP_SMALL_BYTES = 4096, /* a message of so many bytes is sent and received by one call, */
-    TCP_BATCH_BYTES = TCP_SMALL_BYTES + 256 /* with others that are as small as a few heads */
+    TCP_SMALL_BYTES = 4096, /* a message of up to this size is sent and received by one call, */
+    TCP_BATCH_BYTES = TCP_SMALL_BYTES + 256 /* together with others as small as a few heads */
 };
 
 struct tcp_buffer {
@@ -20,16 +21,16 @@ struct tcp_buffer {
 };
 
 struct tcp_pool {
-    struct tcp_buffer *first; /* those that are not in use */
+    struct tcp_buffer *first; /* list of unused buffers */
     size_t count;
 };
 
-/** See that *@p buffer is one; its data are undefined if it was NULL.
+/** Make sure that *@p buffer is a buffer. If it was NULL, its data is undefined.
  *  @return CDDP_OK or CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_tcp_buffer_take(struct tcp_pool *pool, struct tcp_buffer **buffer);
-/** Give *@p buffer back, which becomes NULL; it may be that already. */
+/** Return *@p buffer to the pool and set it to NULL; it may already be NULL. */
 void cddpi_tcp_buffer_put(struct tcp_pool *pool, struct tcp_buffer **buffer);
-/** Release those that are not in use. */
+/** Release the unused buffers. */
 void cddpi_tcp_pool_close(struct tcp_pool *pool);
 
 #endif

@@ -1,10 +1,10 @@
-/* congestion.c - owns which algorithm of the kernel decides how fast a data connection sends.
+/* congestion.c - chooses the kernel's congestion control algorithm for data connections.
  *
- * Many hosts have BBR as their default. It is made for the internet: it sends by a timer, at a rate
- * that it has measured, and every ten seconds sends next to nothing for a while to measure the way
- * again (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016).
- * Between hosts of one network, which all wait for the slowest message, that costs up to a third of
- * the rate; doc/cluster.md has numbers. */
+ * Many hosts have BBR as their default. It is designed for the internet: it sends by a timer, at a
+ * rate that it has measured, and every ten seconds it sends almost nothing for a while to measure
+ * the path again (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5),
+ * 2016). Between hosts of one network, which all wait for the slowest message, that costs up to a
+ * third of the bandwidth; doc/cluster.md has numbers. */
 #include "group/net/tcp/congestion.h"
 
 #include "base/env.h"
@@ -22,12 +22,12 @@
 #include <sys/socket.h>
 
 enum {
-    NAME_BYTES = 16, /* with its end: what the kernel has room for */
-    NEAR_US = 1000   /* round trips inside one network take less */
+    NAME_BYTES = 16, /* with the final zero; the kernel's limit */
+    NEAR_US = 1000   /* round trips within one network take less */
 };
 
-/* What replaces BBR. Every kernel has it, and lets everybody use it; on a short way it reaches more
- * of a link's rate than CUBIC, which is the other common default. */
+/* The replacement for BBR. Every kernel has it, and lets every user select it. On a short path it
+ * uses more of a link's bandwidth than CUBIC, the other common default. */
 static const char for_neighbours[] = "reno";
 
 static bool set(int fd, const char *name)
@@ -70,7 +70,7 @@ bool cddpi_tcp_congestion_is_unfit(const char *system, uint32_t round_trip_us)
     return strncmp(system, "bbr", 3) == 0 && round_trip_us < NEAR_US;
 }
 
-/* The shortest so far; UINT32_MAX: not known. */
+/* The shortest round trip so far; UINT32_MAX: not known. */
 static uint32_t round_trip_us(int fd)
 {
     struct tcp_info info = {0};

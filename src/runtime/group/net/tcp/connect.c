@@ -1,8 +1,8 @@
-/* connect.c - lets connections between hosts come into being: finds an address of the peer that
- * answers. The greeting itself is in attempt.c. The thread's, with the lock.
+/* connect.c - opens connections between hosts: finds an address of the peer that answers. The
+ * handshake is in attempt_greet.c. Only the thread calls this, with the lock held.
  *
- * Of a pair the lower rank tries first and the other a moment later, which spares most of the
- * second connections; where one direction is closed the other does it. */
+ * The lower rank of a pair tries first and the higher one shortly after, which avoids most of the
+ * duplicate connections. If one direction is blocked, the other one works. */
 #include "group/net/tcp/attempt.h"
 
 #include "base/alloc.h"
@@ -12,9 +12,9 @@
 #include <string.h>
 
 enum {
-    HIGHER_RANK_MS = 20, /* how much later than the lower one it tries */
-    STAGGER_MS = 100,    /* then the peer's next address is tried beside the first */
-    FIRST_PAUSE_MS = 20  /* when all have failed */
+    HIGHER_RANK_MS = 20, /* how much later than the lower rank it tries */
+    STAGGER_MS = 100,    /* after this, try the peer's next address in parallel */
+    FIRST_PAUSE_MS = 20  /* after all addresses have failed */
 };
 
 static void sooner(int64_t *next_ns, int64_t at_ns)
@@ -48,7 +48,7 @@ static struct tcp_search *search_of(struct tcp_carrier *tcp, struct tcp_pair *pa
     return search;
 }
 
-/* No attempt has ended: all still wait for an answer. Which one was tried first? */
+/* Name the address that was tried first, if no attempt has ended: all still wait for an answer. */
 static void name_silent(const struct tcp_pair *pair, struct tcp_search *search)
 {
     struct sockaddr_storage address;
@@ -78,7 +78,7 @@ static void fail_search(struct tcp_carrier *tcp, struct tcp_pair *pair)
     cddpi_tcp_pair_failed(tcp, pair, was_refused ? CDDP_ERR_AUTH : CDDP_ERR_PEER, why);
 }
 
-/* One address after the other, until one answers. */
+/* Try one address after the other, until one answers. */
 static void try_addresses(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t missing,
                           int64_t now_ns)
 {

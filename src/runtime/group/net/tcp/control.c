@@ -1,7 +1,7 @@
-/* control.c - the control connections between leaders: aborts and goodbyes, and otherwise silence,
- * so that kernels can ask each other whether they are there. A host that does not answer for
- * CDDP_HEARTBEAT_MS is lost (base/silence.h); a process that is stopped or slow on a host that does
- * is not. The thread's, with the lock. */
+/* control.c - owns the control connections between leaders. They carry only aborts and goodbyes.
+ * While they are idle, the kernels' keepalive probes show whether the hosts are alive. A host that
+ * does not answer for CDDP_HEARTBEAT_MS is lost (base/silence.h); a stopped or slow process on a
+ * host that answers is not. Only the thread calls this, with the lock held. */
 #include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
@@ -30,12 +30,13 @@ static void close_control(struct tcp_carrier *tcp, struct tcp_control *control)
     if (control->is_open) {
         control->is_open = false;
         (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_DEL, control->stream.fd, NULL);
-        (void)shutdown(control->stream.fd, SHUT_RDWR); /* a forked process may have a copy */
+        /* a forked child may have a copy of the descriptor */
+        (void)shutdown(control->stream.fd, SHUT_RDWR);
         cddpi_own_fd_close(control->stream.fd);
     }
 }
 
-/* Send what waits. What goes wrong shows when it is received. */
+/* Send the waiting data. Errors are noticed when receiving. */
 static void flush(struct tcp_carrier *tcp, struct tcp_control *control)
 {
     bool blocked = false;
@@ -62,8 +63,8 @@ static void flush(struct tcp_carrier *tcp, struct tcp_control *control)
     cddpi_stream_rest(&control->stream);
 }
 
-/* A message is sent whole or, when the peer has long taken nothing or there is no memory, not at
- * all. */
+/* Send a message completely or, if the peer has taken nothing for long or there is no memory, not
+ * at all. */
 static void say(struct tcp_carrier *tcp, struct tcp_control *control, const uint8_t *data,
                 size_t bytes)
 {
@@ -97,7 +98,7 @@ static void get_abort(struct tcp_carrier *tcp, struct tcp_pair *pair, const uint
     }
 }
 
-/* Take the messages that are complete. */
+/* Handle the complete messages. */
 static void parse(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     struct tcp_control *control = pair->control;
@@ -153,7 +154,7 @@ static void end_of_stream(struct tcp_carrier *tcp, struct tcp_pair *pair, int er
     close_control(tcp, pair->control);
 }
 
-/* Take what has come. False: there is no more for now. */
+/* Receive what has arrived. False: there is no more for now. */
 static bool receive(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     struct tcp_control *control = pair->control;
@@ -195,10 +196,11 @@ void cddpi_tcp_control_event(struct tcp_carrier *tcp, struct tcp_pair *pair, uin
     if (control->in_bytes == 0) {
         cddpi_tcp_buffer_put(&tcp->control_buffers, &control->in);
     }
-    cddpi_stream_rest(&control->stream); /* a host more costs little: see tcp_buffer */
+    cddpi_stream_rest(&control->stream); /* keeps the cost per host low: see tcp_buffer */
 }
 
-/* Whether a peer's host answers. One that has left, or whose loss is known, need not. */
+/* Check whether a peer's host answers. A peer that has left, or is known to be lost, is not
+ * checked. */
 static void look_at(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
 {
     struct tcp_control *control = pair->control;
@@ -210,7 +212,7 @@ static void look_at(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_
     }
 }
 
-/* A broken data connection becomes a lost peer, unless its reason comes first. */
+/* After a data connection broke, declare the peer lost, unless the reason arrives first. */
 static void judge_suspicion(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
                             int64_t *next_ns)
 {
@@ -249,7 +251,7 @@ static void send_aborts(struct tcp_carrier *tcp)
     say_to_all(tcp, message, cddpi_tcp_abort_put(&tcp->own_abort, message));
 }
 
-/* The program exits: what is said is in the kernel's hands before it does. */
+/* The program exits: hand the goodbyes to the kernel before it does. */
 static void say_goodbye(struct tcp_carrier *tcp)
 {
     say_to_all(tcp, &goodbye, 1);
@@ -288,7 +290,7 @@ void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *ne
     }
 }
 
-/* Let what was said go out, for a moment. */
+/* Wait briefly until the kernel has sent the messages. */
 static void drain(struct tcp_control *control, int64_t deadline_ns)
 {
     struct pollfd entry = {.fd = control->stream.fd, .events = POLLOUT};

@@ -1,5 +1,5 @@
-/* data.c - the caller's side of the carrier: starts transfers, moves what can be moved, and looks
- * after the data connections. One thread at a time, without the lock but where it says so. */
+/* data.c - owns the caller's side of the carrier: starts transfers, advances them, and handles the
+ * data connections. One thread at a time, without the lock unless a comment says so. */
 #include "group/net/tcp/ops.h"
 
 #include "base/alloc.h"
@@ -46,7 +46,7 @@ static cddp_status keep(struct tcp_carrier *tcp, cddp_status status)
     return status;
 }
 
-/* Give a connection that has arrived its place. */
+/* Put a connection that has arrived into its link. */
 static cddp_status place(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
     enum cddpi_net_channel channel = (enum cddpi_net_channel)((socket->slot - 1) / tcp->sockets);
@@ -86,7 +86,7 @@ static cddp_status take_arrived(struct tcp_carrier *tcp)
     return status;
 }
 
-/* Connect a channel that has its first transfer. */
+/* Request connections for a channel that has its first transfer. */
 static void want(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     pthread_mutex_lock(&tcp->lock);
@@ -96,7 +96,8 @@ static void want(struct tcp_carrier *tcp, struct tcp_link *link)
     cddpi_tcp_wake(tcp);
 }
 
-/* A peer that has left takes part in nothing new. */
+/* Suspect a peer that has left or whose connection broke, if transfers wait for it: it takes part
+ * in nothing new. */
 static void look_for_life(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     bool is_dead = atomic_load(&link->pair->left);
@@ -151,7 +152,8 @@ static cddp_status handle_event(struct tcp_carrier *tcp, const struct epoll_even
     struct tcp_socket *socket = event->data.ptr;
     cddp_status status = CDDP_OK;
 
-    if (socket == NULL || socket->is_dead) { /* NULL: a connection has arrived */
+    if (socket == NULL || socket->is_dead) {
+        /* NULL: the event means that a connection has arrived */
         return CDDP_OK;
     }
     if ((event->events & EPOLLOUT) != 0) {
@@ -180,7 +182,7 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
     }
     if (atomic_load(&tcp->has_arrived)) {
         status = take_arrived(tcp);
-        *out_any = true; /* a transfer may be done */
+        *out_any = true; /* a transfer may have completed */
     }
     if (status == CDDP_OK) {
         status = cddpi_tcp_send_held(tcp, out_any);
@@ -212,7 +214,7 @@ bool cddpi_tcp_forget(struct cddpi_carrier *carrier)
 
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
-        /* what comes in the middle of a message means nothing any more */
+        /* data in the middle of a message has no meaning any more */
         cddpi_tcp_socket_watch(tcp, socket, 0);
         socket->is_dead = true;
         socket->out = NULL;
@@ -224,7 +226,7 @@ bool cddpi_tcp_forget(struct cddpi_carrier *carrier)
             memset(&socket->link->recvs, 0, sizeof socket->link->recvs);
         }
     }
-    pthread_mutex_lock(&tcp->lock); /* a peer that connects right now makes its pair */
+    pthread_mutex_lock(&tcp->lock); /* a peer that connects right now creates its pair */
     for (int rank = 0; rank < tcp->params.world_size; rank++) {
         for (int channel = 0; tcp->pairs[rank] != NULL && channel < CDDPI_NET_CHANNELS; channel++) {
             struct tcp_link *link = tcp->pairs[rank]->links[channel];
@@ -248,10 +250,10 @@ int cddpi_tcp_descriptor(struct cddpi_carrier *carrier)
 
 void cddpi_tcp_prepare_sleep(struct cddpi_carrier *carrier)
 {
-    (void)carrier; /* what each connection waits for is always known to epoll */
+    (void)carrier; /* epoll always has the events that each connection waits for */
 }
 
-/* Say goodbye where no piece is cut short by it, so that the end is no surprise. */
+/* Send a goodbye if no piece is being sent, so that the peer expects the end of the connection. */
 static void leave(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
     struct tcp_frame goodbye = {.kind = TCP_FRAME_GOODBYE};
@@ -263,7 +265,7 @@ static void leave(struct tcp_carrier *tcp, struct tcp_socket *socket)
         cddpi_tcp_frame_put(&goodbye, &socket->signed_out, frame);
         (void)!cddpi_stream_send(&socket->stream, parts);
         (void)shutdown(socket->stream.fd, SHUT_WR);
-        /* unread data would make the kernel reset the connection, and drop what is on its way */
+        /* with unread data, the kernel would reset the connection, and drop data in transit */
         while (recv(socket->stream.fd, rest, sizeof rest, MSG_DONTWAIT) > 0) {
             continue;
         }

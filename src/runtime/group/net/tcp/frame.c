@@ -1,4 +1,4 @@
-/* frame.c - writes and reads what goes over an open connection; no I/O. */
+/* frame.c - encodes and decodes the data on an open connection; no I/O. */
 #include "group/net/tcp/frame.h"
 
 #include "group/net/carrier.h"
@@ -13,7 +13,7 @@ _Static_assert(TCP_SIGNATURE_KEY_BYTES == crypto_shorthash_siphashx24_KEYBYTES &
                "SipHash-2-4 of 128 bits");
 
 enum { HEAD_BYTES = TCP_FRAME_BYTES - TCP_SIGNATURE_BYTES };
-enum { FAILURE_STOPPED = 1, FAILURE_LEFT = 2 }; /* bits of what is known of the culprit */
+enum { FAILURE_STOPPED = 1, FAILURE_LEFT = 2 }; /* bits for what is known about the culprit */
 
 void cddpi_tcp_signature_init(struct tcp_signature *signature, const struct cddpi_session *session,
                               bool is_own)
@@ -26,7 +26,7 @@ void cddpi_tcp_signature_init(struct tcp_signature *signature, const struct cddp
     sodium_memzero(key, sizeof key);
 }
 
-/* With its number, so that each has its place. */
+/* Includes the head's number, so that heads cannot be reordered. */
 void cddpi_tcp_head_sign(const uint8_t *head, struct tcp_signature *signature,
                          uint8_t out[TCP_SIGNATURE_BYTES])
 {
@@ -124,7 +124,7 @@ int cddpi_tcp_control_bytes(const uint8_t *data, size_t bytes)
     return (int)(1 + TCP_FAILURE_HEAD_BYTES + operation_bytes + text_bytes);
 }
 
-/* Text for people, whoever sent it: no escape sequences, no lines of its own. */
+/* Copy text for display from an untrusted sender: without escape sequences and line breaks. */
 static void get_text(const uint8_t *from, size_t bytes, char *out)
 {
     for (size_t i = 0; i < bytes; i++) {

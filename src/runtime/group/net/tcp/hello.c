@@ -1,4 +1,4 @@
-/* hello.c - writes and reads the greeting of a connection between hosts; no I/O. */
+/* hello.c - encodes and decodes the handshake of a connection between hosts; no I/O. */
 #include "group/net/tcp/hello.h"
 
 #include "store/store_wire.h"

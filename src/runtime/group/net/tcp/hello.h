@@ -1,5 +1,5 @@
-/* hello.h - the first messages of every connection between hosts, by which both sides prove the
- * job's token, say what the connection is for, and make keys for it. Numbers are little-endian,
+/* hello.h - owns the handshake of every connection between hosts. Both sides prove that they know
+ * the job's token, state the connection's purpose, and derive its keys. Numbers are little-endian,
  * lengths are fixed:
  *
  *   who listens    HELLO    magic, version, nonce
@@ -7,8 +7,8 @@
  *   who listens    WELCOME  reply, accept (store/session.h)
  *   who connects   one byte, if it is the one to decide (see connect.c): the connection is used
  *
- * The key of the proofs stands for the token and everything that ANSWER says of its purpose. A
- * HELLO keeps its form in every version. A reply that refuses is proved by nothing.
+ * The key of the proofs is derived from the token and everything that ANSWER says about the
+ * purpose. A HELLO has the same form in every version. A reply that refuses has no proof.
  */
 #ifndef CDDPI_GROUP_NET_TCP_HELLO_H
 #define CDDPI_GROUP_NET_TCP_HELLO_H
@@ -31,7 +31,7 @@ enum {
 
 /* What a connection is for. */
 struct tcp_purpose {
-    uint32_t from, to; /* ranks: who connects, who listens */
+    uint32_t from, to; /* ranks: the connecting one, the listening one */
     uint32_t generation;
     uint32_t slot; /* see tcp.h */
     uint32_t sockets;
@@ -41,7 +41,7 @@ struct tcp_purpose {
 
 enum tcp_reply {
     TCP_WELCOME,
-    TCP_HAVE_ONE, /* another connection for the same was quicker: this one is closed */
+    TCP_HAVE_ONE, /* another connection for the same purpose was faster: this one is closed */
     TCP_WRONG_TOKEN,
     TCP_WRONG_JOB,      /* or generation, or rank */
     TCP_WRONG_SETTINGS, /* or no cipher that both can use */
@@ -55,7 +55,7 @@ struct tcp_answer {
 
 struct tcp_welcome {
     enum tcp_reply reply;
-    uint8_t accept[CDDPI_ACCEPT_BYTES]; /* zeros in a refusal */
+    uint8_t accept[CDDPI_ACCEPT_BYTES]; /* zero in a refusal */
 };
 
 void cddpi_tcp_job(const char *job, uint8_t out[TCP_JOB_BYTES]);
@@ -67,12 +67,12 @@ void cddpi_tcp_hello_put(const uint8_t nonce[CDDPI_NONCE_BYTES], uint8_t out[TCP
 void cddpi_tcp_answer_put(const struct tcp_answer *answer, uint8_t out[TCP_ANSWER_BYTES]);
 void cddpi_tcp_welcome_put(const struct tcp_welcome *welcome, uint8_t out[TCP_WELCOME_BYTES]);
 
-/* What the beginning of a greeting shows. */
+/* What the first bytes of a greeting show. */
 enum tcp_greeting { TCP_GREETING_OK, TCP_GREETING_STRANGE, TCP_GREETING_OTHER_VERSION };
 
-/** Whether the first @p bytes bytes, of a hello or an answer, may be of this version's. */
+/** Whether the first @p bytes bytes of a hello or an answer can belong to this version. */
 enum tcp_greeting cddpi_tcp_greeting_check(const uint8_t *data, size_t bytes);
-/** Read a whole one that was checked. */
+/** Read a complete message that was checked. */
 void cddpi_tcp_answer_get(const uint8_t from[TCP_ANSWER_BYTES], struct tcp_answer *out);
 /** False: there is no such reply. */
 bool cddpi_tcp_welcome_get(const uint8_t from[TCP_WELCOME_BYTES], struct tcp_welcome *out);

@@ -1,4 +1,4 @@
-/* ops.h - the functions of the tcp carrier's row that tcp.c does not have itself; see
+/* ops.h - declares the functions of the tcp carrier's row that are not in tcp.c; see
  * group/net/carrier.h. */
 #ifndef CDDPI_GROUP_NET_TCP_OPS_H
 #define CDDPI_GROUP_NET_TCP_OPS_H
@@ -12,7 +12,7 @@ cddp_status cddpi_tcp_flush(struct cddpi_carrier *carrier, bool *out_any);
 bool cddpi_tcp_forget(struct cddpi_carrier *carrier);
 int cddpi_tcp_descriptor(struct cddpi_carrier *carrier);
 void cddpi_tcp_prepare_sleep(struct cddpi_carrier *carrier);
-/** Close the data connections, when the thread has ended. */
+/** Close the data connections, after the thread has ended. */
 void cddpi_tcp_data_close(struct tcp_carrier *tcp);
 
 /* tcp_health.c */

@@ -1,5 +1,5 @@
-/* pair.c - what a rank knows of one on another host: its connections, and whether it is lost. All
- * with the carrier's lock. */
+/* pair.c - owns what a rank knows about a rank on another host: its connections, and whether it is
+ * lost. Call everything with the carrier's lock held. */
 #include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
@@ -128,7 +128,7 @@ static void log_connected(const struct tcp_pair *pair)
 static void watch_control(struct tcp_carrier *tcp, struct tcp_control *control)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
-    int priority = 6; /* before data, where queues know it */
+    int priority = 6; /* ahead of data, in queues that support it */
 
     cddpi_silence_repeat(control->stream.fd, CDDPI_SILENCE_MOST_MS);
     cddpi_silence_watch(control->stream.fd, tcp->limit_ms);
@@ -153,7 +153,7 @@ static bool fill_control(struct tcp_carrier *tcp, struct tcp_pair *pair,
     return true;
 }
 
-/* Hand a data connection to the caller's thread. */
+/* Give a data connection to the caller's thread. */
 static bool fill_data(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                       struct cddpi_store_stream *stream, const struct cddpi_session *session)
 {

@@ -1,4 +1,4 @@
-/* reach.c - tries all addresses of a host at once. */
+/* reach.c - tries to connect to all addresses of a host at once. */
 #include "group/net/tcp/reach.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One attempt; fd is -1 once it has failed, with the reason. */
+/* One attempt. fd is -1 once it has failed, with the reason stored. */
 struct reach_attempt {
     int fd;
     int error;
@@ -35,7 +35,7 @@ static struct reach_attempt begin(const struct tcp_address *to, uint16_t port)
     return (struct reach_attempt){fd, 0};
 }
 
-/* Whether an attempt has succeeded. One that failed is closed. */
+/* Whether an attempt has succeeded. Closes an attempt that failed. */
 static bool look(struct reach_attempt *attempt)
 {
     socklen_t bytes = sizeof attempt->error;
@@ -49,7 +49,7 @@ static bool look(struct reach_attempt *attempt)
     return false;
 }
 
-/* Which attempt succeeds first; -1: none until the deadline. */
+/* The index of the first attempt that succeeds; -1: no attempt did before the deadline. */
 static int await_first(struct reach_attempt *attempts, int count, int64_t deadline_ns)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* reach.h - which of a host's addresses another host reaches: for a rendezvous. */
+/* reach.h - finds out which of a host's addresses this host can reach, for a rendezvous. */
 #ifndef CDDPI_GROUP_NET_TCP_REACH_H
 #define CDDPI_GROUP_NET_TCP_REACH_H
 
@@ -6,9 +6,10 @@
 
 enum { TCP_HOST_TEXT_BYTES = 46 };
 
-/** Try to connect to all addresses of @p peer at its port at once: @p out is the first that
+/** Try to connect to all addresses of @p peer at its port at once. @p out: the first address that
  *  answers, as text.
- *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: none of them does, and why; as cddpi_tcp_offer_make(). */
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE with the reason: no address answers; errors of
+ *  cddpi_tcp_offer_make(). */
 CDDP_CHECKED cddp_status cddpi_tcp_reachable(const struct tcp_offer *peer, uint32_t timeout_ms,
                                              char out[TCP_HOST_TEXT_BYTES]);
 

@@ -1,8 +1,8 @@
-/* recv.c - receives messages into the caller's memory. The caller's thread's.
+/* recv.c - receives messages into the caller's memory. Only the caller's thread calls this.
  *
- * A piece whose message nobody wants yet stays where it is, and its connection is not read until
- * somebody does. Messages of a channel begin in the order in which they were sent, over whichever
- * connection their pieces come. */
+ * A piece for which there is no recv yet stays in the socket, and its connection is not read until
+ * there is one. Messages of a channel begin in the order in which they were sent, whichever
+ * connections their pieces use. */
 #include "group/net/tcp/tcp.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { CALLS_AT_ONCE = 8 /* then others have their turn */ };
+enum { CALLS_AT_ONCE = 8 /* after these, other connections get their turn */ };
 
 static cddp_status fail_mismatch(struct tcp_socket *socket, const struct cddpi_transfer *transfer)
 {
@@ -24,8 +24,8 @@ static cddp_status fail_mismatch(struct tcp_socket *socket, const struct cddpi_t
                       transfer->tag);
 }
 
-/* The transfer that wants the piece whose head has come; NULL: none yet. A new message goes to the
- * first with its tag, and only after all messages before it have begun. */
+/* The recv for the piece whose head has arrived; NULL: there is none yet. A new message goes to the
+ * first recv with its tag, and only after all earlier messages have begun. */
 static struct cddpi_transfer *find(const struct tcp_link *link, const struct tcp_frame *frame)
 {
     bool is_new = frame->number == link->received;
@@ -41,7 +41,7 @@ static struct cddpi_transfer *find(const struct tcp_link *link, const struct tcp
     return NULL;
 }
 
-/* Let @p bytes more of the piece have arrived. */
+/* Record that @p bytes more of the piece have arrived. */
 static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
 {
     struct cddpi_transfer *transfer = socket->in;
@@ -58,7 +58,7 @@ static void advance(struct tcp_socket *socket, size_t bytes, bool *out_any)
     }
 }
 
-/* Find out where the piece goes whose head has come. */
+/* Find the destination of the piece whose head has arrived. */
 static cddp_status begin_piece(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     const struct tcp_frame *frame = &socket->in_frame;
@@ -68,7 +68,7 @@ static cddp_status begin_piece(struct tcp_carrier *tcp, struct tcp_socket *socke
     if (transfer == NULL) {
         socket->is_stalled = true;
         if ((int32_t)(frame->number - socket->link->received) < 0) {
-            cddpi_tcp_socket_lost(tcp, socket, EPROTO); /* a message that was complete */
+            cddpi_tcp_socket_lost(tcp, socket, EPROTO); /* the message was already complete */
         }
         return CDDP_OK;
     }
@@ -97,7 +97,7 @@ static void get_goodbye(struct tcp_socket *socket)
     atomic_store(&socket->pair->left, true);
 }
 
-/* The next bytes of the buffer are a head. */
+/* Decode the head at the start of the buffer. */
 static cddp_status get_frame(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     int error = cddpi_tcp_frame_get(socket->buffer->data + socket->begin, &socket->signed_in,
@@ -115,7 +115,7 @@ static cddp_status get_frame(struct tcp_carrier *tcp, struct tcp_socket *socket,
     return begin_piece(tcp, socket, out_any);
 }
 
-/* Use what is in the buffer, as far as it goes. */
+/* Process the data in the buffer as far as possible. */
 static cddp_status parse(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
     cddp_status status = CDDP_OK;
@@ -143,8 +143,8 @@ static cddp_status parse(struct tcp_carrier *tcp, struct tcp_socket *socket, boo
     return status;
 }
 
-/* Receive some more: into the caller's memory what belongs there, what follows into the buffer.
- * @p out_more: whether there may be more now. */
+/* Receive more data: first into the caller's memory, what follows into the buffer. @p out_more:
+ * whether there may be more now. */
 static cddp_status receive(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any,
                            bool *out_more)
 {
@@ -187,7 +187,7 @@ static cddp_status pump(struct tcp_carrier *tcp, struct tcp_socket *socket, bool
     cddp_status status = parse(tcp, socket, out_any);
     bool more = true;
 
-    /* what a cipher holds back epoll knows nothing of, so it is read to the end */
+    /* epoll does not know about data inside the cipher, so read until there is no more */
     for (int call = 0; status == CDDP_OK && more && !socket->is_dead && !socket->is_stalled &&
                        (tcp->encrypts || call < CALLS_AT_ONCE);
          call++) {
@@ -206,7 +206,7 @@ static cddp_status pump(struct tcp_carrier *tcp, struct tcp_socket *socket, bool
     return status;
 }
 
-/* Go on with the pieces of this channel that waited for a transfer, or for an earlier message. */
+/* Continue with the pieces of this channel that waited for a recv, or for an earlier message. */
 static cddp_status resume(struct tcp_carrier *tcp, struct tcp_link *link, bool *out_any)
 {
     cddp_status status = CDDP_OK;
@@ -240,8 +240,8 @@ cddp_status cddpi_tcp_socket_recv(struct tcp_carrier *tcp, struct tcp_socket *so
         status = resume(tcp, socket->link, out_any);
     }
     if (was_stalled && socket->is_stalled && !socket->is_dead) {
-        /* more has come behind what nobody wants: epoll would report it for ever. Mostly none has,
-           and what waits is wanted soon, so until now epoll was left as it is */
+        /* more data has arrived after a piece without a recv; epoll would report it forever. That
+           is rare, and the recv usually comes soon, so the events were left unchanged until now */
         cddpi_tcp_socket_watch(tcp, socket, socket->events & EPOLLOUT);
     }
     return status;

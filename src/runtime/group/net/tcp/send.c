@@ -1,8 +1,8 @@
-/* send.c - sends messages in pieces from the caller's memory. The caller's thread's.
+/* send.c - sends messages in pieces from the caller's memory. Only the caller's thread calls this.
  *
- * A message waits in its channel until a connection takes a piece of it: small ones whole, large
- * ones in pieces that go over all connections that have nothing else to do. Small ones are held
- * until the flush, since what one operation sends to a host then leaves by one call. */
+ * A message waits in its channel until a connection takes a piece of it. Small messages are sent
+ * whole; large ones in pieces, over all idle connections. Small messages are held until the flush,
+ * so that everything that one operation sends to a host leaves in one call. */
 #include "group/net/tcp/tcp.h"
 
 #include <errno.h>
@@ -10,18 +10,18 @@
 #include <sys/epoll.h>
 
 enum {
-    STRIPED_BYTES = 1 << 20, /* messages from this size on are cut */
+    STRIPED_BYTES = 1 << 20, /* messages of at least this size are cut */
     PIECE_BYTES = 512 << 10,
-    CALLS_AT_ONCE = 4 /* then others have their turn */
+    CALLS_AT_ONCE = 4 /* after these, other connections get their turn */
 };
 
-/* Bytes that still fit between the heads. */
+/* Bytes of data that still fit between the heads. */
 static size_t room(const struct tcp_socket *socket)
 {
     return sizeof socket->out_head->data - socket->out_head_end;
 }
 
-/* Let the next @p bytes of @p transfer be the socket's; the message is taken off its channel when
+/* Assign the next @p bytes of @p transfer to the socket. Removes the message from its channel when
  * nothing is left of it. */
 static void take(struct tcp_socket *socket, struct cddpi_transfer *transfer, uint64_t bytes)
 {
@@ -41,7 +41,7 @@ static void take(struct tcp_socket *socket, struct cddpi_transfer *transfer, uin
     }
 }
 
-/* Small messages are copied behind their heads, so that several leave by one call. */
+/* Copy a small message after its head, so that several messages leave in one call. */
 static bool take_small(struct tcp_socket *socket, struct cddpi_transfer *transfer)
 {
     if (transfer->bytes > TCP_SMALL_BYTES || tcp_progress(transfer)->assigned > 0 ||
@@ -73,7 +73,7 @@ static void take_piece(const struct tcp_carrier *tcp, struct tcp_socket *socket,
     socket->out_end = begin + bytes;
 }
 
-/* Give the socket what its channel has to send: small messages, and the next piece of a larger one.
+/* Give the socket data from its channel: small messages, and the next piece of a larger one.
  */
 static cddp_status fill(struct tcp_carrier *tcp, struct tcp_socket *socket)
 {
@@ -109,7 +109,7 @@ static void end_piece(struct tcp_socket *socket, bool *out_any)
     }
 }
 
-/* The stream has taken @p bytes of what is being sent. */
+/* Record that the stream has taken @p bytes of the data being sent. */
 static void advance(struct tcp_carrier *tcp, struct tcp_socket *socket, size_t bytes, bool *out_any)
 {
     size_t of_head = socket->out_head_end - socket->out_head_sent;
@@ -133,7 +133,7 @@ static void advance(struct tcp_carrier *tcp, struct tcp_socket *socket, size_t b
 
 cddp_status cddpi_tcp_socket_send(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
-    bool is_clear = true; /* the socket takes more */
+    bool is_clear = true; /* the socket accepts more data */
 
     for (int call = 0; call < CALLS_AT_ONCE && is_clear && !socket->is_dead; call++) {
         struct iovec parts[2];
@@ -177,7 +177,7 @@ cddp_status cddpi_tcp_socket_send(struct tcp_carrier *tcp, struct tcp_socket *so
     return CDDP_OK;
 }
 
-/* Let the channel's idle connections send. */
+/* Make the channel's idle connections send. */
 static cddp_status send_waiting(struct tcp_carrier *tcp, struct tcp_link *link, bool *out_any)
 {
     cddp_status status = CDDP_OK;

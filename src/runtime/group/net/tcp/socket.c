@@ -1,5 +1,5 @@
-/* socket.c - data connections as epoll and their peers see them, and lists of transfers. The
- * caller's thread's. */
+/* socket.c - owns the epoll state and the loss of data connections, and lists of transfers. Only
+ * the caller's thread calls this. */
 #include "group/net/tcp/tcp.h"
 
 #include <errno.h>
@@ -42,7 +42,8 @@ void cddpi_tcp_socket_watch(struct tcp_carrier *tcp, struct tcp_socket *socket, 
     struct epoll_event event = {.events = events, .data.ptr = socket};
 
     if (events != socket->events) {
-        /* one that waits for nothing is taken out: its peer's end would be reported for ever */
+        /* a socket that waits for nothing is removed: otherwise epoll would report the end of its
+         * peer forever */
         (void)epoll_ctl(tcp->data_epoll_fd,
                         events == 0           ? EPOLL_CTL_DEL
                         : socket->events == 0 ? EPOLL_CTL_ADD

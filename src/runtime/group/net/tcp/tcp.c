@@ -1,5 +1,5 @@
-/* tcp.c - the tcp carrier: opens and closes it. Ranks tell each other their addresses, leaders
- * connect at once. */
+/* tcp.c - opens and closes the tcp carrier. Ranks exchange their addresses, and leaders connect at
+ * once. */
 #include "group/net/tcp/ops.h"
 
 #include "base/alloc.h"
@@ -24,8 +24,8 @@ static cddp_status probe(void)
     return CDDP_OK; /* every machine has TCP */
 }
 
-/* Listen on a port that the kernel chooses, at all addresses; connections to one that was not
- * offered are closed. */
+/* Listen on a port that the kernel chooses, at all addresses. Connections to addresses that were
+ * not offered are closed. */
 static cddp_status start_listening(struct tcp_carrier *tcp)
 {
     struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
@@ -108,7 +108,7 @@ static cddp_status want_leaders(struct tcp_carrier *tcp)
     return CDDP_OK;
 }
 
-/* What this rank can do alone. */
+/* The part of opening that needs no other rank. */
 static cddp_status prepare_alone(struct tcp_carrier *tcp)
 {
     size_t ranks = (size_t)tcp->params.world_size;
@@ -149,7 +149,7 @@ static cddp_status compare_offer(const struct tcp_carrier *tcp, int rank)
     return CDDP_OK;
 }
 
-/* The same on all ranks: looks at all offers, whoever looks. */
+/* Gives the same result on all ranks, since each compares all offers. */
 static cddp_status compare_ciphers(const struct tcp_carrier *tcp)
 {
     uint32_t common = ~0u;
@@ -166,8 +166,7 @@ static cddp_status compare_ciphers(const struct tcp_carrier *tcp)
     return CDDP_OK;
 }
 
-/* Tell all ranks this one's addresses, and get theirs, if all could prepare; @p status is this
- * rank's. */
+/* Exchange addresses with all ranks, if all could prepare; @p status is this rank's. */
 static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_status status,
                                    struct tcp_carrier *tcp)
 {
@@ -193,17 +192,17 @@ static bool is_connected(const struct tcp_carrier *tcp)
     return true;
 }
 
-/* Between two looks at whether a rank has given up: they cost a request. */
+/* The time between two checks whether a rank has given up, since each check costs a request. */
 static int64_t slice_ns(const struct tcp_carrier *tcp)
 {
     return (SLICE_MS + tcp->params.host_count / SLICE_PER_HOSTS) * INT64_C(1000000);
 }
 
-/* Wait until all leaders are connected; the thread does it. */
+/* Wait until the thread has connected all leaders. */
 static cddp_status connect_leaders(struct tcp_carrier *tcp)
 {
     const struct cddpi_exchange *exchange = tcp->params.exchange;
-    /* the search ends first, and says more */
+    /* later than the deadline of the search, whose error text says more */
     int64_t deadline_ns = cddpi_deadline_ns(tcp->params.timeout_ms) + INT64_C(2000000000);
     cddp_status status = CDDP_OK;
 
@@ -249,7 +248,7 @@ static void close_carrier(struct cddpi_carrier *carrier)
         if (tcp->pairs != NULL) {
             cddpi_tcp_control_goodbye(tcp);
         }
-    } /* else a forked process, which only closes its descriptors */
+    } /* otherwise this is a forked child, which only closes its descriptors */
     cddpi_tcp_attempts_close(tcp);
     cddpi_tcp_data_close(tcp);
     for (int rank = 0; tcp->pairs != NULL && rank < tcp->params.world_size; rank++) {

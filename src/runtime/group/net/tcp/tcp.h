@@ -1,13 +1,15 @@
-/* tcp.h - private to this folder: what the tcp carrier consists of, and who may touch it.
+/* tcp.h - owns the structs of the tcp carrier, and says which thread may use them; private to this
+ * folder.
  *
- * Two ranks on different hosts are a pair. A pair's connections are numbered by slots: 0 is the
- * control connection, which only pairs of leaders have, then come CDDP_SOCKETS for each channel. Of
- * the two ranks the lower one decides: the first connection of a slot that it has seen through is
- * used, any other is closed. So both may connect, and one of them suffices.
+ * Two ranks on different hosts are a pair. A pair's connections are numbered by slots: slot 0 is
+ * the control connection, which only pairs of leaders have; then follow CDDP_SOCKETS slots for each
+ * channel. Both ranks may connect; it is enough if one of them can. The lower rank decides: the
+ * first connection of a slot whose handshake it has completed is used, all others are closed.
  *
- * The thread "cddp-net" of every rank listens, connects, and owns the control connections: a rank
- * that computes lets nobody wait. It holds `lock` except while it sleeps. A data connection, once
- * it is open, belongs to the thread that runs the group's queue: that one goes through `arrived`.
+ * The thread "cddp-net" of each rank listens, connects, and owns the control connections, so that
+ * no rank waits for one that computes. It holds `lock` except while it sleeps. An open data
+ * connection belongs to the thread that runs the group's queue, which receives it through
+ * `arrived`.
  */
 #ifndef CDDPI_GROUP_NET_TCP_TCP_H
 #define CDDPI_GROUP_NET_TCP_TCP_H
@@ -29,19 +31,20 @@ enum {
     TCP_MAX_SOCKETS = 8,
     TCP_CONTROL_SLOT = 0,
     TCP_MAX_SLOTS = 1 + CDDPI_NET_CHANNELS * TCP_MAX_SOCKETS,
-    TCP_BATCH_MESSAGES = 4, /* small ones that are sent by one call */
+    TCP_BATCH_MESSAGES = 4, /* small messages that are sent by one call */
     TCP_TEXT_BYTES = 256,
-    TCP_WHY_MS = 250,  /* how long the reason of a broken connection may take to come */
-    TCP_GONE_MS = 1000 /* the same of a peer that left properly, which others may explain */
+    TCP_WHY_MS = 250, /* how long to wait for the reason of a broken connection */
+    /* the same for a peer that left properly, for which other ranks may send the reason */
+    TCP_GONE_MS = 1000
 };
 
-/* How far a transfer has come; in its `state`. */
+/* The progress of a transfer, stored in its `state`. */
 struct __attribute__((may_alias)) tcp_progress {
     struct cddpi_transfer *next;
     uint32_t number;
-    uint64_t assigned; /* of a send: given to connections */
-    uint64_t moved;    /* sent, or received */
-    bool is_matched;   /* of a recv: its message has begun, so `number` is known */
+    uint64_t assigned; /* bytes of a send that were given to connections */
+    uint64_t moved;    /* bytes sent or received */
+    bool is_matched;   /* a recv's message has begun, so that `number` is known */
 };
 _Static_assert(sizeof(struct tcp_progress) <= sizeof((struct cddpi_transfer *)0)->state,
                "it has its place in a transfer");
@@ -55,54 +58,56 @@ struct tcp_list {
     struct cddpi_transfer *first, *last;
 };
 
-/* A data connection. The caller's thread's, once it has arrived. */
+/* A data connection. It belongs to the caller's thread once it is taken from `arrived`. */
 struct tcp_socket {
     struct cddpi_store_stream stream;
     struct tcp_pair *pair;
     unsigned slot;
     struct tcp_link *link;
     struct tcp_socket *next; /* in carrier->arrived, then in all_sockets */
-    uint32_t events;         /* that epoll waits for */
+    uint32_t events;         /* events that epoll waits for */
     struct tcp_signature signed_out, signed_in;
     bool is_dead;
 
     struct cddpi_transfer *batch[TCP_BATCH_MESSAGES]; /* small messages that are being sent */
     unsigned batch_count;
-    struct cddpi_transfer *out;  /* what a piece of is being sent, behind those */
-    struct tcp_buffer *out_head; /* their heads and data, and the head of the piece; NULL: none */
+    struct cddpi_transfer *out; /* the message of which a piece is being sent, after the batch */
+    /* heads and data of the batch, and the head of the piece; NULL: nothing */
+    struct tcp_buffer *out_head;
     size_t out_head_sent, out_head_end;
-    uint64_t out_at, out_end; /* of the piece's data */
+    uint64_t out_at, out_end; /* position in the piece's data */
 
-    struct cddpi_transfer *in; /* what a piece of is being received */
+    struct cddpi_transfer *in; /* the message of which a piece is being received */
     struct tcp_frame in_frame;
     uint64_t in_at, in_end;
-    bool is_stalled; /* in_frame is there, and nobody wants it yet */
+    bool is_stalled; /* in_frame has arrived, and no recv matches it yet */
     size_t begin, end;
-    struct tcp_buffer *buffer; /* what has come and is not used, from begin to end; NULL: nothing */
+    struct tcp_buffer *buffer; /* received and unused data, from begin to end; NULL: nothing */
 };
 
 _Static_assert(sizeof(struct tcp_socket) < 512, "a host more costs little: see tcp_buffer");
 
-/* Whether something is being sent. */
+/* Whether the socket is sending data. */
 static inline bool tcp_sends(const struct tcp_socket *socket)
 {
     return socket->out_head_sent < socket->out_head_end || socket->out != NULL;
 }
 
-/* One channel between two ranks. The caller's thread's. */
+/* One channel between two ranks. Only the caller's thread uses it. */
 struct tcp_link {
     struct tcp_pair *pair;
     enum cddpi_net_channel channel;
     bool is_wanted;
     struct tcp_socket *sockets[TCP_MAX_SOCKETS]; /* NULL: not connected (yet) */
-    struct tcp_list sends;                       /* not wholly given to sockets */
-    struct tcp_list recvs;                       /* not wholly received */
-    uint32_t sent, received;                     /* messages that have begun */
+    struct tcp_list sends;                       /* not completely given to sockets */
+    struct tcp_list recvs;                       /* not completely received */
+    uint32_t sent, received;                     /* number of messages that have begun */
     bool is_held;                                /* small messages wait to be sent together */
     struct tcp_link *next;                       /* in carrier->held */
 };
 
-/* What an epoll event of the thread points to: the first member of each of those structs. */
+/* The kind of struct that an epoll event of the thread points to. It is the first member of these
+ * structs. */
 enum tcp_watched {
     TCP_WATCHED_WAKE,
     TCP_WATCHED_LISTENER,
@@ -110,7 +115,7 @@ enum tcp_watched {
     TCP_WATCHED_CONTROL
 };
 
-/* Another host's leader, by its control connection. The thread's. */
+/* The control connection to another host's leader. Only the thread uses it. */
 struct tcp_control {
     enum tcp_watched watched;
     struct tcp_pair *pair;
@@ -124,23 +129,24 @@ _Static_assert(TCP_CONTROL_MAX_BYTES + 64 <= TCP_BATCH_BYTES, "a buffer has room
 
 struct tcp_search; /* connect.c */
 
-/* Under the lock, except where it says otherwise. */
+/* Guarded by the lock, except where a comment says otherwise. */
 struct tcp_pair {
     int peer;
     const struct tcp_offer *offer;
-    uint32_t wanted; /* bits of slots */
+    uint32_t wanted; /* bit mask of slots */
     uint32_t filled;
-    uint32_t trying; /* slots to which an own attempt at `address` is under way */
+    uint32_t trying; /* slots for which this rank's own attempt at `address` is in progress */
     bool knows_address;
-    struct sockaddr_storage address; /* where the peer listens; or where it comes from */
+    struct sockaddr_storage address; /* where the peer listens, or where its connection came from */
     char via[TCP_ADDRESS_TEXT_BYTES + TCP_INTERFACE_BYTES + 4];
     struct tcp_search *search;
     struct tcp_control *control;
-    struct tcp_link *links[CDDPI_NET_CHANNELS]; /* the pointers: the caller's thread's */
+    struct tcp_link *links[CDDPI_NET_CHANNELS]; /* only the caller's thread uses the pointers */
     _Atomic int64_t heard_ns;
-    _Atomic bool left;    /* it has said goodbye */
-    int64_t suspected_ns; /* 0, or when a data connection broke: the reason may still come */
-    bool is_needed;       /* and transfers of it were under way */
+    _Atomic bool left; /* the peer has said goodbye */
+    /* when a data connection broke, 0: none did; the reason may still arrive */
+    int64_t suspected_ns;
+    bool is_needed; /* transfers of the broken connection were in progress */
     char suspicion[TCP_TEXT_BYTES];
 };
 
@@ -150,8 +156,8 @@ struct tcp_carrier {
     pid_t owner;
     uint8_t job[TCP_JOB_BYTES];
     uint32_t sockets;
-    bool encrypts;     /* data, too; control connections always */
-    uint32_t ciphers;  /* that this rank can use */
+    bool encrypts;     /* data is encrypted, too; control connections always are */
+    uint32_t ciphers;  /* mask of ciphers that this rank can use */
     uint32_t limit_ms; /* CDDP_HEARTBEAT_MS */
     bool leads;        /* this rank is its host's leader */
     struct tcp_offer own;
@@ -164,37 +170,39 @@ struct tcp_carrier {
     bool has_thread;
     enum tcp_watched watched_wake, watched_listener;
     struct cddpi_listener listener;
-    int net_epoll_fd, net_wake_fd;   /* the thread's */
-    int data_epoll_fd, data_wake_fd; /* the caller's */
-    struct tcp_pair **pairs;         /* by rank; NULL: nothing was between them */
-    struct tcp_attempt *attempts;    /* greetings under way, of both directions */
-    int strangers;                   /* attempts that came in and have not proved anything */
-    int64_t next_look_ns;            /* at whether the other hosts answer, and this one is well */
-    int64_t clocks_ns;               /* when anything is due */
-    bool has_news;                   /* so that something may be due before */
-    int64_t refusals_ns;             /* since when these are counted */
+    int net_epoll_fd, net_wake_fd;   /* used by the thread */
+    int data_epoll_fd, data_wake_fd; /* used by the caller's thread */
+    struct tcp_pair **pairs;         /* by rank; NULL: there was no connection with this rank */
+    struct tcp_attempt *attempts;    /* handshakes in progress, in both directions */
+    int strangers;        /* number of incoming attempts that have not proved the token yet */
+    int64_t next_look_ns; /* when to check next whether the other hosts answer and this one has no
+                             problem */
+    int64_t clocks_ns;    /* when the next timer is due */
+    bool has_news;        /* something changed, so that a timer may be due earlier */
+    int64_t refusals_ns;  /* since when refusals are counted */
     int refusals;
     bool is_closing;
-    bool needs_wake; /* params->wake is due when the lock is released */
+    bool needs_wake; /* call params->wake when the lock is released */
     struct tcp_socket *arrived;
     _Atomic bool has_arrived;
 
-    _Atomic bool has_failed; /* then `failure` is set and does not change */
+    _Atomic bool has_failed; /* if true, `failure` is set and does not change */
     struct cddpi_failure failure;
     _Atomic bool is_aborted; /* likewise */
     struct cddpi_failure abort_failure;
-    bool must_abort; /* own_abort is to be sent */
+    bool must_abort; /* own_abort must be sent */
     struct cddpi_failure own_abort;
-    _Atomic bool must_say_goodbye; /* the program exits, and waits for the other one */
+    /* the program exits, and the exiting thread waits for has_said_goodbye */
+    _Atomic bool must_say_goodbye;
     _Atomic bool has_said_goodbye;
 
-    /* the caller's thread's */
+    /* only the caller's thread uses these */
     bool is_forgotten;
-    cddp_status data_status; /* CDDP_OK, or why no transfer can go on */
+    cddp_status data_status; /* CDDP_OK, or why no transfer can continue */
     struct cddpi_failure data_failure;
     struct tcp_socket *all_sockets;
     struct tcp_pool data_buffers;
-    struct tcp_link *held; /* links whose small messages wait for others, until the flush */
+    struct tcp_link *held; /* links with small messages that are held until the flush */
 };
 
 static inline struct tcp_carrier *tcp_of(struct cddpi_carrier *base)
@@ -209,7 +217,7 @@ static inline unsigned tcp_slot(const struct tcp_carrier *tcp, enum cddpi_net_ch
     return 1 + (unsigned)channel * tcp->sockets + stream;
 }
 
-/* Whether all that goes over a connection is encrypted, and not only the heads are signed. */
+/* Whether all data on a connection is encrypted, instead of only signed heads. */
 static inline bool tcp_is_encrypted(const struct tcp_carrier *tcp, unsigned slot)
 {
     return slot == TCP_CONTROL_SLOT || tcp->encrypts;
@@ -221,27 +229,28 @@ static inline uint32_t tcp_slots_of(const struct tcp_carrier *tcp, enum cddpi_ne
 }
 
 /* pair.c; with the lock */
-/** NULL with a text: no memory. */
+/** Get the pair with @p peer, creating it if needed; NULL with an error text: no memory. */
 struct tcp_pair *cddpi_tcp_pair(struct tcp_carrier *tcp, int peer);
 void cddpi_tcp_pair_destroy(struct tcp_carrier *tcp, struct tcp_pair *pair);
 /** "rank 3 on host b (10.0.0.7 port 4242 by eth0)" */
 void cddpi_tcp_pair_name(const struct tcp_pair *pair, char *out, size_t bytes);
-/** The peer cannot be reached any more: the carrier fails, unless it has. */
+/** The peer cannot be reached any more: fail the carrier, unless it has failed already. */
 void cddpi_tcp_pair_lost(struct tcp_carrier *tcp, struct tcp_pair *pair, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** The same with another status than CDDP_ERR_PEER. */
 void cddpi_tcp_pair_failed(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_status status,
                            const char *why);
-/** The same of a peer that has said goodbye and is waited for. */
+/** The same for a peer that has said goodbye, but that this rank still waits for. */
 void cddpi_tcp_pair_left(struct tcp_carrier *tcp, struct tcp_pair *pair);
-/** A data connection broke. The peer's control connection may say why; else it is lost soon. */
+/** A data connection broke. The peer may send the reason over its control connection; otherwise the
+ *  peer counts as lost soon. */
 void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, bool is_needed,
                             const char *why);
-/** Use an open connection for @p slot: this takes over @p stream. @p session: its greeting. */
+/** Use an open connection for @p slot. Takes over @p stream. @p session: from its handshake. */
 void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                          struct cddpi_store_stream *stream, const struct cddpi_session *session);
 
-/** Let the thread look at what has changed. Any thread, also without the lock. */
+/** Wake the thread to handle changes. Any thread, also without the lock. */
 void cddpi_tcp_wake(struct tcp_carrier *tcp);
 
 /* thread.c */
@@ -252,14 +261,15 @@ void cddpi_tcp_listener_init(struct tcp_carrier *tcp);
 void cddpi_tcp_thread_stop(struct tcp_carrier *tcp);
 
 /* connect.c; the thread's, with the lock */
-/** Connect what is wanted, and end what takes too long. Lowers @p next_ns to when it is due again.
+/** Open the wanted connections, and end attempts that take too long. Lowers @p next_ns to the time
+ *  when it must be called again.
  */
 void cddpi_tcp_pairs_connect(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
 void cddpi_tcp_attempts_close(struct tcp_carrier *tcp);
 
 /* control.c; the thread's, with the lock */
 void cddpi_tcp_control_event(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t events);
-/** Look at whether hosts answer; send aborts that are due; look after suspicions. */
+/** Check whether hosts answer, send aborts that are due, and handle suspicions. */
 void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
 void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp);
 
@@ -267,17 +277,17 @@ void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp);
 void cddpi_tcp_list_append(struct tcp_list *list, struct cddpi_transfer *transfer);
 void cddpi_tcp_list_remove(struct tcp_list *list, struct cddpi_transfer *transfer);
 bool cddpi_tcp_link_has_transfers(const struct tcp_link *link);
-/** Wait for @p events of a socket from now on. */
+/** Make epoll wait for @p events of a socket from now on. */
 void cddpi_tcp_socket_watch(struct tcp_carrier *tcp, struct tcp_socket *socket, uint32_t events);
-/** The socket is of no use any more; @p error: why, 0 when the peer has closed it. */
+/** The socket is no longer usable; @p error: why; 0: the peer has closed it. */
 void cddpi_tcp_socket_lost(struct tcp_carrier *tcp, struct tcp_socket *socket, int error);
 
 /* send.c, recv.c; the caller's thread's */
 cddp_status cddpi_tcp_send(struct tcp_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer);
-/** Send what waits for others. */
+/** Send the messages that were held to be sent with others. */
 cddp_status cddpi_tcp_send_held(struct tcp_carrier *tcp, bool *out_any);
-/** Send what goes. @p out_any: whether a transfer was done. */
+/** Send as much as possible without waiting. @p out_any: whether a transfer completed. */
 cddp_status cddpi_tcp_socket_send(struct tcp_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any);
 cddp_status cddpi_tcp_recv(struct tcp_carrier *tcp, struct tcp_link *link,

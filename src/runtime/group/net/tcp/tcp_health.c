@@ -1,4 +1,5 @@
-/* tcp_health.c - what a rank asks about its peers, and tells them when it fails. Any thread. */
+/* tcp_health.c - answers questions about peers, and notifies them when this rank fails. Any
+ * thread. */
 #include "group/net/tcp/ops.h"
 
 #include "base/clock.h"
@@ -10,8 +11,8 @@
 #include <unistd.h>
 
 enum {
-    ANSWERS_S = 2, /* it is asked once a second */
-    EXIT_MS = 100  /* how long an exit() waits for what is said to other hosts */
+    ANSWERS_S = 2, /* the host is probed once per second */
+    EXIT_MS = 100  /* how long exit() waits until the goodbyes are sent */
 };
 
 cddp_status cddpi_tcp_check(struct cddpi_carrier *carrier)
@@ -24,7 +25,7 @@ cddp_status cddpi_tcp_check(struct cddpi_carrier *carrier)
     return cddpi_fail_again((cddp_status)tcp->failure.status, &tcp->failure);
 }
 
-/* Only of a leader does this rank know. */
+/* Only for a leader of a host is this known. */
 static void describe_host(const struct tcp_pair *pair, char *out, size_t bytes)
 {
     double silent_s;
@@ -69,7 +70,7 @@ void cddpi_tcp_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *
     struct tcp_carrier *tcp = tcp_of(carrier);
 
     if (tcp->owner != getpid()) {
-        return; /* a forked process: the group is its parent's */
+        return; /* a forked child: the group belongs to its parent */
     }
     pthread_mutex_lock(&tcp->lock);
     tcp->own_abort = *failure;
@@ -89,7 +90,7 @@ bool cddpi_tcp_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
     return true;
 }
 
-/* The lock is not asked for: exit() may be called anywhere. */
+/* Does not lock: exit() may be called anywhere, even with the lock held. */
 void cddpi_tcp_exits(struct cddpi_carrier *carrier)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
@@ -106,7 +107,7 @@ void cddpi_tcp_exits(struct cddpi_carrier *carrier)
     }
 }
 
-/* By this host's end of a connection to another leader. */
+/* Find it from this host's end of a connection to another leader. */
 static const struct tcp_address *find_way(const struct tcp_carrier *tcp)
 {
     const struct tcp_address *found = NULL;

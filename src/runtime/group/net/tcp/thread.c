@@ -1,5 +1,5 @@
-/* thread.c - the thread "cddp-net": listens, and sleeps until something is to be done. Everything
- * it does is short and never waits, so others may ask for the lock at any time. */
+/* thread.c - owns the thread "cddp-net", which listens, and sleeps until there is work. All its
+ * work is short and never waits, so other threads may take the lock at any time. */
 #include "group/net/tcp/attempt.h"
 
 #include "base/clock.h"
@@ -16,13 +16,13 @@
 
 enum {
     EVENTS = 64,
-    SILENT_MAX = 256,     /* connections whose proof should have come by now */
-    STRANGERS_MAX = 1024, /* connections without a proof in all: all leaders may come at once */
-    OWN_FILES = 64,       /* descriptors that the program needs beside them, for checkpoints, say */
+    SILENT_MAX = 256,     /* maximum connections whose proof is overdue */
+    STRANGERS_MAX = 1024, /* maximum connections without a proof: all leaders may connect at once */
+    OWN_FILES = 64, /* descriptors that are left for the program, for example for checkpoints */
     STACK_BYTES = 256 << 10
 };
 
-/* Connections that prove nothing, as the listener that the store has, too, knows them. */
+/* Count the connections without a proof, for the listener, which the store uses, too. */
 static int count_strangers(void *context)
 {
     return ((const struct tcp_carrier *)context)->strangers;
@@ -46,7 +46,7 @@ static void take(void *context, int fd, const struct sockaddr_storage *address)
 
     if (getsockname(fd, (struct sockaddr *)&local, &bytes) != 0 ||
         cddpi_tcp_offer_find(&tcp->own, &local) == NULL) {
-        cddpi_own_fd_close(fd); /* by an interface that CDDP_SOCKET_IFNAME leaves out */
+        cddpi_own_fd_close(fd); /* it came through an interface that CDDP_SOCKET_IFNAME excludes */
         return;
     }
     cddpi_tcp_attempt_accept(tcp, fd, address);
@@ -60,7 +60,7 @@ static void watch_listener(void *context, bool on)
     (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_MOD, tcp->listener.listen_fd, &event);
 }
 
-/* Without "reject": peers that come back must get in, whatever is left. */
+/* Without "reject": peers that reconnect must be accepted in any case. */
 static const struct cddpi_listener_ops listener_ops = {
     count_strangers, oldest_ns, drop_oldest, take, NULL, watch_listener};
 
@@ -76,8 +76,8 @@ void cddpi_tcp_listener_init(struct tcp_carrier *tcp)
                                             .reserved = OWN_FILES};
 }
 
-/* What is due by the clock. Returns how long nothing else is. With many hosts this takes a while,
- * so not everything that comes in is a reason to look. */
+/* Do what timers require. Returns the time until the next timer. With many hosts this takes a
+ * while, so not every event is a reason to check all timers. */
 static int handle_clocks(struct tcp_carrier *tcp)
 {
     int64_t now_ns = cddpi_now_ns();
@@ -151,7 +151,7 @@ static cddp_status add_to_epoll(struct tcp_carrier *tcp, int fd, enum tcp_watche
     return CDDP_OK;
 }
 
-/* The thread takes no signals: they are for the program's own threads. */
+/* The thread blocks all signals, which are for the program's own threads. */
 static cddp_status create_thread(struct tcp_carrier *tcp)
 {
     sigset_t all;
