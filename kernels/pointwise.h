@@ -1,14 +1,15 @@
-/* pointwise.h - the functions of one number that a layer can be: a row each. What a device does
- * for a row is in kernels/cpu/cpu_pointwise.c and kernels/cuda/pointwise.cu, what a layer does in
+/* pointwise.h - the element-wise functions that a layer can be, one row each. Their implementations
+ * are in kernels/cpu/cpu_pointwise.c and kernels/cuda/pointwise.cu, their layers in
  * nn/ops/pointwise_op.c. */
 #ifndef CDDPI_KERNELS_POINTWISE_H
 #define CDDPI_KERNELS_POINTWISE_H
 
-/* Name of the constant, name that users see, and what the gradient is made of besides dy: the
- * function's INPUT or its OUTPUT.
- *     relu        max(x, 0); a NaN stays one
- *     leaky_relu  x > 0 ? x : slope x, with a slope above 0; the others have no slope
- *     gelu        x Phi(x), Phi being the normal distribution: by tanh as in GPT-2, which is
+/* Each row: name of the constant, name that users see, and whether the gradient is computed from dy
+ * and the function's INPUT, or from dy and its OUTPUT.
+ *
+ *     relu        max(x, 0); a NaN stays a NaN
+ *     leaky_relu  x > 0 ? x : slope x, with a slope above 0; the others ignore the slope
+ *     gelu        x Phi(x), where Phi is the normal distribution: by tanh as in GPT-2, i.e.
  *                 x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or exactly, by erf */
 #define CDDPI_POINTWISE_ROWS(ROW)                                                                  \
     ROW(RELU, "relu", OUTPUT)                                                                      \

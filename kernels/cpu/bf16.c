@@ -1,5 +1,5 @@
-/* bf16.c - owns the conversions of bf16.h. They move as much memory as the products that
- * follow them, so AVX-512 has its own, in tiles of 16 registers; elsewhere plain C must do. */
+/* bf16.c - owns the conversions of bf16.h. They move as much memory as the products that follow
+ * them, so AVX-512 has its own version, in tiles of 16 registers; other CPUs use plain C. */
 #include "kernels/cpu/bf16.h"
 
 #include "kernels/cpu/variants.h"
@@ -20,7 +20,7 @@ CDDPI_BODY uint16_t rounded(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Of the packed form of a matrix with @p rows rows. */
+/* Offset in the packed form of a matrix with @p rows rows. */
 CDDPI_BODY size_t packed_at(size_t rows, size_t row, size_t column)
 {
     size_t down = (rows + CDDPI_BF16_ROWS - 1) / CDDPI_BF16_ROWS;
@@ -106,7 +106,7 @@ CDDPI_VARIANTS(round_bf16, (const float *x, float *out, size_t count), (x, out, 
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
 #define AVX512_BODY AVX512 static inline __attribute__((always_inline))
 
-/* Rounded, in the upper half of each element; the lower half is not cleared. */
+/* Rounded values in the upper half of each element; the lower half is not cleared. */
 AVX512_BODY __m512i round_high(__m512 value)
 {
     __m512i bits = _mm512_castps_si512(value);
@@ -117,7 +117,7 @@ AVX512_BODY __m512i round_high(__m512 value)
     return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
 }
 
-/* The pairs (low, high) of 16 columns, low first in memory. */
+/* The pairs (low, high) of 16 columns, with low first in memory. */
 AVX512_BODY __m512i pair(__m512i low, __m512i high)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
@@ -133,7 +133,7 @@ AVX512_BODY void store_row(uint16_t *out, __m512i first, __m512i second)
     _mm512_storeu_si512(out, _mm512_permutex2var_epi16(first, _mm512_loadu_si512(odd), second));
 }
 
-/* v[i] = the i-th of each of the 16 */
+/* v[i] = element i of each of the 16 vectors */
 AVX512_BODY void transpose(__m512i v[LANES])
 {
     __m512i t[LANES];
@@ -160,7 +160,7 @@ AVX512_BODY void transpose(__m512i v[LANES])
     }
 }
 
-/* A matrix, and where a tile of it begins. */
+/* A matrix, and the start of a tile in it. */
 struct tile {
     const float *x;
     size_t rows, columns, row, column;
@@ -193,7 +193,7 @@ AVX512_BODY void pair_tile(const struct tile *tile, const struct cddpi_bf16_form
     }
 }
 
-/* 32 rows x 32 columns, in whole lines of the cache. */
+/* 32 rows x 32 columns, in whole cache lines. */
 AVX512_BODY void plain_tile(const struct tile *tile, uint16_t *plain)
 {
     size_t at = tile->row * tile->columns + tile->column;
@@ -211,7 +211,7 @@ AVX512_BODY void add_half(double *sums, __m256 part)
     _mm512_storeu_pd(sums, _mm512_add_pd(_mm512_loadu_pd(sums), _mm512_cvtps_pd(part)));
 }
 
-/* LANES columns: the rows of half a tile in float32, then in float64. */
+/* LANES columns: the rows of half a tile are summed in float32, then added in float64. */
 AVX512_BODY void sum_columns(const float *from, size_t columns, double *sums)
 {
     enum { HALF = CDDPI_BF16_ROWS / 2 };
@@ -250,7 +250,7 @@ AVX512_BODY void split_tile(struct tile tile, const struct cddpi_bf16_forms *out
     }
 }
 
-/* Tiles of a part, all of it whole. */
+/* All tiles of a part that has no incomplete ones. */
 AVX512_BODY void split_tiles(const float *x, size_t rows, size_t columns,
                              const struct bf16_part *part, const struct cddpi_bf16_forms *out)
 {
@@ -266,8 +266,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* In parts whose rows and columns lie in few pages, or transposing large matrices waits for little
- * else than the table of pages. */
+/* Work in parts whose rows and columns touch few pages. Otherwise, transposing large matrices
+ * mostly waits for TLB misses. */
 AVX512 static void split_avx512(const float *x, size_t rows, size_t columns,
                                 const struct cddpi_bf16_forms *out)
 {
@@ -287,7 +287,7 @@ AVX512 static void split_avx512(const float *x, size_t rows, size_t columns,
     split_part(x, rows, columns, &(struct bf16_part){down, rows, 0, columns}, out);
 }
 
-/* 16 rows x 32 columns: the pairs lie in the rows already. */
+/* 16 rows x 32 columns: the elements of a pair are neighbours in a row already. */
 AVX512_BODY void pack_tile(const float *from, size_t columns, uint16_t *to)
 {
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2,

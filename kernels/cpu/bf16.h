@@ -1,9 +1,9 @@
-/* bf16.h - float32 matrices as operands of bf16 products: rounded to nearest even (NaN stays
- * NaN), in the three layouts that such products read.
+/* bf16.h - converts float32 matrices to operands of bf16 products, in the three layouts that such
+ * products read. Values are rounded to nearest even; a NaN stays a NaN.
  *
- * plain: row-major. transposed: row-major, columns x rows. packed: what a product takes as its
- * right factor, blocks of 32 rows x 64 columns whose pairs of rows lie together, i.e. [columns /
- * 64][rows / 32][16][64][2], filled up with zeros (oneDNN's BA16a64b2a). */
+ * plain: row-major. transposed: row-major, columns x rows. packed: the right factor of a product,
+ * in blocks of 32 rows x 64 columns that interleave pairs of rows, i.e. [columns / 64][rows /
+ * 32][16][64][2], padded with zeros (oneDNN's BA16a64b2a). */
 #ifndef CDDPI_KERNELS_CPU_BF16_H
 #define CDDPI_KERNELS_CPU_BF16_H
 
@@ -21,21 +21,21 @@ static inline size_t cddpi_bf16_packed_count(size_t rows, size_t columns)
     return down * across;
 }
 
-/* Where the forms of one matrix go; NULL: not wanted. */
+/* Where to write each form of a matrix; NULL: not needed. */
 struct cddpi_bf16_forms {
     uint16_t *plain, *packed, *transposed;
-    double *sums; /* the float32 numbers of each column are added to it */
+    double *sums; /* receives += the float32 sum of each column */
 };
 
-/** All wanted forms of @p x in one pass over it. */
+/** Write all requested forms of @p x in one pass over it. */
 void cddpi_bf16_split(const float *x, size_t rows, size_t columns,
                       const struct cddpi_bf16_forms *out);
-/** The packed form of the transpose of @p x: that of columns x rows. */
+/** The packed form of the transpose of @p x, which is columns x rows. */
 void cddpi_bf16_pack_transposed(const float *x, size_t rows, size_t columns, uint16_t *out);
-/** Float32 numbers that bf16 can hold, for a processor without bf16; @p out may be @p x. */
+/** Round to float32 values that bf16 can represent, for a CPU without bf16. @p out may be @p x. */
 void cddpi_nn_round_bf16(const float *x, float *out, size_t count);
 
-/* The same two in plain C, whatever the processor; for tests. */
+/* cddpi_bf16_split() and cddpi_bf16_pack_transposed() in plain C, on any CPU; for tests. */
 void cddpi_bf16_split_generic(const float *x, size_t rows, size_t columns,
                               const struct cddpi_bf16_forms *out);
 void cddpi_bf16_pack_transposed_generic(const float *x, size_t rows, size_t columns, uint16_t *out);

@@ -67,7 +67,8 @@ CDDPI_BODY size_t offset_of(const struct cddpi_nn_layout *layout, size_t channel
            channel % layout->block;
 }
 
-/* Between layouts of whole blocks of which the smaller ones, @p block, make up the larger ones. */
+/* Between layouts without padding, where the larger blocks consist of the smaller ones, of size
+ * @p block. */
 CDDPI_BODY void body_regroup_by(const float *x, const struct cddpi_nn_layout *from, float *out,
                                 const struct cddpi_nn_layout *to, size_t block)
 {
@@ -92,7 +93,7 @@ CDDPI_BODY void body_regroup(const float *x, const struct cddpi_nn_layout *from,
 {
     size_t block = from->block < to->block ? from->block : to->block;
 
-    if (block == 16) { /* the usual one, unrolled */
+    if (block == 16) { /* the usual size, unrolled */
         body_regroup_by(x, from, out, to, 16);
     } else {
         body_regroup_by(x, from, out, to, block);
@@ -104,7 +105,7 @@ CDDPI_BODY size_t run_length(const struct cddpi_nn_layout *layout, size_t channe
     return layout->block - channel % layout->block;
 }
 
-/* Between any two layouts: as many channels at a time as lie together in both. */
+/* Between any two layouts: copies as many channels at a time as are adjacent in both. */
 CDDPI_BODY void body_reblock(const float *x, const struct cddpi_nn_layout *from, float *out,
                              const struct cddpi_nn_layout *to)
 {
@@ -169,7 +170,7 @@ void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float 
     cddpi_nn_reblock(x, from, out, to);
 }
 
-/* Means: sums of a few positions in float32 meet in float64. */
+/* Means: a few positions are summed in float32, and these sums are added in float64. */
 enum { MEAN_LANES = 16, MEAN_RUN = 16 };
 
 CDDPI_BODY double plane_sum(const float *x, size_t count)
@@ -198,7 +199,7 @@ CDDPI_BODY double plane_sum(const float *x, size_t count)
     return sum;
 }
 
-/* Of @p lanes channels beside each other. */
+/* The means of @p lanes adjacent channels. */
 CDDPI_BODY void means_of(const float *x, const struct cddpi_nn_layout *layout, size_t lanes,
                          float *out)
 {

@@ -1,8 +1,7 @@
-/* cpu_layout.h - images whose channels lie in blocks: copies between such layouts, and sums over
- * them.
+/* cpu_layout.h - images with blocked channels: copies between such layouts, and sums over them.
  *
  * A layout is samples x ceil(channels / block) x spatial x block. Block 1 is plain N x C x H x W,
- * block = channels is N x H x W x C. Channels that fill the last block up are zero. */
+ * block = channels is N x H x W x C. Channels that pad the last block are zero. */
 #ifndef CDDPI_KERNELS_CPU_LAYOUT_H
 #define CDDPI_KERNELS_CPU_LAYOUT_H
 
@@ -13,22 +12,22 @@ struct cddpi_nn_layout {
     size_t samples, channels, spatial, block;
 };
 
-/* Copies; the two must not overlap. */
+/* Copies; source and destination must not overlap. */
 void cddpi_nn_to_plain(const float *x, const struct cddpi_nn_layout *layout, float *plain);
 void cddpi_nn_from_plain(const float *plain, const struct cddpi_nn_layout *layout, float *out);
 /* Between any two layouts of the same shape. */
 void cddpi_nn_convert(const float *x, const struct cddpi_nn_layout *from, float *out,
                       const struct cddpi_nn_layout *to);
-/* The same, by runs of channels that lie together in both. */
+/* The same, implemented by runs of channels that are adjacent in both layouts. */
 void cddpi_nn_reblock(const float *x, const struct cddpi_nn_layout *from, float *out,
                       const struct cddpi_nn_layout *to);
-/* The same where both layouts are of whole blocks and one block is a multiple of the other. */
+/* The same for layouts without padding, where one block size is a multiple of the other. */
 void cddpi_nn_regroup(const float *x, const struct cddpi_nn_layout *from, float *out,
                       const struct cddpi_nn_layout *to);
 
-/* mean[n * channels + c] over the positions */
+/* mean[n * channels + c] = mean over the positions */
 void cddpi_nn_global_mean(const float *x, const struct cddpi_nn_layout *layout, float *mean);
-/* out = grad / spatial, everywhere in the channel */
+/* out = grad / spatial at all positions of the channel */
 void cddpi_nn_global_mean_backward(const float *grad, const struct cddpi_nn_layout *layout,
                                    float *out);
 

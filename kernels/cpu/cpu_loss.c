@@ -1,4 +1,5 @@
-/* cpu_loss.c - owns the losses. Rows are short (the classes), so their sums are in float64. */
+/* cpu_loss.c - owns the losses. Rows are short (as many elements as classes), so their sums are in
+ * float64. */
 #include "kernels/cpu/cpu_loss.h"
 
 #include <math.h>

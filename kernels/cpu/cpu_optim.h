@@ -1,7 +1,7 @@
-/* cpu_optim.h - fused updates of optimizers, one pass over memory for each tensor, and sums of
- * squares. The best instructions of this processor are chosen at run time; every choice gives the
- * same bits: each element's arithmetic is spelled out, nothing is contracted, and sums have a fixed
- * number of lanes. Any thread. */
+/* cpu_optim.h - fused optimizer updates, with one pass over memory for each tensor, and sums of
+ * squares. The best instruction set of this CPU is chosen at run time. All choices give the same
+ * bits: each element's arithmetic is written out, nothing is contracted to FMA, and sums have a
+ * fixed number of lanes. Any thread. */
 #ifndef CDDPI_KERNELS_CPU_OPTIM_H
 #define CDDPI_KERNELS_CPU_OPTIM_H
 
@@ -19,7 +19,7 @@ struct cddpi_sgd_step {
 struct cddpi_adamw_step {
     float keep;        /* 1 - lr x weight decay */
     float beta1_left;  /* 1 - beta1 */
-    float beta2;       /* and what is left of 1: */
+    float beta2;       /* its complement is: */
     float beta2_left;  /* 1 - beta2 */
     float step_size;   /* lr / (1 - beta1^step) */
     float correction2; /* sqrt(1 - beta2^step) */
@@ -29,18 +29,18 @@ struct cddpi_adamw_step {
 
 struct cddpi_optim_kernels {
     const char *name; /* "generic", "avx2", "avx512" */
-    /* p, g and m are @p n elements that do not overlap; m NULL: no momentum. */
+    /* p, g and m have @p n elements and do not overlap; m NULL: no momentum. */
     void (*sgd)(float *p, const float *g, float *m, size_t n, const struct cddpi_sgd_step *step);
     void (*adamw)(float *p, const float *g, float *m, float *v, size_t n,
                   const struct cddpi_adamw_step *step);
     double (*square_sum)(const float *x, size_t n);
 };
 
-/** The fastest table that this processor can run. */
+/** The fastest table that this CPU can run. */
 const struct cddpi_optim_kernels *cddpi_optim_kernels(void);
 
-/** All tables that this processor can run, slowest first; for tests and benchmarks. Returns how
- * many there are, at most 3. */
+/** All tables that this CPU can run, slowest first; for tests and benchmarks. Returns their number,
+ *  at most 3. */
 size_t cddpi_optim_kernels_all(const struct cddpi_optim_kernels *out[3]);
 
 #endif

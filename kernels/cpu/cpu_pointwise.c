@@ -1,5 +1,5 @@
-/* cpu_pointwise.c - owns the functions of pointwise.h on the processor: those that are short loops,
- * and the way to those that have kernels for each set of instructions. */
+/* cpu_pointwise.c - owns the functions of pointwise.h on the CPU: short loops, and calls of the
+ * kernels that exist for each instruction set. */
 #include "kernels/cpu/cpu_pointwise.h"
 
 #include "kernels/cpu/elementwise.h"
@@ -50,7 +50,7 @@ static void tanh_backward(const float *dy, const float *y, float slope, float *d
     }
 }
 
-/* With e^-|x|, which does not overflow and keeps small values exact. */
+/* Uses e^-|x|, which does not overflow and keeps small values exact. */
 static void sigmoid(const float *x, float slope, float *y, size_t count)
 {
     (void)slope;

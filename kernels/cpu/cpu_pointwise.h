@@ -1,4 +1,4 @@
-/* cpu_pointwise.h - the functions of pointwise.h and their gradients on the processor. */
+/* cpu_pointwise.h - the functions of pointwise.h and their gradients on the CPU. */
 #ifndef CDDPI_KERNELS_CPU_POINTWISE_H
 #define CDDPI_KERNELS_CPU_POINTWISE_H
 
@@ -6,10 +6,10 @@
 
 #include <stddef.h>
 
-/* Outputs may be one of the inputs; counts are in elements. */
+/* An output may be one of the inputs; counts are in elements. */
 struct cddpi_pointwise_kernels {
     void (*forward)(const float *x, float slope, float *y, size_t count);
-    /* @p saved: x or y, as the function's row says. */
+    /* @p saved: x or y, as the function's row in pointwise.h says. */
     void (*backward)(const float *dy, const float *saved, float slope, float *dx, size_t count);
 };
 

@@ -1,18 +1,20 @@
-/* cpu_response_norm.c - owns local response normalisation on the CPU: a run of pixels at a time, as
- * rows of channel after channel, so that whatever the layout is the inner loops go over pixels. */
+/* cpu_response_norm.c - owns local response normalisation on the CPU. It handles a run of pixels at
+ * a time, converted to one row for each channel, so the inner loops run over pixels whatever the
+ * layout. */
 #include "kernels/cpu/cpu_response_norm.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { PIXELS = 64, PLANES = 4 }; /* of a run; and how many rows of all channels are needed */
+/* pixels of a run; number of sets of rows (one for each channel) that are needed */
+enum { PIXELS = 64, PLANES = 4 };
 
 size_t cddpi_response_norm_floats(const struct cddpi_nn_layout *layout)
 {
     return (size_t)PLANES * PIXELS * layout->channels;
 }
 
-/* Where the channel's values of an image begin, and how far apart those of two pixels lie. */
+/* Offset of the channel's first value in an image; consecutive pixels are layout->block apart. */
 static size_t place_of(const struct cddpi_nn_layout *layout, size_t sample, size_t channel)
 {
     size_t blocks = (layout->channels + layout->block - 1) / layout->block;
@@ -33,7 +35,7 @@ static void load(const float *x, const struct cddpi_nn_layout *layout, size_t sa
     }
 }
 
-/* What fills the last block up is zeroed. */
+/* Padding channels of the last block are set to zero. */
 static void store(const float *rows, const struct cddpi_nn_layout *layout, size_t sample,
                   size_t first, size_t count, float *out)
 {
@@ -68,7 +70,7 @@ static void add_window(const float *rows, size_t channels, size_t before, size_t
 
 static float power(float x, float beta)
 {
-    if (beta == 0.75f) { /* the usual one */
+    if (beta == 0.75f) { /* the usual exponent */
         float root = sqrtf(x);
 
         return 1 / (root * sqrtf(root));
@@ -107,8 +109,8 @@ void cddpi_response_norm_forward(const struct cddpi_response_norm *norm, const f
     }
 }
 
-/* dx_c = g_c d_c^-beta - 2 alpha beta / size x_c times the sum, over the channels k in whose window
- * c is, of g_k x_k d_k^(-beta - 1). */
+/* dx_c = g_c d_c^-beta - 2 alpha beta / size x_c times the sum of g_k x_k d_k^(-beta - 1) over the
+ * channels k whose window contains c. */
 void cddpi_response_norm_backward(const struct cddpi_response_norm *norm, const float *grad,
                                   const float *x, const struct cddpi_nn_layout *layout,
                                   float *memory, float *out)

@@ -1,5 +1,4 @@
-/* cpu_tokens.c - sequences of tokens, widened; and rows added up by the token that they belong to.
- */
+/* cpu_tokens.c - widens sequences of tokens, and adds up rows that belong to the same token. */
 #include "kernels/cpu/cpu_tokens.h"
 
 #include "kernels/cpu/elementwise.h"
@@ -8,7 +7,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files of tokens are read as they are");
 
-/* The labels are widened, and the input is made of them: it is the same tokens, one earlier. */
+/* The labels have been widened. The input is copied from them: it consists of the same tokens,
+ * shifted by one. */
 static uint32_t finish(uint32_t first, uint32_t largest, size_t count, int32_t *input,
                        const int32_t *label)
 {
@@ -42,7 +42,8 @@ uint32_t cddpi_token_sequence_u32(const uint32_t *in, size_t count, int32_t *inp
 void cddpi_nn_add_rows(const float *x, const int32_t *tokens, size_t rows, size_t vocab,
                        size_t columns, uint32_t *order, float *table)
 {
-    uint32_t *end = order + rows; /* of each token's rows in order, while they are put there */
+    /* end of each token's rows in `order`, while they are filled in */
+    uint32_t *end = order + rows;
 
     memset(end, 0, (vocab + 1) * sizeof *end);
     for (size_t r = 0; r < rows; r++) {

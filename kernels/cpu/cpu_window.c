@@ -1,7 +1,7 @@
-/* cpu_window.c - owns pools and columns of images for which oneDNN has no kernel.
+/* cpu_window.c - owns pools and im2col columns for images, where oneDNN has no kernel.
  *
- * Each loop takes one tap of the window (ky, kx) at a time over a row of outputs, of which those
- * from `first` to `end` see it inside the image. */
+ * Each loop handles one tap of the window (ky, kx) at a time over a row of outputs. For the outputs
+ * from `first` to `end`, the tap is inside the image. */
 #include "kernels/cpu/cpu_window.h"
 
 #include "kernels/cpu/variants.h"
@@ -9,18 +9,18 @@
 #include <math.h>
 #include <string.h>
 
-/* What one tap of a row of outputs reads: of the image's row @p in_row. */
+/* The inputs that one tap of a row of outputs reads, in the image's row @p in_row. */
 struct tap {
     size_t in_row;
-    size_t first, end; /* outputs */
-    size_t column;     /* of the image, for output `first` */
+    size_t first, end; /* range of outputs */
+    size_t column;     /* in the image, for output `first` */
 };
 
-/* Whether any output of row @p y sees tap (@p ky, @p kx) inside the image, and which ones do. */
+/* Whether tap (@p ky, @p kx) is inside the image for any output of row @p y, and for which ones. */
 CDDPI_BODY int tap_at(const struct cddpi_nn_window *w, size_t y, size_t ky, size_t kx,
                       struct tap *out)
 {
-    size_t row = y * w->stride + ky; /* with the padding */
+    size_t row = y * w->stride + ky; /* in the padded image */
     size_t last = w->width - 1 + w->padding;
 
     if (row < w->padding || row - w->padding >= w->height || kx > last) {
@@ -174,7 +174,7 @@ CDDPI_VARIANTS(avg_pool, (const float *x, const struct cddpi_nn_window *window, 
 CDDPI_VARIANTS(avg_pool_backward,
                (const float *dy, const struct cddpi_nn_window *window, float *dx), (dy, window, dx))
 
-/* Each tap of a line, with where its numbers lie in the image and among the columns. */
+/* Loop over the taps of a line, with their places in the image and in the columns. */
 #define FOR_EACH_TAP(w, line, tap, k)                                                              \
     for (size_t k = 0; k < (w)->kernel * (w)->kernel; k++)                                         \
         if (tap_at(w, (line) % (w)->out_height, k / (w)->kernel, k % (w)->kernel, &(tap)))

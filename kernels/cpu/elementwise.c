@@ -5,7 +5,7 @@
 
 CDDPI_BODY float positive(float x)
 {
-    return x < 0 ? 0 : x; /* this way round a NaN is not hidden */
+    return x < 0 ? 0 : x; /* with this order of comparison, a NaN stays a NaN */
 }
 
 CDDPI_BODY void body_add_bias(float *y, const float *bias, size_t rows, size_t columns)
@@ -30,8 +30,8 @@ CDDPI_BODY void body_add_bias_relu(float *y, const float *bias, size_t rows, siz
     }
 }
 
-/* Sums over rows: some columns at a time, whose sums of a few rows in float32 meet in float64. Few
- * rows are added one by one. */
+/* Sums over rows, for some columns at a time: a few rows are summed in float32, and these sums are
+ * added in float64. If there are only a few rows, they are added one by one. */
 enum { STRIP = 1024, FEW_ROWS = 16 };
 
 struct strip {

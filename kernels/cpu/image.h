@@ -1,4 +1,4 @@
-/* image.h - bytes of images to floats, by a table, so that every path rounds alike. */
+/* image.h - converts bytes of images to floats by a table, so that all code paths round alike. */
 #ifndef CDDPI_KERNELS_CPU_IMAGE_H
 #define CDDPI_KERNELS_CPU_IMAGE_H
 
@@ -12,9 +12,9 @@ enum { CDDPI_IMAGE_VALUES = 256 };
 void cddpi_image_lookup(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in, size_t count,
                         float *out);
 
-/** One plane seen through a window of its own size that begins at row @p top and column @p left of
- *  it (negative: before it). What lies outside is a byte of 0. @p flip mirrors the window's
- * columns. */
+/** Copy one plane through a window of the same size, which begins at row @p top and column @p left
+ *  of the plane (negative: before it). Outside the plane, bytes count as 0. @p flip mirrors the
+ *  window's columns. */
 void cddpi_image_crop(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in, int height,
                       int width, int top, int left, bool flip, float *out);
 

@@ -1,17 +1,17 @@
 /* image_resize.c - owns the resizing of images on the CPU: rows first, then columns, with weights
- * of 22 fractional bits and a rounding to 8 bits after each, as Pillow has it. */
+ * of 22 fractional bits and a rounding to 8 bits after each, as in Pillow. */
 #include "kernels/cpu/image_resize.h"
 
 #include <math.h>
 
 enum { WEIGHT_BITS = 22, CHANNELS = CDDPI_IMAGE_RGB };
 
-/* One axis: what each element of the window is a weighted sum of. */
+/* One axis: each element of the window is a weighted sum of elements of the image. */
 struct axis {
     int count;   /* elements of the window */
-    int taps;    /* weights of an element, at most */
-    int *first;  /* of the image's elements, for each of the window's */
-    int *length; /* how many of them */
+    int taps;    /* maximum number of weights of an element */
+    int *first;  /* for each of the window's elements, the first of the image's elements */
+    int *length; /* for each, how many elements */
     int32_t *weights;
 };
 
@@ -22,7 +22,7 @@ static double reduction(int in, int whole)
     return scale < 1 ? 1 : scale;
 }
 
-/* A triangle of that half width, cut anywhere. */
+/* The most elements that a triangle of that half width can cover, wherever it starts. */
 static int taps_of(int in, int whole)
 {
     return (int)ceil(reduction(in, whole)) * 2 + 1;
@@ -34,7 +34,7 @@ static double triangle(double x)
     return x < 1 ? 1 - x : 0;
 }
 
-/* Which of @p in elements the element @p at of @p whole is made of. */
+/* The range of the @p in elements that element @p at of @p whole elements is computed from. */
 static void bounds(int in, int whole, int at, int *out_first, int *out_length)
 {
     double center = (at + 0.5) * ((double)in / whole);
@@ -75,7 +75,7 @@ static size_t axis_words(int count, int taps)
     return (size_t)count * (2 + (size_t)taps);
 }
 
-/* The rows of the box that the window needs. */
+/* The rows of the box that the window depends on. */
 static void needed_rows(const struct cddpi_image_view *view, int *out_first, int *out_count)
 {
     int last, length;
@@ -132,7 +132,7 @@ static void resize_row(const struct axis *axis, const uint8_t *in, uint8_t *out)
     }
 }
 
-/* @p rows: those from row @p first_row of the box on, each of @p bytes. */
+/* @p rows: the box's rows from @p first_row on, @p bytes each. */
 static void resize_columns(const struct axis *axis, const uint8_t *rows, int first_row,
                            size_t bytes, uint8_t *out)
 {

@@ -1,5 +1,5 @@
-/* image_resize.h - images of 8 bits and three interleaved channels resized by a triangle filter
- * that grows with the reduction ("bilinear with antialias"), to the bits of Pillow's
+/* image_resize.h - resizes images of 8 bits and three interleaved channels by a triangle filter
+ * that widens with the reduction ("bilinear with antialias"). The bits equal those of Pillow's
  * Image.resize(BILINEAR), which torchvision's transforms call. */
 #ifndef CDDPI_KERNELS_CPU_IMAGE_RESIZE_H
 #define CDDPI_KERNELS_CPU_IMAGE_RESIZE_H
@@ -10,24 +10,25 @@
 
 enum { CDDPI_IMAGE_RGB = 3 };
 
-/* What is made of an image: its box is resized to whole_width x whole_height, of which a window is
- * computed and no more. All lie inside what they are of, and no side is empty. */
+/* The box of an image is resized to whole_width x whole_height, and only a window of that is
+ * computed. The box is inside the image, the window inside the resized box; no side is empty. */
 struct cddpi_image_view {
     int left, top, width, height; /* the box, in pixels of the image */
     int whole_width, whole_height;
     int window_left, window_top, window_width, window_height;
 };
 
-/** Bytes of memory that cddpi_image_resize() needs for @p view. */
+/** The size of `memory` that cddpi_image_resize() needs for @p view, in bytes. */
 size_t cddpi_image_resize_bytes(const struct cddpi_image_view *view);
 
 /** @param pixels  Rows of @p width pixels.
- *  @param memory  As many bytes as above, aligned to 8.
+ *  @param memory  cddpi_image_resize_bytes() bytes, aligned to 8.
  *  @param out     window_height x window_width pixels. */
 void cddpi_image_resize(const uint8_t *pixels, int width, const struct cddpi_image_view *view,
                         void *memory, uint8_t *out);
 
-/** Pixels to planes: plane c of @p out is tables[c] of channel c; @p flip mirrors each row. */
+/** Convert pixels to planes: plane c of @p out is channel c, mapped by tables[c]. @p flip mirrors
+ *  each row. */
 void cddpi_image_to_planes(const uint8_t *pixels, int width, int height, bool flip,
                            const float tables[][256], float *out);
 

@@ -1,4 +1,4 @@
-/* isa.c - asks the processor and CDDP_MAX_ISA once. */
+/* isa.c - detects the CPU's instruction set, and reads CDDP_MAX_ISA, once. */
 #include "kernels/cpu/isa.h"
 
 #include "base/env.h"
@@ -10,7 +10,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* clang 14's __builtin_cpu_supports does not know it */
+/* clang 14's __builtin_cpu_supports does not know F16C */
 static int has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -67,7 +67,7 @@ bool cddpi_isa_limit(enum cddpi_isa *out, bool *out_amx)
 
 enum cddpi_isa cddpi_isa(void)
 {
-    static _Atomic int known = -1; /* two threads find the same */
+    static _Atomic int known = -1; /* a race is harmless: all threads find the same */
     int level = atomic_load_explicit(&known, memory_order_relaxed);
 
     if (level < 0) {

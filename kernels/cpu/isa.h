@@ -1,5 +1,5 @@
-/* isa.h - which set of instructions the kernels use here: what the processor has, unless
- * CDDP_MAX_ISA says less. Any thread. */
+/* isa.h - the instruction set that kernels use: the best that the CPU has, limited by CDDP_MAX_ISA.
+ * Any thread. */
 #ifndef CDDPI_KERNELS_ISA_H
 #define CDDPI_KERNELS_ISA_H
 
@@ -11,11 +11,11 @@ enum cddpi_isa {
     CDDPI_ISA_LEVEL_AVX512 /* F, BW, DQ and VL */
 };
 
-/** The best that may be used, this processor has and this build knows. */
+/** The best instruction set that is allowed, that this CPU has and that this build supports. */
 enum cddpi_isa cddpi_isa(void);
 
-/** Whether CDDP_MAX_ISA says something, which is then in @p out: the level that it allows, and in
- *  @p out_amx whether tiles are allowed, too. */
+/** Whether CDDP_MAX_ISA is set. If so, @p out receives the level that it allows, and @p out_amx
+ *  whether it allows AMX tiles. */
 bool cddpi_isa_limit(enum cddpi_isa *out, bool *out_amx);
 
 #endif

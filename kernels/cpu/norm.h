@@ -1,7 +1,7 @@
-/* norm.h - the passes of batch normalisation over a tile of sixteen lanes. Sums run in float64: a
+/* norm.h - the passes of batch normalisation over a tile of sixteen lanes. Sums are in float64: a
  * channel of a batch has millions of values, and float32 would lose digits that the variance needs.
- * The best instructions of this processor are chosen at run time; every choice gives the same bits.
- * Any thread. */
+ * The best instruction set of this CPU is chosen at run time; all choices give the same bits. Any
+ * thread. */
 #ifndef CDDPI_KERNELS_CPU_NORM_H
 #define CDDPI_KERNELS_CPU_NORM_H
 
@@ -10,18 +10,18 @@
 
 enum { CDDPI_NORM_LANES = 16 };
 
-/* What of an array is read or written: of each sample `full` vectors of sixteen elements, then
- * `partial` ones of which the first `rest` elements count. Lane i of all of them has coefficient
- * i. */
+/* The elements of an array that a pass reads or writes: for each sample `full` vectors of sixteen
+ * elements, then `partial` vectors of which only the first `rest` elements count. Lane i of every
+ * vector has coefficient i. */
 struct cddpi_norm_tile {
-    size_t samples, sample_stride; /* in elements, as all of these */
-    size_t offset;                 /* of the first sample's first vector */
+    size_t samples, sample_stride; /* in elements, as all fields here */
+    size_t offset;                 /* of the first vector of the first sample */
     size_t full, partial, rest;
-    size_t stride; /* from vector to vector */
+    size_t stride; /* between vectors */
 };
 
-/* y = (x - mean) * factor + shift, then max(y, 0) if `relu`; and for the gradient dx =
- * factor * (dy - offset - (x - mean) * slope), dy being 0 where the relu gave 0. */
+/* y = (x - mean) * factor + shift, then max(y, 0) if `relu` is set. For the gradient, dx = factor *
+ * (dy - offset - (x - mean) * slope), where dy counts as 0 if the relu gave 0. */
 struct cddpi_norm_lanes {
     float mean[CDDPI_NORM_LANES], factor[CDDPI_NORM_LANES], shift[CDDPI_NORM_LANES];
     float offset[CDDPI_NORM_LANES], slope[CDDPI_NORM_LANES];
@@ -30,7 +30,7 @@ struct cddpi_norm_lanes {
 
 struct cddpi_norm_kernels {
     const char *name;
-    /* sum[i] = sum of d, squares[i] = sum of d * d, d being x - pivot[i] in float64. */
+    /* sum[i] = sum of d, squares[i] = sum of d * d, where d is x - pivot[i] in float64. */
     void (*moments)(const float *x, const struct cddpi_norm_tile *tile, const float *pivot,
                     double *sum, double *squares);
     /* sum[i] = sum of dy, products[i] = sum of dy * (x - mean[i]) */
@@ -45,7 +45,7 @@ struct cddpi_norm_kernels {
 };
 
 const struct cddpi_norm_kernels *cddpi_norm_kernels(void);
-/** Those that this processor can run, the best last. Returns how many. */
+/** The tables that this CPU can run, the best last. Returns their number. */
 size_t cddpi_norm_kernels_all(const struct cddpi_norm_kernels *out[3]);
 
 #endif

@@ -1,4 +1,4 @@
-/* norm_dispatch.c - picks the build of the kernels of norm.h that fits this processor. */
+/* norm_dispatch.c - selects the build of norm.h's kernels for this CPU. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/norm.h"
 

@@ -1,4 +1,4 @@
-/* optim_dispatch.c - picks the build of per_isa/optim_loops.c that fits this processor. */
+/* optim_dispatch.c - selects the build of per_isa/optim_loops.c for this CPU. */
 #include "kernels/cpu/cpu_optim.h"
 #include "kernels/cpu/isa.h"
 

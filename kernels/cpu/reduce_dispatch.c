@@ -1,4 +1,4 @@
-/* reduce_dispatch.c - picks the build of per_isa/reduce_loops.c that fits this processor. */
+/* reduce_dispatch.c - selects the build of per_isa/reduce_loops.c for this CPU. */
 #include "kernels/cpu/reduce.h"
 
 #include "kernels/cpu/isa.h"

@@ -1,5 +1,4 @@
-/* transformer_dispatch.c - picks the build of the kernels of transformer.h that fits this
- * processor. */
+/* transformer_dispatch.c - selects the build of transformer.h's kernels for this CPU. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/transformer.h"
 

@@ -1,6 +1,7 @@
-/* variants.h - one body of a loop, compiled for several instruction sets, chosen at run time.
+/* variants.h - compiles one loop body for several instruction sets, one of which is chosen at run
+ * time.
  *
- * The bodies are plain C without contraction, so every variant gives the same bits. */
+ * The bodies are plain C without contraction to FMA, so every variant gives the same bits. */
 #ifndef CDDPI_KERNELS_CPU_VARIANTS_H
 #define CDDPI_KERNELS_CPU_VARIANTS_H
 
@@ -9,7 +10,7 @@
 #define CDDPI_BODY static inline __attribute__((always_inline))
 
 #if defined(__x86_64__)
-/* Define cddpi_nn_<name> from body_<name>; both lists with their parentheses. */
+/* Define cddpi_nn_<name> from body_<name>. Both lists include their parentheses. */
 #define CDDPI_VARIANTS(name, parameters, arguments)                                                \
     __attribute__((                                                                                \
         target("avx512f,avx512vl,avx512dq,avx512bw"))) static void name##_avx512 parameters        \

@@ -1,27 +1,29 @@
-/* attention.cu - owns causal attention without cuDNN (its gradient: attention_grad.cu): for float32,
- * which cuDNN has no fused kernels for, for shapes that it does not take, and where it is not
- * installed.
+/* attention.cu - owns causal attention without cuDNN (its gradient: attention_grad.cu): for
+ * float32, where cuDNN has no fused kernels; for shapes that cuDNN does not support; and where it
+ * is not installed.
  *
- * FlashAttention's way (Dao, FlashAttention-2, 2023): a block keeps a tile of queries (backward: of
- * keys), walks over the tiles that it meets below the diagonal, and nothing of length x length is
- * ever in memory. Bytes are few (each block reads a head's keys and values once per tile of
- * queries, mostly from the second-level cache); what limits it is float32 arithmetic through shared
- * memory: a thread does 8 fused multiply-adds for 6 loads of 4 bytes from it, so about a third of
- * the card's float32 rate is what can be hoped for. Tensor cores are cuDNN's.
+ * The method is FlashAttention (Dao, FlashAttention-2, 2023). A block keeps a tile of queries (in
+ * backward: of keys) and loops over the tiles up to the diagonal, so nothing of length x length is
+ * ever in memory. Little memory is read: each block reads a head's keys and values once for each
+ * tile of queries, mostly from L2. The limit is float32 arithmetic with operands from shared
+ * memory: a thread does 8 fused multiply-adds for 6 loads of 4 bytes, so at best it reaches about a
+ * third of the card's float32 rate. Tensor cores are left to cuDNN.
  *
- * Every sum has one order: a tile of keys gets its gradient from one block, tiles of queries in
- * turn, and queries get theirs in a second kernel, which makes the probabilities once more. */
+ * Every sum has a fixed order. One block computes the gradient of a tile of keys, with the tiles of
+ * queries in order. A second kernel computes the gradient of queries, and recomputes the
+ * probabilities. */
 #include "kernels/cuda/attention.cuh"
 
 namespace
 {
-/* What a row of queries has seen so far. */
+/* The running state of a row of queries: its maximum and sum so far. */
 template <int ROWS> struct softmax_state {
     float max[ROWS], sum[ROWS];
 };
 
-/* Scores become powers of what is left after the largest so far; `factor` makes up for the one
- * before. A row's columns are with the SIDE threads of one ty, neighbours in a warp. */
+/* Replace scores by exponentials relative to the maximum so far; `factor` corrects results that
+ * used an earlier maximum. The columns of a row belong to the SIDE threads of one ty, which are
+ * neighbours in a warp. */
 template <class T, int SIDE, int RA, int RB>
 __device__ __forceinline__ void soften(const layout &at, int first_query, int first_key, int tx,
                                        int ty, float (&s)[RA][RB], softmax_state<RA> &state,
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(shape_of<D>::SIDE *shape_of<D>::SIDE)
         float s[RA][RB] = {{0}};
         float factor[RA];
 
-        __syncthreads(); /* values of the tile before, and p, have been used */
+        __syncthreads(); /* all threads have finished with p and the previous tile's values */
         load_tile<T, D, KEYS>(base + width, 3 * width, key, at, kv);
         __syncthreads();
         dot_rows<D, SIDE>(q, kv, at.head, tx, ty, s);

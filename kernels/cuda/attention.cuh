@@ -1,5 +1,5 @@
-/* attention.cuh - what attention's kernels, forward and backward, share: tiles of a head in shared
- * memory, and products of them. */
+/* attention.cuh - what the forward and backward kernels of attention share: tiles of a head in
+ * shared memory, and products of tiles. */
 #ifndef CDDPI_CUDA_ATTENTION_CUH
 #define CDDPI_CUDA_ATTENTION_CUH
 
@@ -8,14 +8,14 @@
 
 namespace
 {
-/* Where the numbers of a head lie; all strides in elements. */
+/* The memory layout of a head; all strides are in elements. */
 struct layout {
     int heads, length, head;
     float scale;
 };
 
-/* Threads of a block form a square of SIDE x SIDE; a tile of D columns is kept in rows of D + 1, so
- * that threads that read down a column meet different banks. */
+/* The threads of a block form a square of SIDE x SIDE. A tile of D columns is stored in rows of D +
+ * 1, so that threads that read down a column use different banks. */
 template <int D> struct shape_of;
 template <> struct shape_of<64> {
     enum { QUERIES = 64, KEYS = 32, TILE = 32, SIDE = 16 };
@@ -32,7 +32,7 @@ template <class T> __device__ __forceinline__ float power(float x)
     return sizeof(T) == 4 ? expf(x) : __expf(x);
 }
 
-/* Rows first ... first + ROWS - 1 of a head into shared memory; zeros after the last row and the
+/* Load rows [first, first + ROWS) of a head into shared memory; zeros beyond the last row and the
  * last column. */
 template <class T, int D, int ROWS, int W>
 __device__ __forceinline__ void load_vectors(const T *from, size_t stride, int first,
@@ -63,8 +63,8 @@ __device__ void load_tile(const T *from, size_t stride, int first, const layout 
     }
 }
 
-/* sum[i][j] += rows of a times rows of b, over the columns of a head. This thread's rows are
- * SIDE apart, from ty of a and tx of b on. */
+/* sum[i][j] += rows of a times rows of b, over the columns of a head. This thread's rows are SIDE
+ * apart, starting at ty in a and at tx in b. */
 template <int D, int SIDE, int RA, int RB>
 __device__ __forceinline__ void dot_rows(const float *a, const float *b, int head, int tx, int ty,
                                          float (&sum)[RA][RB])
@@ -90,7 +90,8 @@ __device__ __forceinline__ void dot_rows(const float *a, const float *b, int hea
     }
 }
 
-/* sum[i][j] += weights of row i (WIDTH apart; DOWN: of column i) times column j of tile. */
+/* sum[i][j] += the weights of row i (rows are WIDTH apart; DOWN: of column i) times column j of
+ * tile. */
 template <int D, int SIDE, int COUNT, int WIDTH, bool DOWN, int RA, int RB>
 __device__ __forceinline__ void add_weighted(const float *weights, const float *tile, int tx,
                                              int ty, float (&sum)[RA][RB])
@@ -150,7 +151,9 @@ inline dim3 grid_of(const struct cddpi_cuda_attention *shape, int tile)
 
 inline cddp_status check(struct cddpi_device *device, const struct cddpi_cuda_attention *shape)
 {
-    enum { WIDEST = 256, MOST = 65535 }; /* of shared memory; of a grid's other dimensions */
+    /* WIDEST: the widest head for which shared memory is enough; MOST: CUDA's limit of a grid's y
+     * and z */
+    enum { WIDEST = 256, MOST = 65535 };
 
     if (shape->head > WIDEST || shape->heads > MOST || shape->batch > MOST) {
         return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,

@@ -1,5 +1,6 @@
-/* attention_dispatch.c - owns the choice of what computes attention: cuDNN if it can, else kernels
- * of our own. What forward keeps is the same from both, so backward may be the other's. */
+/* attention_dispatch.c - chooses the implementation of attention: cuDNN if it can, otherwise
+ * kernels of our own. Both save the same data in forward, so forward and backward can use different
+ * ones. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/cuda/scratch.h"

@@ -1,11 +1,11 @@
-/* attention_grad.cu - owns the gradient of causal attention without cuDNN (attention.cu says how it
- * is done): of keys and values a block for each tile of keys, of queries a block for each tile of
- * queries, so that each sum is one block's and nothing is added by several. */
+/* attention_grad.cu - owns the gradient of causal attention without cuDNN (attention.cu describes
+ * the method). One block computes the gradients of a tile of keys and values, and one block the
+ * gradient of a tile of queries, so no two blocks add to the same sum. */
 #include "kernels/cuda/attention.cuh"
 
 namespace
 {
-/* dots = sum over a head's columns of dout x out; a warp a row. */
+/* dots = sum over a head's columns of dout x out, with one warp for each row. */
 template <class T>
 __global__ void attention_dots(const T *out, const T *dout, float *dots, size_t rows, layout at)
 {
@@ -17,7 +17,7 @@ __global__ void attention_dots(const T *out, const T *dout, float *dots, size_t 
     float sum = 0;
 
     if (i >= rows) {
-        return; /* with its whole warp */
+        return; /* the whole warp returns */
     }
     for (int c = (int)(threadIdx.x % CDDPI_WARP); c < at.head; c += CDDPI_WARP) {
         sum = fmaf(to_float(out[start + c]), to_float(dout[start + c]), sum);
@@ -28,7 +28,7 @@ __global__ void attention_dots(const T *out, const T *dout, float *dots, size_t 
     }
 }
 
-/* Tiles of both kinds in shared memory, and what comes of them. */
+/* Tiles of queries and keys in shared memory, and their intermediate results. */
 template <int D> struct backward_tiles {
     float *q, *dout, *k, *v, *p, *ds;
 };
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(shape_of<D>::SIDE *shape_of<D>::SIDE)
     load_tile<T, D, TILE>(base + width, 3 * width, first, at, tiles.k);
     load_tile<T, D, TILE>(base + 2 * width, 3 * width, first, at, tiles.v);
     for (int query = first; query < at.length; query += TILE) {
-        __syncthreads(); /* everything of the tile before has been used */
+        __syncthreads(); /* all threads have finished with the previous tile */
         load_tile<T, D, TILE>(base, 3 * width, query, at, tiles.q);
         load_tile<T, D, TILE>(from, width, query, at, tiles.dout);
         __syncthreads();
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(shape_of<D>::SIDE *shape_of<D>::SIDE)
     load_tile<T, D, TILE>(base, 3 * width, first, at, tiles.q);
     load_tile<T, D, TILE>(from, width, first, at, tiles.dout);
     for (int key = 0; key < first + TILE && key < at.length; key += TILE) {
-        __syncthreads(); /* everything of the tile before has been used */
+        __syncthreads(); /* all threads have finished with the previous tile */
         load_tile<T, D, TILE>(base + width, 3 * width, key, at, tiles.k);
         load_tile<T, D, TILE>(base + 2 * width, 3 * width, key, at, tiles.v);
         __syncthreads();

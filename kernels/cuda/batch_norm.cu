@@ -1,22 +1,24 @@
 /* batch_norm.cu - owns batch normalisation of channels-last activations, fused with the residual
- * sum before the relu and the relu; and its gradient. The main way, not a fallback: all of it is
- * bound by memory.
+ * sum and the relu; batch_norm_grad.cu has its gradient. This is the main implementation, not a
+ * fallback: all of it is limited by memory.
  *
- * Bytes an element of 2 (bf16): forward reads x twice and the residual once and writes y: 6 or 8.
- * Backward reads dy and x twice and writes dx: 10, the relu's mask being made of x; after a sum it
- * reads dy (in two parts where two ops read y), x and y, writes the residual's gradient, and reads
- * that and x again: 14 or 16. An activation of ResNet-50 with 256 images is 822 MB at its largest,
- * so the second pass finds nothing in the cache: 90 % of 4.8 TB/s is the target for each.
+ * Memory traffic for each element of 2 bytes (bf16): forward reads x twice and the residual once
+ * and writes y: 6 or 8 bytes. Backward reads dy and x twice and writes dx: 10 bytes; the relu's
+ * mask is recomputed from x. After a sum, backward reads dy (in two parts if two ops read y), x and
+ * y, writes the residual's gradient, and reads that and x again: 14 or 16 bytes. The largest
+ * activation of ResNet-50 with 256 images is 822 MB, so the second pass finds nothing in the cache.
+ * The target for each pass is 90 % of 4.8 TB/s.
  *
- * A block takes a strip of channels, 16 bytes a thread, and a piece of all rows; threads side by
- * side read side by side. Sums are those of the distance from the piece's first row, so a variance
- * that is small beside the mean survives float32. Pieces are joined in a second kernel, in float64
- * and in an order that depends on the shape alone. */
+ * A block processes a strip of channels, 16 bytes for each thread, and a piece of all rows;
+ * neighbouring threads read neighbouring addresses. Sums are those of the distance from the piece's
+ * first row, so float32 can represent a variance that is small compared with the mean. A second
+ * kernel combines the pieces, in float64 and in an order that depends on the shape alone. */
 #include "kernels/cuda/batch_norm.cuh"
 
 namespace
 {
-/* parts[piece][channel] = sums of x - origin and of its square, origin being the piece's first. */
+/* parts[piece][channel] = sums of x - origin and of its square, where origin is the piece's first
+ * row. */
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float *parts, grid grid)
 {
@@ -48,9 +50,9 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) norm_sums(const T *x, float
     leave_part<W>(grid, at, sum, squares, shared, parts);
 }
 
-/* A thread's share of a channel's pieces; then all shares, in turn. */
+/* Each thread combines its share of a channel's pieces; then all shares are combined in order. */
 struct batch_norm_moments {
-    double count, mean, squares; /* squares: of the distance from the mean */
+    double count, mean, squares; /* squares: sum of squared distances from the mean */
 };
 
 __device__ __forceinline__ batch_norm_moments joined(const batch_norm_moments &a, const batch_norm_moments &b)
@@ -65,12 +67,12 @@ __device__ __forceinline__ batch_norm_moments joined(const batch_norm_moments &a
             a.squares + b.squares + away * away * (a.count * b.count / count)};
 }
 
-const double MOST = 3.402823466e38; /* that a float holds */
+const double MOST = 3.402823466e38; /* the largest finite float */
 
 struct statistics {
     float *mean, *inverse, *running_mean, *running_variance;
     float epsilon, momentum;
-    double *rank_moments; /* instead of all others: rows, means, squares, for the other ranks */
+    double *rank_moments; /* if set, the only output: rows, means and squares for the other ranks */
     int channels;
 };
 
@@ -92,7 +94,8 @@ __device__ __forceinline__ void keep(const statistics &to, int channel, const ba
     to.mean[channel] = (float)all.mean;
     to.inverse[channel] = (float)(1 / sqrt(variance + (double)to.epsilon));
     if (!(fabs(all.mean) <= MOST && unbiased <= MOST)) {
-        return; /* of activations that overflowed: such a step is skipped, but this would stay */
+        return; /* activations overflowed: such a step is skipped, but the running statistics would
+                   stay wrong */
     }
     to.running_mean[channel] = (float)((1 - momentum) * (double)to.running_mean[channel] +
                                        momentum * all.mean);
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
     }
 }
 
-/* All ranks' moments, in rank order: a thread for each channel. */
+/* Combine all ranks' moments, in rank order, with one thread for each channel. */
 __global__ void norm_merge(const double *all_moments, int ranks, double *rows, statistics to)
 {
     int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -159,7 +162,7 @@ __global__ void norm_merge(const double *all_moments, int ranks, double *rows, s
     }
 }
 
-/* VARIANCE: `inverse` still holds variances. */
+/* VARIANCE: `inverse` still contains variances. */
 template <class T, int W, bool VARIANCE>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     normalize(const T *x, const T *sum, factors by, bool relu, T *y, grid grid)
@@ -198,7 +201,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
             for (int j = 0; j < W; j++) {
                 float value = fmaf(values[j] - mean[j], factor[j], shift[j]) + others[j];
 
-                values[j] = relu && value < 0 ? 0 : value; /* a NaN stays one */
+                values[j] = relu && value < 0 ? 0 : value; /* a NaN stays a NaN */
             }
             if (row + (size_t)r * at.step < at.end) {
                 wide<T, W>::store(y + (row + (size_t)r * at.step) * grid.channels + at.channel,
@@ -208,14 +211,14 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-/* Everything that the two entries are given. */
+/* The arguments of both entries. */
 struct batch_norm_arguments {
     const struct cddpi_cuda_norm *shape;
     const void *x, *sum;
     factors by;
     statistics kept;
-    void *out;    /* NULL: statistics only */
-    float *parts; /* NULL: statistics are there */
+    void *out;    /* nullptr: only statistics */
+    float *parts; /* nullptr: statistics are known already */
 };
 
 template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const batch_norm_arguments &a)

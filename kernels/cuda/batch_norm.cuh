@@ -1,5 +1,5 @@
-/* batch_norm.cuh - what batch normalisation's kernels, forward and backward, share: which block
- * does which channels and rows, and sums over rows. */
+/* batch_norm.cuh - what the forward and backward kernels of batch normalisation share: which
+ * channels and rows a block processes, and sums over rows. */
 #ifndef CDDPI_CUDA_BATCH_NORM_CUH
 #define CDDPI_CUDA_BATCH_NORM_CUH
 
@@ -8,13 +8,14 @@
 
 namespace
 {
-/* Blocks have THREADS threads: `across` of them side by side, the rest below each other. An H200
- * has 132 multiprocessors, and all blocks of a grid are there at once: RESIDENT on each, or twice
- * half of that where two inputs and their factors take more than 64 registers. A few blocks more
- * would run alone at the end, with too little under way. */
+/* Blocks have THREADS threads: `across` of them side by side over channels, the others below over
+ * rows. An H200 has 132 multiprocessors, and all blocks of a grid run at the same time, RESIDENT on
+ * each multiprocessor; or in two waves of half as many, where two inputs and their factors take
+ * more than 64 registers. A few blocks more would run alone at the end, with too few memory
+ * requests in flight. */
 enum { THREADS = 256, WIDEST = 32, JOIN_CHANNELS = 8, JOIN_ROWS = 32 };
 enum { RESIDENT = 4, WANTED_BLOCKS = RESIDENT * 132 };
-/* Rows a thread asks for at once: when it only sums, and when it has two inputs or more. */
+/* Rows that a thread requests at once: if it only sums, and if it has two inputs or more. */
 enum { SUMMED = 4, WRITTEN = 2 };
 
 struct grid {
@@ -26,7 +27,7 @@ struct grid {
     size_t piece;    /* rows of one */
 };
 
-/* Whether @p channels are whole vectors, for all rows then. */
+/* Whether @p channels fill whole vectors; that is then true of every row. */
 template <class T> bool is_whole(int channels)
 {
     return channels % packed<T>::N == 0;
@@ -35,7 +36,7 @@ template <class T> bool is_whole(int channels)
 inline unsigned pieces_of(size_t rows, unsigned strips, size_t below)
 {
     size_t wanted = strips < WANTED_BLOCKS ? WANTED_BLOCKS / strips : 1;
-    size_t most = cddpi_ceil(rows, 4 * below); /* at least four rows a thread */
+    size_t most = cddpi_ceil(rows, 4 * below); /* at least four rows for each thread */
 
     return (unsigned)(wanted < most ? wanted : most > 0 ? most : 1);
 }
@@ -50,13 +51,14 @@ inline grid grid_of(size_t rows, int channels, int width)
     }
     grid.strips = (unsigned)cddpi_ceil((size_t)vectors, (size_t)grid.across);
     grid.piece = cddpi_ceil(rows, pieces_of(rows, grid.strips, (size_t)(THREADS / grid.across)));
-    grid.pieces = (unsigned)cddpi_ceil(rows, grid.piece); /* rounded up, fewer may do */
+    /* rounded up, so fewer pieces can be enough */
+    grid.pieces = (unsigned)cddpi_ceil(rows, grid.piece);
     return grid;
 }
 
-/* This thread's channels and rows. */
+/* The channels and rows of this thread. */
 struct place {
-    int channel; /* the first; none from `channels` on */
+    int channel; /* the first one; beyond the last if it is `channels` or more */
     size_t row, end, step;
 };
 
@@ -73,8 +75,8 @@ template <int W> __device__ __forceinline__ place place_of(const grid &grid)
     return at;
 }
 
-/* Rows row, row + step ... as they are; zeros after the last. All are asked for before the first
- * is used: that is what keeps the memory busy. */
+/* Rows row, row + step ... unconverted; zeros beyond the last. All are requested before the first
+ * is used, which keeps the memory busy. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void fetch_rows(const T *from, const grid &grid, const place &at,
                                            size_t row, typename wide<T, W>::raw (&out)[ROWS])
@@ -88,7 +90,7 @@ __device__ __forceinline__ void fetch_rows(const T *from, const grid &grid, cons
     }
 }
 
-/* The same as floats. */
+/* The same, converted to floats. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void load_rows(const T *from, const grid &grid, const place &at,
                                           size_t row, float (&out)[ROWS][W])
@@ -116,8 +118,8 @@ __device__ __forceinline__ void store_rows(T *to, const grid &grid, const place 
     }
 }
 
-/* The block's sums over its rows, for the threads of its first row. @p shared: 2 W floats
- * a thread. */
+/* The block's sums over its rows, valid in the threads of its first row. @p shared: 2 W floats for
+ * each thread. */
 template <int W>
 __device__ __forceinline__ void sum_rows(const grid &grid, float (&a)[W], float (&b)[W],
                                          float *shared)
@@ -163,7 +165,7 @@ __device__ __forceinline__ void leave_part(const grid &grid, const place &at, fl
     }
 }
 
-/* What a channel's numbers are made of. */
+/* The factors of a channel are computed from these. */
 struct factors {
     const float *mean, *inverse, *weight, *bias;
     float epsilon;
@@ -186,8 +188,8 @@ inline unsigned join_blocks(const grid &grid)
     return (unsigned)cddpi_ceil((size_t)grid.channels, JOIN_CHANNELS);
 }
 
-/* Floats of all pieces of any shape with so many channels, whatever the width of vectors: a grid
- * has no more than WANTED_BLOCKS blocks, if there are not more strips. */
+/* Floats for all pieces of any shape with @p channels channels, for every vector width: unless
+ * there are more strips, a grid has at most WANTED_BLOCKS blocks. */
 inline size_t part_floats(size_t channels)
 {
     size_t strips = cddpi_ceil(channels, WIDEST * packed<cddpi_bf16>::N);

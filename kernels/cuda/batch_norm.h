@@ -8,10 +8,10 @@
 extern "C" {
 #endif
 
-/** Bytes of scratch that any batch normalisation of @p channels works in. */
+/** Bytes of scratch that is enough for any batch normalisation of @p channels. */
 size_t cddpi_cuda_batch_norm_scratch(int channels);
 
-/** As the entries of cddpi_cuda_kernels. */
+/** Implement the entries of cddpi_cuda_kernels. */
 cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
                                       const struct cddpi_cuda_norm *shape, const void *x,
                                       const void *sum, const float *weight, const float *bias,

@@ -28,7 +28,7 @@ static cddp_status evaluate(struct cddpi_device *device, const struct cddpi_cuda
                                                 running_variance, y);
 }
 
-/* Gradients of nothing are 0. */
+/* Gradients over an empty batch are 0. */
 static cddp_status clear(struct cddpi_device *device, size_t channels, float *dweight, float *dbias)
 {
     CDDPI_TRY(cddpi_cuda_clear(device, dweight, channels * sizeof *dweight));

@@ -1,17 +1,18 @@
 /* batch_norm_grad.cu - owns the gradient of batch normalisation, through the relu and the sum
- * before it (batch_norm.cu says what it costs and how sums are made). */
+ * before it (batch_norm.cu describes costs and sums). */
 #include "kernels/cuda/batch_norm.cuh"
 
 namespace
 {
-/* Where a gradient comes from. */
+/* The inputs of a gradient. */
 template <class T> struct norm_grad_sources {
-    const T *dy, *other; /* other: nullptr, or a second part of it */
-    const T *y;          /* the relu's outputs, for its mask; nullptr: none, or masks */
-    bool masks;          /* the relu's outputs are made of x again: nothing was added before it */
+    const T *dy, *other; /* other: second summand of the gradient; nullptr: none */
+    const T *y;          /* the relu's outputs, for its mask; nullptr: no relu, or `masks` */
+    bool masks; /* recompute the relu's outputs from x: nothing was added before the relu */
 };
 
-/* What forward made outputs of, in the same way; 0 for what was not asked for. */
+/* The factors from which forward computed outputs, in the same form; 0 for those that are not
+ * needed. */
 template <int W> struct channel_factors {
     float mean[W], factor[W], shift[W];
 };
@@ -38,7 +39,7 @@ __device__ __forceinline__ channel_factors<W> load_factors(const factors &by, co
     return out;
 }
 
-/* Rounded as they will be stored. */
+/* Rounded in the same way as the stored outputs. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
 {
@@ -51,7 +52,7 @@ __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
     }
 }
 
-/* x, and the gradient after the relu. All that is read is asked for before any of it is used. */
+/* x, and the gradient after the relu's mask. All loads are issued before any value is used. */
 template <class T, int W, int ROWS>
 __device__ __forceinline__ void
 load_both(const norm_grad_sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
@@ -91,8 +92,8 @@ load_both(const norm_grad_sources<T> &from, const T *x, const channel_factors<W>
     }
 }
 
-/* parts[piece][channel] = sums of dy and of dy (x - mean). The gradient of what was added goes to
- * dsum, from where the second pass reads it. */
+/* parts[piece][channel] = sums of dy and of dy (x - mean). The gradient of the added tensor goes to
+ * dsum, where the second pass reads it again. */
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
     norm_grad_sums(norm_grad_sources<T> from, const T *x, factors by, T *dsum, float *parts, grid grid)
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
                 round_all<T, W, WRITTEN>(gradient);
             }
             CDDPI_UNROLL
-            for (int r = 0; r < WRITTEN; r++) { /* after the last row, gradients are 0 */
+            for (int r = 0; r < WRITTEN; r++) { /* beyond the last row, gradients are 0 */
                 CDDPI_UNROLL
                 for (int j = 0; j < W; j++) {
                     sum[j] += gradient[r][j];
@@ -130,9 +131,10 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
 struct gradients {
     const float *inverse;
     float *dweight, *dbias;
-    float *means; /* of dy, all channels'; then all slopes along x - mean */
+    float *means; /* means of dy for all channels; then all slopes along x - mean */
     bool add;
-    double *sums; /* instead of means: of dy and of dy (x - mean), without the scale */
+    double *sums; /* if set, the output instead of means: sums of dy and of dy (x - mean), without
+                     the scale */
     double scale;
 };
 
@@ -177,7 +179,8 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
     }
 }
 
-/* All ranks' sums, in rank order, to `means` of a batch of *rows: a thread for each channel. */
+/* Combine all ranks' sums, in rank order, into `means` over a batch of *rows, with one thread for
+ * each channel. */
 __global__ void norm_grad_merge(const double *sums, int ranks, int channels, const double *rows,
                                 const float *inverse, double scale, float *means)
 {
@@ -226,20 +229,20 @@ __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
             }
         }
         store_rows<T, W, WRITTEN>(dx, grid, at, row, values);
-        if (dsum != nullptr) { /* which the first pass of another call did not write */
+        if (dsum != nullptr) { /* the first pass was in another call, which did not write dsum */
             store_rows<T, W, WRITTEN>(dsum, grid, at, row, gradient);
         }
     }
 }
 
-/* Everything that the entry is given. */
+/* The arguments of the entry. */
 struct norm_grad_arguments {
     const struct cddpi_cuda_norm *shape;
     const void *dy, *other, *x, *y;
     factors by;
     gradients made;
-    void *out, *dsum; /* out NULL: sums only */
-    float *parts;     /* NULL: means are there */
+    void *out, *dsum; /* out nullptr: only sums */
+    float *parts;     /* nullptr: means are known already */
 };
 
 template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const norm_grad_arguments &a)

@@ -1,7 +1,8 @@
-/* cast.cu - owns conversions between floating types, and products with one factor.
+/* cast.cu - owns conversions between floating types, and multiplication by one factor.
  *
- * Both only move memory: a cast of float32 to 16 bits 6 bytes an element, scale 8 (or 4). Threads
- * take 16 bytes of the narrower type and need no loop; 90 % of the bandwidth is the target. */
+ * Both are limited by memory: a cast from float32 to 16 bits moves 6 bytes for each element, a
+ * scale 8 (or 4). Each thread handles 16 bytes of the narrower type, without a loop. The target is
+ * 90 % of the bandwidth. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/pack.cuh"
 
@@ -15,7 +16,8 @@ template <class FROM, class TO> __device__ static inline TO convert(FROM value)
     return number<TO>::store(number<FROM>::load(value));
 }
 
-/* EACH elements a thread; in and out may be the same memory if their types are as wide. */
+/* Each thread has EACH elements; in and out may be the same memory if their types have the same
+ * size. */
 template <class FROM, class TO>
 __global__ void __launch_bounds__(THREADS)
     cast_all(const FROM *in, TO *out, size_t count, bool packed)
@@ -98,7 +100,7 @@ __global__ void __launch_bounds__(THREADS)
     typedef typename number<T>::inner real;
     enum { COUNT = pack<T>::COUNT };
     size_t first = ((size_t)blockIdx.x * THREADS + threadIdx.x) * COUNT;
-    bool clears = *factor == 0; /* whatever was there, a NaN too */
+    bool clears = *factor == 0; /* then write zeros, even over a NaN */
     real by = (real)*factor;
     pack<T> some;
 

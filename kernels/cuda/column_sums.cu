@@ -1,25 +1,25 @@
 /* column_sums.cu - owns sums over rows, and the second step of all sums in parts.
  *
- * One read of x. A warp reads 32 vectors of 16 bytes side by side, a block 8 rows at a time and 4
- * of these before it adds the first: 16 KiB under way a block, with 6 blocks an SM more than the 25
- * KiB that an H200's memory needs. About 1056 blocks (8 for each of 132 SMs) share the rows, so
- * that what they leave (parts x columns floats) is small beside x: 32768 x 768 of bf16 are 48 MiB
- * and leave 352 parts, 1 MiB. */
+ * x is read once. A warp reads 32 adjacent vectors of 16 bytes; a block reads 8 rows at a time, and
+ * requests 4 of these before it adds the first. That is 16 KiB in flight for each block; with 6
+ * blocks on an SM, more than the 25 KiB that an H200's memory needs. About 1056 blocks (8 for each
+ * of 132 SMs) share the rows, so that the partial sums (parts x columns floats) are small compared
+ * with x: 32768 x 768 of bf16 are 48 MiB and give 352 parts, 1 MiB. */
 #include "kernels/cuda/sums.cuh"
 
 namespace
 {
 enum {
-    WARPS = 8, /* of a block */
-    AHEAD = 4, /* rows of a warp that are loaded before the first is added */
+    WARPS = 8, /* warps of a block */
+    AHEAD = 4, /* rows that a warp loads before it adds the first */
     BLOCKS = 1056,
     LEAST_ROWS = WARPS * AHEAD, /* of a part */
     SUM_COLUMNS = 32,
     SUM_ROWS = 32
 };
 
-/* A thread owns W columns of every eighth row of the block's; then the warps' sums meet
- * in order. */
+/* A thread sums W columns over every eighth row of the block; then the warps' sums are added in
+ * order. */
 template <class T, int W>
 __global__ void __launch_bounds__(WARPS *CDDPI_WARP)
     column_parts(const T *__restrict__ x, size_t rows, size_t columns, size_t part_rows,
@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(WARPS *CDDPI_WARP)
     }
     CDDPI_UNROLL
     for (int j = 0; j < W; j++) {
-        sums[warp][j * CDDPI_WARP + lane] = sum[j]; /* lanes side by side: no bank twice */
+        /* adjacent lanes use adjacent addresses: no bank conflicts */
+        sums[warp][j * CDDPI_WARP + lane] = sum[j];
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < CDDPI_WARP * W; i += (int)blockDim.x) {
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(WARPS *CDDPI_WARP)
     }
 }
 
-/* 32 columns a block; thread row r adds parts r, r + 32 ..., then these 32 sums meet in order. */
+/* 32 columns for each block; thread row r adds parts r, r + 32 ..., then these 32 sums are added in
+ * order. */
 __global__ void __launch_bounds__(SUM_COLUMNS *SUM_ROWS)
     sum_parts(const float *__restrict__ parts, size_t count, size_t columns, size_t split, bool add,
               float *__restrict__ first, float *__restrict__ second)
@@ -95,7 +97,8 @@ __global__ void __launch_bounds__(SUM_COLUMNS *SUM_ROWS)
     }
 }
 
-/* How the rows are shared: a function of the shape that the scratch's size knows, too. */
+/* How rows are divided. It depends only on the shape, because the size of the scratch memory
+ * depends on it. */
 struct division {
     size_t parts, part_rows;
 };

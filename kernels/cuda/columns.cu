@@ -1,5 +1,5 @@
-/* columns.cu - owns copies of some columns of a matrix, and back: the channels that one group of a
- * convolution sees. One read and one write of each element, 16 bytes at once where they allow it.
+/* columns.cu - copies some columns of a matrix out of it or back: the channels of one group of a
+ * convolution. Each element is read and written once, in units of 16 bytes if alignment allows it.
  */
 #include "kernels/cuda/vector.cuh"
 
@@ -7,7 +7,7 @@ namespace
 {
 enum { THREADS = 256, MOST_BLOCKS = 16 * 132 };
 
-/* Unit: 16 bytes, or one element; all counts in units. */
+/* Unit: 16 bytes, or one element; all counts are in units. */
 template <class Unit>
 __global__ void copy_columns(const Unit *from, size_t from_stride, size_t rows, size_t columns,
                              Unit *to, size_t to_stride)
@@ -31,7 +31,7 @@ cudaError_t start(cddpi_device *device, const void *from, size_t from_stride, si
                         from_stride, rows, columns, static_cast<Unit *>(to), to_stride);
 }
 
-/* The addresses are aligned if all numbers are multiples of a vector's. */
+/* Addresses are aligned if all numbers are multiples of a vector's length. */
 template <class T>
 cddp_status copy_as(cddpi_device *device, const char *from, size_t from_stride, size_t rows,
                     size_t columns, char *to, size_t to_stride, bool aligned)

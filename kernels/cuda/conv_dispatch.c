@@ -1,17 +1,17 @@
-/* conv_dispatch.c - owns the choice of what computes convolutions: cuDNN if it can, else products
- * of windows, a few images at a time. */
+/* conv_dispatch.c - chooses the implementation of convolutions: cuDNN if it can, otherwise products
+ * of windows (im2col), a few images at a time. */
 #include "base/error.h"
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/cuda/im2col.h"
 #include "kernels/cuda/scratch.h"
 
-/* One convolution as products: so many images at once, of so many bytes each. */
+/* One convolution as products: the number of images at once, and the bytes for each. */
 struct conv_dispatch_pieces {
-    struct cddpi_cuda_conv part;     /* of `part.count` images */
-    struct cddpi_cuda_linear linear; /* of as many */
-    size_t x_bytes, y_bytes;         /* of an image */
-    void *columns;                   /* NULL: the images are their own windows */
-    void *transposed;                /* filters, for the input's gradient */
+    struct cddpi_cuda_conv part;     /* for `part.count` images */
+    struct cddpi_cuda_linear linear; /* for the same number of images */
+    size_t x_bytes, y_bytes;         /* of one image */
+    void *columns;    /* NULL: images need no copy, because each window is one pixel */
+    void *transposed; /* transposed filters, for the input's gradient */
 };
 
 static bool is_plain(const struct cddpi_cuda_conv *shape)
@@ -25,7 +25,7 @@ static size_t places_of(const struct cddpi_cuda_conv *shape)
            (size_t)cddpi_cuda_conv_extent(shape->width, shape);
 }
 
-/* The product of one image. @p back: for the input's gradient, whose windows are of outputs. */
+/* The product for one image. @p back: for the input's gradient, where windows are of outputs. */
 static struct cddpi_cuda_linear matmul_of(const struct cddpi_cuda_conv *shape, bool back)
 {
     size_t inside = (size_t)shape->height * (size_t)shape->width;
@@ -70,7 +70,7 @@ static cddp_status start_pieces(struct cddpi_device *device, const struct cddpi_
     return CDDP_OK;
 }
 
-/* The last part may have fewer images. */
+/* The last piece may have fewer images. */
 static void trim(struct conv_dispatch_pieces *pieces, int left)
 {
     if (pieces->part.count > left) {
@@ -79,8 +79,7 @@ static void trim(struct conv_dispatch_pieces *pieces, int left)
     }
 }
 
-/* The rows of the images that begin with number @p first: windows of @p x in columns, or
- * x itself. */
+/* The rows of the images from number @p first on: windows copied to columns, or @p x itself. */
 static cddp_status rows_of(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                            struct conv_dispatch_pieces *pieces, const char *x, int first,
                            const void **out)
@@ -188,7 +187,7 @@ static cddp_status conv_weight(struct cddpi_device *device, const struct cddpi_c
     bool done = false;
     cddp_status status;
 
-    if (is_empty(shape)) { /* the gradient of nothing is 0 */
+    if (is_empty(shape)) { /* the gradient over an empty batch is 0 */
         return add ? CDDP_OK : cddpi_cuda_clear(device, dweight, count * sizeof *dweight);
     }
     status = cddpi_cudnn_conv_weight(device, shape, dy, x, add, dweight, &done);

@@ -1,21 +1,23 @@
-/* cross_entropy.cu - owns softmax cross-entropy in place of the logits.
+/* cross_entropy.cu - owns softmax cross-entropy in place of the logits, with one block for each
+ * row.
  *
- * A block a row. With gradients a row passes the memory once each way: 2 x 3.07 GiB at 32768 x
- * 50304 of bf16, 1.37 ms at 4.8 TB/s. For that the row stays on the chip between the two: 8 vectors
- * in the registers of each of 512 threads (64 KiB), the rest in up to 40 KiB of shared memory; a
- * row of 50304 of bf16 is 98 KiB. Longer rows (float32; 128 k tokens) read what is left a second
- * time, from L2 where it fits (132 x 2 rows under way). Two blocks an SM: one fetches its row while
- * the other computes or writes. The largest element and the sum of powers are found in one pass as
- * the vectors come, so that special functions (2 an element: 3.6 us a row and SM, the row's bytes
- * take 5.5) overlap with loads and stores.
+ * With gradients, a row moves through memory once in each direction: 2 x 3.07 GiB for 32768 x 50304
+ * of bf16, 1.37 ms at 4.8 TB/s. Therefore the row stays on the chip between reading and writing: 8
+ * vectors in the registers of each of 512 threads (64 KiB), the rest in up to 40 KiB of shared
+ * memory; a row of 50304 of bf16 is 98 KiB. Longer rows (float32; 128 k tokens) read the remainder
+ * a second time, from L2 where it fits (132 x 2 rows are processed at once). Each SM has two
+ * blocks: one fetches its row while the other computes or writes. The maximum and the sum of
+ * exponentials are computed in one pass while vectors arrive, so that special functions (2 for each
+ * element: 3.6 us for each row and SM, where the row's bytes take 5.5 us) overlap with loads and
+ * stores.
  *
  * Rows need not be aligned: up to N - 1 elements before the first whole vector and after the last
- * one are held by a thread each. */
+ * one are kept by one thread each. */
 #include "kernels/cuda/loss.cuh"
 
 namespace
 {
-/* Threads of a block, and vectors in a thread's registers. */
+/* Threads of a block, and vectors in each thread's registers. */
 struct long_rows {
     static constexpr int threads = 512, held = 8;
 };
@@ -25,7 +27,8 @@ struct short_rows {
 const size_t SHORT_COLUMNS = 2048;
 const size_t HELD_SHARED = 40 * 1024 / 16;
 
-/* Below every number that a row begins with; not infinite, so that differences are none. */
+/* The initial maximum, not above any finite number. It is finite, so that differences are not NaN.
+ */
 const float LEAST = -3.402823466e38f;
 
 template <class T> __device__ __forceinline__ float power(float x)
@@ -33,7 +36,7 @@ template <class T> __device__ __forceinline__ float power(float x)
     return sizeof(T) == 4 ? expf(x) : __expf(x);
 }
 
-/* The largest of some elements, and the sum of exp(x - largest). */
+/* The maximum of some elements, and the sum of exp(x - maximum). */
 struct running {
     float most, sum;
 };
@@ -65,7 +68,7 @@ __device__ __forceinline__ void add_elements(running &row, const float (&x)[W])
     }
 }
 
-/* All of the block's, for each thread, in the order of lanes and warps. */
+/* The result for the whole block, for each thread, in the order of lanes and warps. */
 template <class T, class S>
 __device__ __forceinline__ running join_block(running mine, running *shared)
 {
@@ -89,15 +92,15 @@ __device__ __forceinline__ running join_block(running mine, running *shared)
     return row;
 }
 
-/* Where the elements of a row lie, as this thread sees it. Vector v belongs to thread v %
- * S::threads; the first S::held of a thread lie in its registers, the next ones in
- * shared memory. */
+/* The layout of a row from the point of view of this thread. Vector v belongs to thread v %
+ * S::threads. A thread keeps its first S::held vectors in registers and the next ones in shared
+ * memory. */
 template <class T> struct row_layout {
     static constexpr int N = packed<T>::N;
-    T *vector;   /* the first */
-    int before;  /* elements in front of it */
-    int vectors, /* whole ones */
-        single;  /* the element before or after them that is this thread's; -1: none */
+    T *vector;   /* the first whole vector */
+    int before;  /* elements before that vector */
+    int vectors, /* number of whole vectors */
+        single;  /* the element before or after the vectors that belongs to this thread; -1: none */
 
     __device__ row_layout(T *row, int columns)
     {
@@ -119,20 +122,21 @@ template <class T> struct entropy_arguments {
     T *logits;
     const int32_t *labels;
     int columns;
-    size_t stride; /* from row to row */
+    size_t stride; /* elements between rows */
     float scale;
     const float *device_scale;
     struct row_result *results;
-    int held_shared; /* vectors that shared memory has room for */
+    int held_shared; /* number of vectors that fit in shared memory */
 };
 
-/* What a thread keeps of a row. */
+/* The part of a row that a thread keeps. */
 template <class S> struct held_row {
     uint4 words[S::held];
     float single;
 };
 
-/* S::held vectors from the thread's place in @p base on, all asked for before one is used. */
+/* Load S::held vectors from the thread's place in @p base on; all loads are issued before one is
+ * used. */
 template <class T, class S>
 __device__ __forceinline__ void fetch_batch(const row_layout<T> &row, int base,
                                             uint4 (&words)[S::held])
@@ -162,7 +166,7 @@ __device__ __forceinline__ void add_batch(const row_layout<T> &row, int base,
     }
 }
 
-/* The end of the row first, for which the registers are not kept. */
+/* Start with the end of the row, which needs no registers. */
 template <class T, class S>
 __device__ __forceinline__ running read_row(const row_layout<T> &row, T *start, held_row<S> &held,
                                             uint4 *shared, int held_shared)
@@ -178,7 +182,7 @@ __device__ __forceinline__ running read_row(const row_layout<T> &row, T *start, 
             int slot = base - batch + (int)threadIdx.x + k * S::threads;
 
             if (slot < held_shared && slot + batch < row.vectors) {
-                shared[slot] = held.words[k]; /* for this thread alone */
+                shared[slot] = held.words[k]; /* only this thread reads it */
             }
         }
         add_batch<T, S>(row, base, held.words, mine);
@@ -193,7 +197,7 @@ __device__ __forceinline__ running read_row(const row_layout<T> &row, T *start, 
     return mine;
 }
 
-/* A vector that is not in registers, from wherever it is. */
+/* Get a vector that is not in registers, from shared memory or global memory. */
 template <class T, class S>
 __device__ __forceinline__ uint4 again(const row_layout<T> &row, const uint4 *shared,
                                        int held_shared, int v)
@@ -215,7 +219,7 @@ __device__ __forceinline__ bool equals_before(const float (&x)[W], int first, in
     return found;
 }
 
-/* Whether this thread has an element before the label's that is the largest, too. */
+/* Whether this thread has an element before the label's that equals the maximum. */
 template <class T, class S>
 __device__ __forceinline__ bool has_earlier(const row_layout<T> &row, const held_row<S> &held,
                                             const uint4 *shared, int held_shared, int label,
@@ -241,9 +245,9 @@ __device__ __forceinline__ bool has_earlier(const row_layout<T> &row, const held
     return found;
 }
 
-/* What makes the gradient of an element. */
+/* The values from which an element's gradient is computed. */
 struct gradient {
-    float most, factor, scale; /* factor: scale / sum of powers */
+    float most, factor, scale; /* factor: scale / sum of exponentials */
     int label;
 };
 
@@ -282,7 +286,7 @@ __device__ __forceinline__ void write_batch(const row_layout<T> &row, int base,
     }
 }
 
-/* The beginning of the row first, so that the registers are free for the rest. */
+/* Start with the beginning of the row, so that its registers become free for the rest. */
 template <class T, class S>
 __device__ __forceinline__ void write_row(const row_layout<T> &row, T *start, held_row<S> &held,
                                           const uint4 *shared, int held_shared, const gradient &g)
@@ -319,7 +323,8 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
     T *start = a.logits + (size_t)blockIdx.x * a.stride;
     const row_layout<T> row(start, a.columns);
     int label = a.labels[blockIdx.x];
-    float labelled = to_float(start[label]); /* read first: threads synchronise before writing */
+    /* read before threads synchronise, after which they write */
+    float labelled = to_float(start[label]);
     held_row<S> held;
     running all;
 
@@ -334,7 +339,7 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        /* a NaN is in the sum */
+        /* a NaN would show in the sum */
         bool correct = labelled == all.most && earlier == 0 && all.sum >= 1;
 
         a.results[blockIdx.x] = {log((double)all.sum) - ((double)labelled - (double)all.most),
@@ -342,8 +347,8 @@ __global__ void __launch_bounds__(S::threads, 1024 / S::threads)
     }
     if (GRADS) {
         float scale = a.device_scale != nullptr ? a.scale * *a.device_scale : a.scale;
-        /* The label's logit may have overflowed alone: the loss is infinite then, but its gradient
-         * would be finite, and no other rank would ever know. */
+        /* If only the label's logit is -Inf, the loss is infinite but its gradient would be finite,
+         * and other ranks would never notice. So make it NaN. */
         float factor = labelled > -INFINITY ? scale / all.sum : NAN;
         const gradient g = {all.most, factor, scale, label};
 

@@ -1,16 +1,16 @@
-/* dropout.cu - owns dropout: the numbers of the CPU (kernels/cpu/per_isa/dropout_loops.c), drawn again in
- * backward instead of kept.
+/* dropout.cu - owns dropout with the random numbers of the CPU
+ * (kernels/cpu/per_isa/dropout_loops.c). Backward draws them again instead of saving them.
  *
- * One read and one write: 2 x 48 MiB at 32768 x 768 of bf16, 21 us at 4.8 TB/s. Four elements cost
- * one Philox4x32-10, some 80 instructions of which 20 are wide multiplications: on an H200 (132 SMs
- * x 128 lanes at 1.7 GHz) about 20 us for these 25 million elements, so arithmetic and memory are
- * level; they overlap, since a thread's vector is under way while it draws. */
+ * One read and one write: 2 x 48 MiB for 32768 x 768 of bf16, 21 us at 4.8 TB/s. Four elements need
+ * one Philox4x32-10, about 80 instructions, 20 of them wide multiplications. On an H200 (132 SMs x
+ * 128 lanes at 1.7 GHz) these 25 million elements take about 20 us. So arithmetic and memory take
+ * equally long; they overlap, because a thread draws while its vector is in flight. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
 {
 enum { BLOCK = 256 };
-const size_t MOST_SAMPLES = 65535; /* of a grid */
+const size_t MOST_SAMPLES = 65535; /* limit of a grid's y dimension */
 
 struct stream_words {
     uint32_t key0, key1, purpose, index;
@@ -53,7 +53,7 @@ __device__ __forceinline__ float kept(float x, uint32_t word, uint32_t threshold
     return word >= threshold ? x * scale : 0.0f;
 }
 
-/* Samples of whole vectors. */
+/* For samples that consist of whole vectors. */
 template <class T>
 __global__ void __launch_bounds__(BLOCK)
     drop_vectors(const uint32_t *streams, uint32_t threshold, float scale, const T *x,
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Any samples: a thread has the four elements of one counter. */
+/* For any number of samples: a thread handles the four elements of one counter. */
 template <class T>
 __global__ void __launch_bounds__(BLOCK)
     drop_fours(const uint32_t *streams, uint32_t threshold, float scale, const T *x, size_t samples,

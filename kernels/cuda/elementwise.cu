@@ -1,5 +1,5 @@
-/* elementwise.cu - owns sums of two activations, and of one and a bias, with the relu in the same
- * pass: one pass each, as elementwise.cuh has it. */
+/* elementwise.cu - owns sums of two activations, and of an activation and a bias, with a fused
+ * relu: one pass each, see elementwise.cuh. */
 #include "kernels/cuda/elementwise.cuh"
 
 namespace
@@ -21,7 +21,8 @@ struct add_relu_op {
     }
 };
 
-/* y = x + bias, whose vector for a vector of x depends on its place in a row of `groups`. */
+/* y = x + bias; the bias's vector depends on the place of x's vector in a row of `groups` vectors.
+ */
 template <class T, int W, bool RELU>
 __global__ void __launch_bounds__(BLOCK)
     map_rows(const T *x, const float *__restrict__ bias, unsigned vectors, unsigned groups, T *y)
@@ -82,7 +83,7 @@ cddp_status add_bias_as(cddpi_device *device, const void *x, const float *bias, 
     constexpr int N = packed<T>::N;
     size_t vectors = rows * (columns / (columns % N == 0 ? N : 1));
 
-    if (vectors > UINT32_MAX - 4 * BLOCK) { /* which the kernel counts by 32 bits */
+    if (vectors > UINT32_MAX - 4 * BLOCK) { /* the kernel counts vectors with 32 bits */
         return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
                                "add_bias: %zu rows of %zu are too many at once", rows, columns);
     }

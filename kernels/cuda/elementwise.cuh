@@ -1,10 +1,10 @@
-/* elementwise.cuh - what kernels share that work element by element: one pass over one input or
- * two, and the functions of one number that several of them need.
+/* elementwise.cuh - what element-wise kernels share: one pass over one input or two, and the scalar
+ * functions that several kernels need.
  *
- * A pass is `inputs` reads and one write of each element, nothing else, so its limit is the
- * memory's rate. A thread asks for all its 16-byte vectors (4 of one input, 2 of each of two)
- * before it uses the first: at 1536 threads an SM these are 96 KiB under way in each, where 4.8
- * TB/s x 0.7 us / 132 = 25 KiB would do. */
+ * A pass only reads `inputs` elements and writes one for each element, so memory bandwidth limits
+ * it. A thread requests all its 16-byte vectors (4 of one input, or 2 of each of two) before it
+ * uses the first. With 1536 threads on an SM these are 96 KiB in flight on each, where 4.8 TB/s x
+ * 0.7 us / 132 = 25 KiB would be enough. */
 #ifndef CDDPI_CUDA_ELEMENTWISE_CUH
 #define CDDPI_CUDA_ELEMENTWISE_CUH
 
@@ -12,12 +12,13 @@
 
 enum { CDDPI_MAP_BLOCK = 256 };
 
-/* The value of a function that grows from 0 to 1, and its derivative, or what it is made of. */
+/* The value of a function that grows from 0 to 1, and its derivative, or what the derivative is
+ * computed from. */
 struct distribution {
     float value, slope;
 };
 
-/* 16-bit results have no use for the last bits. */
+/* 16-bit results do not need the last bits. */
 template <bool ACCURATE> static __device__ __forceinline__ float power_of(float x)
 {
     return ACCURATE ? expf(x) : __expf(x);
@@ -27,7 +28,7 @@ template <bool ACCURATE> static __device__ __forceinline__ float one_over(float 
     return ACCURATE ? 1.0f / x : __fdividef(1.0f, x);
 }
 
-/* 1 / (1 + e^-x) by e^-|x|, as kernels/cpu has it: a left tail that stays exact. */
+/* 1 / (1 + e^-x) by e^-|x|, as in kernels/cpu: the left tail stays exact. */
 template <class T> static __device__ __forceinline__ distribution sigmoid_at(float x)
 {
     constexpr bool accurate = sizeof(T) == 4;
@@ -39,10 +40,10 @@ template <class T> static __device__ __forceinline__ distribution sigmoid_at(flo
 
 static __device__ __forceinline__ float relu_of(float x)
 {
-    return x <= 0 ? 0 : x; /* a NaN stays one */
+    return x <= 0 ? 0 : x; /* a NaN stays a NaN */
 }
 
-/* Op: `inputs`, 1 or 2, and apply(a, b), what is done to an element or a pair of them. */
+/* Op has `inputs`, 1 or 2, and apply(a, b), the function of one element or a pair of elements. */
 template <class T, class Op>
 static __device__ __forceinline__ uint4 apply_to(const Op &op, const uint4 &a_words,
                                                  const uint4 &b_words)
@@ -62,7 +63,7 @@ template <class Op> struct vectors_of {
     static constexpr int value = 4 / Op::inputs;
 };
 
-/* Each element is read and written by one thread, so out may be an input. */
+/* One thread reads and writes each element, so out may be an input. */
 template <class T, class Op>
 __global__ void __launch_bounds__(CDDPI_MAP_BLOCK)
     map(const T *a, const T *b, size_t count, T *out, const Op op)
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(CDDPI_MAP_BLOCK)
     }
 }
 
-/* out = op of a, or of a and b; any may be out. */
+/* out = op of a, or of a and b; either may be out. */
 template <class T, class Op>
 static cudaError_t start_map(cddpi_device *device, const void *a, const void *b, size_t count,
                              void *out, const Op &op = {})

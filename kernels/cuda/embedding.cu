@@ -1,14 +1,14 @@
-/* embedding.cu - owns the sum of a token's row and a position's.
+/* embedding.cu - owns the sum of a token's row and a position's row.
  *
- * A warp a row, a lane a vector of 16 bytes at a time: one gathered read of the table (48 MiB at
- * 32768 x 768 of bf16; frequent tokens come from L2, as positions do) and one write: 21 us at 4.8
- * TB/s. Rows of 768 are 3 vectors a lane, all asked for at once with the positions': 32 warps an SM
- * have 96 KiB under way. */
+ * One warp handles a row, and each lane one 16-byte vector at a time. The table's rows are gathered
+ * once (48 MiB for 32768 x 768 of bf16; frequent tokens come from L2, as do positions) and the
+ * result is written once: 21 us at 4.8 TB/s. Rows of 768 are 3 vectors for each lane, all requested
+ * at once together with the positions': 32 warps on an SM have 96 KiB in flight. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
 {
-enum { WARPS = 8, AHEAD = 3 }; /* AHEAD: vectors of a lane under way */
+enum { WARPS = 8, AHEAD = 3 }; /* AHEAD: vectors of a lane in flight */
 
 template <class T, int W>
 __global__ void __launch_bounds__(WARPS *CDDPI_WARP)

@@ -1,29 +1,30 @@
-/* embedding_grad.cu - owns the gradients of a table of tokens and of positions.
+/* embedding_grad.cu - owns the gradients of the tables of tokens and positions.
  *
- * Rows of dy are added to the table's in a fixed order without atomics: the rows' numbers are
- * sorted by (token, row) first. Chunks of 1024 are sorted in shared memory, then merged two by two,
- * each element finding its rank in the other run: 1 + log2(rows / 1024) small launches, some 3 us
- * each. Then a warp adds up the rows of each token that has at most 32, and blocks those of the
- * others: 32 rows at a time, a slice of 8 vectors of the columns each, so that the most frequent
- * token (1300 rows of 32768 in English) is spread over 12 blocks. dy is read twice (for the table,
- * for the positions) and the touched part of the table is read and written: at 32768 x 768 of bf16
- * with 8000 tokens 2 x 48 + 2 x 23 MiB, 31 us at 4.8 TB/s and about 50 with the sort; 65 ms is a
- * step of GPT-2. */
+ * Rows of dy are added to the table's in a fixed order without atomics: the row numbers are first
+ * sorted by (token, row). Chunks of 1024 are sorted in shared memory, then merged in pairs, where
+ * each element finds its rank in the other run: 1 + log2(rows / 1024) small launches of about 3 us
+ * each. Then one warp adds up the rows of each token with at most 32 of them. Blocks add up the
+ * rows of the other tokens, 32 rows at a time, each for a slice of 8 vectors of the columns; so the
+ * most frequent token (1300 rows of 32768 in English) is spread over 12 blocks.
+ *
+ * dy is read twice (for the table, for the positions), and the affected part of the table is read
+ * and written: for 32768 x 768 of bf16 with 8000 tokens 2 x 48 + 2 x 23 MiB, 31 us at 4.8 TB/s and
+ * about 50 us with the sort. A step of GPT-2 takes 65 ms. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
 {
 enum {
-    CHUNK = 1024, /* that one block sorts */
+    CHUNK = 1024, /* keys that one block sorts */
     SORTERS = CHUNK / 2,
     BLOCK = 256,
-    FEW = CDDPI_WARP, /* rows of a token that one warp adds up */
-    SLICE = 8,        /* vectors of columns of a block */
+    FEW = CDDPI_WARP, /* the most rows of a token that one warp adds up */
+    SLICE = 8,        /* vectors of columns for each block */
     LANES = BLOCK / SLICE,
     AHEAD = 4
 };
 
-/* Token in the upper half, row in the lower: no two are equal. */
+/* Token in the upper half, row in the lower half: keys are unique. */
 typedef unsigned long long sort_key;
 
 __device__ __forceinline__ unsigned token_of(sort_key key)
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(SORTERS)
     }
 }
 
-/* How many of the sorted keys [first, end) are less. */
+/* How many of the sorted keys [first, end) are smaller. */
 __device__ __forceinline__ size_t rank_of(sort_key key, const sort_key *keys, size_t first,
                                           size_t end)
 {
@@ -86,7 +87,7 @@ __device__ __forceinline__ size_t rank_of(sort_key key, const sort_key *keys, si
     return low - first;
 }
 
-/* Sorted runs of `run` keys become runs of twice as many. */
+/* Merge pairs of sorted runs of `run` keys. */
 __global__ void __launch_bounds__(BLOCK)
     merge_runs(const sort_key *__restrict__ in, size_t rows, size_t run, sort_key *__restrict__ out)
 {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* table[...] += sum: W floats that one thread alone has to do with. */
+/* table[...] += sum: W floats that only this thread accesses. */
 template <int W> __device__ __forceinline__ void add_to(float *table, const float (&sum)[W])
 {
     float before[W];
@@ -117,7 +118,7 @@ template <int W> __device__ __forceinline__ void add_to(float *table, const floa
     store_floats(table, before);
 }
 
-/* The warp of a token's first key, if the token has few. */
+/* For tokens with few keys: the warp of the token's first key. */
 template <class T, int W>
 __global__ void __launch_bounds__(BLOCK)
     add_few(const sort_key *__restrict__ keys, const T *__restrict__ dy, size_t rows,
@@ -166,8 +167,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* A token with more than FEW keys has one at a multiple of FEW; the block of its first such place
- * adds them all up, each slice of columns in a block of its own. */
+/* If a token has more than FEW keys, one of them is at a multiple of FEW. The block of the first
+ * such place adds up all its rows; each slice of columns has a block of its own. */
 template <class T, int W>
 __global__ void __launch_bounds__(BLOCK)
     add_many(const sort_key *__restrict__ keys, const T *__restrict__ dy, size_t rows,
@@ -196,7 +197,8 @@ __global__ void __launch_bounds__(BLOCK)
         size_t from[AHEAD];
 
         CDDPI_UNROLL
-        for (int i = 0; i < AHEAD; i++) { /* all before a row is asked for, which needs them */
+        /* load all row numbers before the rows that depend on them */
+        for (int i = 0; i < AHEAD; i++) {
             size_t at = base + (size_t)i * LANES;
 
             from[i] = at < end ? row_of(keys[at]) : rows;
@@ -226,7 +228,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* A thread has a vector of one position, and adds up its rows in order. */
+/* Each thread has one vector of one position, and adds up its rows in order. */
 template <class T, int W>
 __global__ void __launch_bounds__(BLOCK)
     add_positions(const T *__restrict__ dy, size_t rows, size_t length, size_t columns, bool add,
@@ -259,7 +261,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* @p a gets the chunks; the sorted keys lie in the one that is returned, or nowhere. */
+/* @p a first receives the sorted chunks; *out is @p a or @p b, whichever holds the sorted keys. */
 cudaError_t sort(cudaStream_t stream, const int32_t *tokens, size_t rows, sort_key *a, sort_key *b,
                  const sort_key **out)
 {

@@ -1,5 +1,5 @@
-/* few_channels.h - images of fewer channels than a vector of 16 bytes has, brought to whole ones,
- * and the gradients of their filters brought back. */
+/* few_channels.h - pads images with fewer channels than a 16-byte vector to whole vectors, and
+ * copies their filters' gradients back. */
 #ifndef CDDPI_CUDA_FEW_CHANNELS_H
 #define CDDPI_CUDA_FEW_CHANNELS_H
 

@@ -1,4 +1,4 @@
-/* global_pool.cu - owns means over whole images, channels last, and their gradients. */
+/* global_pool.cu - owns means over whole channels-last images, and their gradients. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -10,7 +10,7 @@ unsigned blocks_of(size_t vectors)
     return (unsigned)cddpi_ceil(vectors, BLOCK);
 }
 
-/* A thread adds up its channels over the area of an image, AHEAD vectors under way. */
+/* A thread adds up its channels over the area of an image, with AHEAD vectors in flight. */
 template <class T, int W>
 __global__ void __launch_bounds__(BLOCK)
     mean_forward(const T *__restrict__ x, size_t vectors, size_t area, size_t channels,

@@ -1,7 +1,7 @@
-/* im2col.cu - owns windows of channels-last images as rows of a matrix: what convolution consists
- * of beside products where cuDNN has no engine. Correct, not fast: each element is written and read
- * kernel x kernel times. The gradient of an input is a convolution, too, of what looked at each of
- * its positions; so it is summed by the product, in float32, and rounded once. */
+/* im2col.cu - copies windows of channels-last images to rows of a matrix, which turns convolutions
+ * into products where cuDNN has no engine. Correct, not fast: each element is written and read
+ * kernel x kernel times. The gradient of an input is also a convolution, over the outputs that read
+ * each of its positions; so the product sums it in float32, and rounds once. */
 #include "kernels/cuda/im2col.h"
 
 #include "kernels/cuda/vector.cuh"
@@ -41,7 +41,7 @@ template <class T, int W> __global__ void im2col(const T *x, T *columns, size_t 
     }
 }
 
-/* Which output looked at input @p i through element @p k of its window; -1: none. */
+/* Which output reads input @p i through element @p k of its window; -1: none. */
 __device__ __forceinline__ int looked_from(int i, int k, int out, const im2col_window &at)
 {
     int from = i + at.padding - k;
@@ -49,7 +49,7 @@ __device__ __forceinline__ int looked_from(int i, int k, int out, const im2col_w
     return from >= 0 && from % at.stride == 0 && from / at.stride < out ? from / at.stride : -1;
 }
 
-/* A vector of W outputs that looked at place (image, y, x) of the input through (ky, kx). */
+/* A vector of the W outputs that read place (image, y, x) of the input through (ky, kx). */
 template <class T, int W>
 __global__ void outputs_of(const T *dy, T *columns, size_t vectors, im2col_window at)
 {
@@ -122,7 +122,7 @@ unsigned blocks_of(size_t count)
     return blocks < MOST_BLOCKS ? (unsigned)blocks : (unsigned)MOST_BLOCKS;
 }
 
-/* @p back: what looked at the inputs, else what the outputs look at. */
+/* @p back: the outputs that read each input; otherwise the inputs that each output reads. */
 template <class T, int W>
 cudaError_t run(cudaStream_t stream, const struct cddpi_cuda_conv *shape, const void *from,
                 void *to, bool back)

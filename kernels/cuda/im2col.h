@@ -1,4 +1,5 @@
-/* im2col.h - windows of images as rows of a matrix, for convolutions by products. */
+/* im2col.h - copies windows of images to the rows of a matrix, so that convolutions become
+ * products. */
 #ifndef CDDPI_CUDA_IM2COL_H
 #define CDDPI_CUDA_IM2COL_H
 
@@ -8,15 +9,15 @@
 extern "C" {
 #endif
 
-/** Rows or columns of a convolution's output. */
+/** Rows (or columns) of a convolution's output, from those of its input. */
 int cddpi_cuda_conv_extent(int input, const struct cddpi_cuda_conv *shape);
 
-/** @p columns: a row of kernel x kernel x channels for each position of the output; zeros are what
- *  lies outside of the image. */
+/** @p columns: a row of kernel x kernel x channels for each position of the output; zeros outside
+ *  of the image. */
 cddp_status cddpi_cuda_im2col(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                               const void *x, void *columns);
-/** @p columns: a row of kernel x kernel x outputs for each position of the input: what looked at it
- *  through each element of the window; zeros where nothing did. */
+/** @p columns: a row of kernel x kernel x outputs for each position of the input: the outputs that
+ *  read this position through each element of the window; zeros where there is no such output. */
 cddp_status cddpi_cuda_outputs_of_inputs(struct cddpi_device *device,
                                          const struct cddpi_cuda_conv *shape, const void *dy,
                                          void *columns);
@@ -24,7 +25,7 @@ cddp_status cddpi_cuda_outputs_of_inputs(struct cddpi_device *device,
 cddp_status cddpi_cuda_transpose_filters(struct cddpi_device *device,
                                          const struct cddpi_cuda_conv *shape, const void *weight,
                                          void *transposed);
-/** to = or += from, element by element. */
+/** to = or += from, element-wise. */
 cddp_status cddpi_cuda_add_float(struct cddpi_device *device, cddp_type type, const void *from,
                                  size_t count, bool add, float *to);
 

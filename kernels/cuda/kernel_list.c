@@ -11,7 +11,7 @@ cddp_status cddpi_cuda_load_kernels(struct cddpi_device *device)
          at = at->next) {
         struct cudaFuncAttributes attributes;
 
-        /* a question that only a loaded kernel answers */
+        /* only a loaded kernel can answer this, so the call loads it */
         CDDPI_TRY(cddpi_cuda_status(device, cudaFuncGetAttributes(&attributes, at->kernel),
                                     "loading kernels: cudaFuncGetAttributes", __FILE__, __LINE__));
     }

@@ -1,9 +1,9 @@
 /* kernel_list.h - the list of all kernels of this module, and loading them.
  *
- * CUDA loads a kernel when it is first launched unless it is told to load all of a module, and that
- * may wait for everything that is under way on the device. A stream that waits for another process
- * would then never go on: what that process waits for in turn is behind the load. So all of them
- * are loaded when a device is opened, when nothing is under way. */
+ * By default CUDA loads a kernel when it is first launched, and loading may wait for all work in
+ * flight on the device. If a stream waits for another process, this can deadlock: the work that the
+ * other process waits for is enqueued after the load. So all kernels are loaded when a device is
+ * opened, when nothing is in flight. */
 #ifndef CDDPI_KERNELS_CUDA_KERNEL_LIST_H
 #define CDDPI_KERNELS_CUDA_KERNEL_LIST_H
 
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* One kernel. Static: it is in the list from before the module's first call. */
+/* One kernel. Entries are static, so they are in the list before the module's first call. */
 struct cddpi_cuda_kernel_entry {
     const void *kernel;
     const struct cddpi_cuda_kernel_entry *next;
@@ -22,10 +22,10 @@ struct cddpi_cuda_kernel_entry {
 #endif
 };
 
-/** The last that was added; NULL: none. */
+/** The entry that was added last; NULL: the list is empty. */
 extern const struct cddpi_cuda_kernel_entry *cddpi_cuda_kernel_list;
 
-/** Load all kernels on @p device, which is the calling thread's. */
+/** Load all kernels on @p device, which must be the calling thread's current device. */
 cddp_status cddpi_cuda_load_kernels(struct cddpi_device *device);
 
 #ifdef __cplusplus

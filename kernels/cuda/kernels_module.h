@@ -1,5 +1,5 @@
-/* kernels_module.h - what kernels ask of the device that they run on, and what they give to the
- * module that they are part of. Kernels know no device but by the services that it gives them. */
+/* kernels_module.h - the services that kernels need from their device, and what kernels provide to
+ * their module. Kernels know the device only through these services. */
 #ifndef CDDPI_CUDA_KERNELS_MODULE_H
 #define CDDPI_CUDA_KERNELS_MODULE_H
 
@@ -11,20 +11,20 @@
 extern "C" {
 #endif
 
-/* --- of the device --- */
+/* --- from the device --- */
 
 /** CDDPI_STREAM_COMPUTE and CDDPI_STREAM_COMM of @p device. */
 cudaStream_t cddpi_cuda_compute_stream(struct cddpi_device *device);
 cudaStream_t cddpi_cuda_comm_stream(struct cddpi_device *device);
-/** CDDP_OK if @p error is none, else CDDP_ERR_DEVICE with a text of rank, @p call, the error's name
- *  and sentence, and the source line. */
+/** CDDP_OK if @p error is cudaSuccess. Otherwise CDDP_ERR_DEVICE, with a text of rank, @p call, the
+ *  error's name and description, and the source line. */
 cddp_status cddpi_cuda_status(struct cddpi_device *device, cudaError_t error, const char *call,
                               const char *file, int line);
-/** As cddpi_fail(), with a text that says rank and device. */
+/** cddpi_fail() with a text that names rank and device. */
 cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));
 
-/** As the device's operations of these names (device/device.h), in the compute stream. */
+/** The device's operations of the same names (device/device.h), in the compute stream. */
 cddp_status cddpi_cuda_alloc(struct cddpi_device *device, size_t bytes, const char *what,
                              void **out);
 void cddpi_cuda_release(struct cddpi_device *device, void *memory);
@@ -32,16 +32,16 @@ cddp_status cddpi_cuda_pin(struct cddpi_device *device, size_t bytes, void **out
 void cddpi_cuda_unpin(struct cddpi_device *device, void *memory);
 cddp_status cddpi_cuda_copy(struct cddpi_device *device, void *to, const void *from, size_t bytes);
 cddp_status cddpi_cuda_clear(struct cddpi_device *device, void *memory, size_t bytes);
-/** The table of all kernels, as @p device has it. */
+/** The table of all kernels of @p device. */
 const struct cddpi_cuda_kernels *cddpi_cuda_rows(struct cddpi_device *device);
 
-/** Zeroed memory of the processor, from libcddp; NULL: none. NULL is freed, too. */
+/** Zeroed CPU memory, from libcddp; NULL: out of memory. Free accepts NULL. */
 void *cddpi_cuda_host_alloc(struct cddpi_device *device, size_t bytes);
 void cddpi_cuda_host_free(struct cddpi_device *device, void *memory);
 
-/* The device cache: what a device keeps for its kernels from call to call. Each kind makes its own
- * when it first needs it, and the device calls release (if there is one) when it is closed, after
- * its streams have run dry and before its memory goes. */
+/* The device cache: what a device keeps for its kernels between calls. Each kind fills its own
+ * entry at the first use. When the device is closed, it calls release (if there is one), after its
+ * streams are idle and before its memory is freed. */
 enum cddpi_cuda_cache_kind {
     CDDPI_CUDA_CACHE_MATMUL,
     CDDPI_CUDA_CACHE_CUDNN,
@@ -55,7 +55,7 @@ struct cddpi_cuda_cache {
 struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *device,
                                           enum cddpi_cuda_cache_kind kind);
 
-/* All of that, from the module that opens devices. */
+/* All services, from the module that opens devices. */
 struct cddpi_cuda_services {
     cudaStream_t (*compute_stream)(struct cddpi_device *device);
     cudaStream_t (*comm_stream)(struct cddpi_device *device);
@@ -72,18 +72,19 @@ struct cddpi_cuda_services {
     struct cddpi_cuda_cache *(*cache)(struct cddpi_device *device, enum cddpi_cuda_cache_kind kind);
 };
 
-/* --- of the kernels --- */
+/* --- from the kernels --- */
 
-/** Before any kernel is started; @p services stay, and are the same for all devices. */
+/** Set the services. Call this before any kernel starts; @p services must stay valid, and are the
+ *  same for all devices. */
 void cddpi_cuda_services_use(const struct cddpi_cuda_services *services);
 
-/** Whether products and convolutions may round factors of float32 to TF32: $CDDP_TF32. */
+/** Whether products and convolutions may round float32 factors to TF32: $CDDP_TF32. */
 bool cddpi_cuda_tf32(void);
 
-/** Fill all rows of @p out. Called once a device; the table needs no release. */
+/** Fill all rows of @p out. Called once for each device; the table needs no release. */
 void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out);
 
-/* Its parts, each in the file that defines the kernels of the rows that it fills. */
+/* The parts of cddpi_cuda_kernels_fill(), each in the file that defines the kernels of its rows. */
 void cddpi_cuda_fill_layer_norm(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_layer_norm_grad(struct cddpi_cuda_kernels *out);
 void cddpi_cuda_fill_embedding(struct cddpi_cuda_kernels *out);

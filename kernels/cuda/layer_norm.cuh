@@ -1,4 +1,4 @@
-/* layer_norm.cuh - how layer norm's rows are laid over warps, forward and backward. */
+/* layer_norm.cuh - how the forward and backward kernels of layer norm assign rows to warps. */
 #ifndef CDDPI_CUDA_LAYER_NORM_CUH
 #define CDDPI_CUDA_LAYER_NORM_CUH
 
@@ -6,8 +6,8 @@
 
 enum { CDDPI_NORM_WARPS = 8, CDDPI_NORM_THREADS = CDDPI_NORM_WARPS * CDDPI_WARP };
 
-/* A row belongs to `warps` warps (1, 2, 4 or 8) of a block of 8, with `each` vectors in the
- * registers of a lane; each == 0: it does not fit, the block goes over it in a loop. */
+/* A row belongs to `warps` warps (1, 2, 4 or 8) of a block of 8, and each lane holds `each` vectors
+ * in registers. each == 0: the row does not fit, so the block loops over it. */
 struct cddpi_norm_layout {
     int warps, each;
 };
@@ -28,9 +28,10 @@ static inline cddpi_norm_layout cddpi_norm_layout_of(size_t columns, size_t widt
     return {CDDPI_NORM_WARPS, 0};
 }
 
-/* The thread's place in a block whose rows lie over `warps` warps each. */
+/* The place of a thread in a block where each row belongs to `warps` warps. */
 struct norm_place {
-    int warps, group, slot, stride; /* group: which of the block's rows; slot: first vector */
+    /* group: which of the block's rows; slot: this thread's first vector */
+    int warps, group, slot, stride;
 
     __device__ explicit norm_place(int warps_of_row) : warps(warps_of_row)
     {
@@ -40,8 +41,8 @@ struct norm_place {
     }
 };
 
-/* Two sums over the row's threads at once, for each of them. @p shared: two floats a warp. All
- * threads of the block come here together. */
+/* Two sums at once over the threads of a row; each of them receives both. @p shared: two floats for
+ * each warp. All threads of the block must call this together. */
 static __device__ __forceinline__ float2 row_sums(float2 value, const norm_place &place,
                                                   float2 *shared)
 {

@@ -1,20 +1,20 @@
 /* layer_norm_grad.cu - owns layer norm backward.
  *
- * One read of dy, x and the other gradient, one write of dx: 4 x 48 MiB at 32768 x 768 of bf16, 42
- * us at 4.8 TB/s. The parameters' gradients are summed on the way: a lane keeps the sums of its
- * columns in registers over all rows of its warp(s), the warps of a block meet in shared memory,
- * and each of at most 264 blocks (2 for each of 132 SMs) leaves one part, 1.6 MiB together, which
- * sum_parts adds up in order. 2 blocks an SM are 16 warps; each lane asks for its 9 vectors of a
- * row at once, 72 KiB under way.
+ * dy, x and the other gradient are read once, dx is written once: 4 x 48 MiB for 32768 x 768 of
+ * bf16, 42 us at 4.8 TB/s. The parameters' gradients are summed in the same pass: a lane keeps the
+ * sums of its columns in registers over all rows of its warp(s), the warps of a block add theirs in
+ * shared memory, and each of at most 264 blocks (2 for each of 132 SMs) writes one partial sum, 1.6
+ * MiB together, which sum_parts adds in order. 2 blocks on an SM are 16 warps; each lane requests
+ * its 9 vectors of a row at once, so 72 KiB are in flight.
  *
- * With g = dy weight and normal = (x - mean) inverse: dx = inverse (g - mean of g - normal x mean
- * of g normal). */
+ * With g = dy weight and normal = (x - mean) inverse:
+ *     dx = inverse (g - mean of g - normal x mean of g normal). */
 #include "kernels/cuda/layer_norm.cuh"
 #include "kernels/cuda/sums.cuh"
 
 namespace
 {
-enum { MOST = 3 }; /* vectors of a lane */
+enum { MOST = 3 }; /* vectors in the registers of a lane */
 const size_t BLOCKS = 264;
 
 template <class T> struct grad_arguments {
@@ -23,7 +23,7 @@ template <class T> struct grad_arguments {
     size_t rows;
     int columns;
     T *dx;
-    float *parts; /* a block's: columns of dweight, columns of dbias */
+    float *parts; /* of a block: columns of dweight, then columns of dbias */
 };
 
 /* The sums of a lane's columns. */
@@ -46,7 +46,7 @@ __device__ __forceinline__ void load_all(const T *from, const norm_place &place,
     }
 }
 
-/* The row's two means; the parameters' sums grow on the way. */
+/* Compute the row's two means, and add to the parameters' sums. */
 template <class T, int EACH>
 __device__ __forceinline__ float2 add_row(const grad_arguments<T> &a, const norm_place &place,
                                           int vectors, const uint4 (&dy_words)[EACH],
@@ -113,7 +113,7 @@ write_row(const grad_arguments<T> &a, const norm_place &place, size_t at, int ve
     }
 }
 
-/* The groups of a block add their sums one after the other, then the block's are written. */
+/* The groups of a block add their sums one after the other; then the block's sums are written. */
 template <int EACH, int N>
 __device__ __forceinline__ void leave_part(const float (&sums)[EACH][N], const norm_place &place,
                                            int vectors, float *shared, float *part)
@@ -127,7 +127,8 @@ __device__ __forceinline__ void leave_part(const float (&sums)[EACH][N], const n
 
             if (group == place.group && v < vectors) {
                 CDDPI_UNROLL
-                for (int j = 0; j < N; j++) { /* lanes side by side: no bank twice */
+                /* adjacent lanes use adjacent addresses: no bank conflicts */
+                for (int j = 0; j < N; j++) {
                     int at = j * vectors + v;
 
                     shared[at] = group == 0 ? sums[k][j] : shared[at] + sums[k][j];
@@ -176,8 +177,8 @@ __global__ void __launch_bounds__(CDDPI_NORM_THREADS, 2)
     leave_part<EACH, N>(parts.dbias, place, vectors, columns_shared, part + a.columns);
 }
 
-/* Any number of columns: a block a row at a time; its part grows in memory, each column in one
- * thread. */
+/* Any number of columns: a block handles one row at a time, and accumulates its partial sums in
+ * memory, each column in one thread. */
 template <class T>
 __global__ void __launch_bounds__(CDDPI_NORM_THREADS) grad_any_rows(const grad_arguments<T> a)
 {

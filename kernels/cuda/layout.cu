@@ -1,10 +1,11 @@
-/* layout.cu - owns transposes: of images between N x C x H x W and channels last, with a change of
- * type, and of matrices in general.
+/* layout.cu - owns transposes: of images between N x C x H x W and channels last, with a conversion
+ * of the type, and of matrices in general.
  *
- * One read and one write. A block moves a tile of 2048 elements through shared memory, read along
- * the rows and written along the columns, 8 of a thread under way: 24 KiB an SM of bf16, 48 of
- * float32 at 6 blocks. A tile is 64 x 32; where a side is short (3 channels, a kernel of 3 x 3) it
- * is all of that side, so that what is read and written is whole lines there, too. */
+ * One read and one write. A block moves a tile of 2048 elements through shared memory; it is read
+ * along the rows and written along the columns, with 8 elements of each thread in flight: on an SM
+ * with 6 blocks, 24 KiB of bf16 or 48 KiB of float32. A tile is 64 x 32. If one side is short (3
+ * channels, a kernel of 3 x 3), the tile covers that side completely, so that whole cache lines are
+ * read and written there, too. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -18,7 +19,8 @@ struct transposition {
     unsigned down, across;            /* tiles of a matrix */
 };
 
-/* Where i, which grows by BLOCK, lies in rows of `width`: without a division a step. */
+/* The row and column of element i in rows of `width`, while i grows by BLOCK: needs no division in
+ * each step. */
 struct walk {
     unsigned row, column, width, rows_a_step, columns_a_step;
 
@@ -42,8 +44,9 @@ template <class In, class Out, bool ADD>
 __global__ void __launch_bounds__(BLOCK, 5)
     transpose_tiles(const In *__restrict__ in, const transposition t, Out *out)
 {
-    __shared__ float tile[TILE + TILE / 2]; /* the most that odd rows take: 1024 of 3 */
-    unsigned stride = t.tile_columns | 1;   /* odd: columns fall into different banks */
+    __shared__ float tile[TILE + TILE / 2]; /* the most that odd row lengths take: 1024 rows of 3 */
+    /* odd, so that elements of a column are in different banks */
+    unsigned stride = t.tile_columns | 1;
     unsigned tiles = t.down * t.across;
     size_t matrix = (size_t)(blockIdx.x / tiles) * t.rows * t.columns;
     unsigned first_row = blockIdx.x % tiles / t.across * t.tile_rows;
@@ -54,7 +57,8 @@ __global__ void __launch_bounds__(BLOCK, 5)
     In fetched[TILE / BLOCK];
 
     CDDPI_UNROLL
-    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) { /* all before one is used */
+    /* all loads are issued before one is used */
+    for (unsigned i = 0; i < TILE; i += BLOCK, from.step()) {
         unsigned row = first_row + from.row;
         unsigned column = first_column + from.column;
 

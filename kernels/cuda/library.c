@@ -1,8 +1,10 @@
 /* library.c - opens NVIDIA's libraries at run time, so that the module loads where some are
- * missing. The loader looks in LD_LIBRARY_PATH, in the folders where they were when the module was
- * built (its run path), and in the system's: one by one, so some may come from the system and some
- * from Python's wheels. Each is built and tested with the others of its release, and cuDNN calls
- * cuBLASLt: such a mix is refused unless it is asked for. */
+ * missing.
+ *
+ * The loader searches LD_LIBRARY_PATH, the folders where the libraries were when the module was
+ * built (its run path), and the system's folders, for each library separately. So some could come
+ * from the system and some from Python's wheels. But each is built and tested with the others of
+ * its release, and cuDNN calls cuBLASLt, so such a mix is rejected unless it is requested. */
 #include "kernels/cuda/library.h"
 
 #include "base/error.h"
@@ -26,7 +28,7 @@ static struct {
     const char *name;
     const char *purpose;
     void *handle;
-    char *place; /* the wheels' folder; "": the system. NULL: not opened yet. Never freed */
+    char *place; /* the wheels' folder; "": the system; NULL: not opened yet. Never freed */
 } libraries[CUDA_LIBRARY_COUNT] = {
     [CUDA_LIBRARY_CUBLASLT] = {LT_NAME, "products", NULL, NULL},
     [CUDA_LIBRARY_CUDNN] = {"libcudnn.so.9", "convolutions", NULL, NULL},
@@ -34,9 +36,9 @@ static struct {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* cuDNN opens cuBLASLt, and the compiler of its attention, by name and from its own folders, which
- * in a toolkit's do not lead to them; what is open already it takes. Without them it has fewer
- * engines, which shows when one is wanted. */
+/* cuDNN opens cuBLASLt, and the compiler for its attention, by name. Its own search folders do not
+ * lead to those of a toolkit, but it uses libraries that are already open, so open them first.
+ * Without them cuDNN has fewer engines, which shows when one is needed. */
 static void open_helpers(void)
 {
     void *compiler = dlopen(COMPILER_NAME, RTLD_NOW | RTLD_LOCAL);
@@ -54,8 +56,8 @@ static void open_helpers(void)
     }
 }
 
-/* Wheels lie side by side: .../site-packages/nvidia/cudnn/lib/libcudnn.so.9. All else is of the
- * system, where a toolkit, cuDNN's package and NCCL's have folders of their own. */
+/* Wheels are side by side: .../site-packages/nvidia/cudnn/lib/libcudnn.so.9. Everything else counts
+ * as the system, where a toolkit and the packages of cuDNN and NCCL have separate folders. */
 static void name_place(void *handle, char *out, size_t bytes)
 {
     static const char wheels[] = "-packages/nvidia/";
@@ -81,7 +83,7 @@ static bool mix_is_wanted(void)
     return wanted != NULL && strcmp(wanted, "1") == 0;
 }
 
-/* Take what was opened, if it is from where the others are. */
+/* Keep an opened library, if it comes from the same place as the others. */
 static cddp_status take_library(enum cuda_library library, void *handle)
 {
     char place[4096];

@@ -1,4 +1,4 @@
-/* library.h - NVIDIA's libraries, which are opened when they are first needed. */
+/* library.h - opens NVIDIA's libraries at their first use. */
 #ifndef CDDPI_CUDA_LIBRARY_H
 #define CDDPI_CUDA_LIBRARY_H
 
@@ -18,17 +18,17 @@ enum cuda_library {
     CUDA_LIBRARY_COUNT
 };
 
-/** Open @p library, once a process, under the major version that the module was built for (or one
- *  that is known to work); never closed. CDDP_ERR_UNAVAILABLE: the loader's reason.
- * CDDP_ERR_CONFIG: it is not from where those are that were opened before, and
- * $CDDP_MIXED_LIBRARIES does not allow that. Any thread. */
+/** Open @p library, once in a process, with the major version that the module was built for (or one
+ *  that is known to work); it is never closed. CDDP_ERR_UNAVAILABLE: with the loader's reason.
+ *  CDDP_ERR_CONFIG: it comes from another place than the libraries opened before, and
+ *  $CDDP_MIXED_LIBRARIES does not allow that. Any thread. */
 cddp_status cuda_library_open(enum cuda_library library, void **out);
 
-/** Where those that are open came from, for people. */
+/** A readable list of where the open libraries came from. */
 void cuda_libraries_describe(char *out, size_t bytes);
 
 /** A function of an opened library: *(void **)&function = cuda_library_symbol(library, "name");
- *  NULL: it has none. */
+ *  NULL: the library has no such function. */
 void *cuda_library_symbol(void *library, const char *name);
 
 #ifdef __cplusplus

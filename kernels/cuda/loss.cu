@@ -1,7 +1,8 @@
 /* loss.cu - owns the sum of the rows' losses, the squared error and binary cross-entropy.
  *
- * The sum is one block's, 16 bytes a row: 0.5 MiB at 32768 rows, some 5 us. The other two are those
- * of small outputs: a block a row, which is read and written once. */
+ * One block computes the sum, from 16 bytes for each row: 0.5 MiB for 32768 rows, about 5 us. The
+ * other two losses are for small outputs: one block for each row, which is read and written once.
+ */
 #include "kernels/cuda/loss.cuh"
 
 namespace
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-/* The largest element, the first of equals. */
+/* The largest element, the first of equal ones. */
 struct winner {
     float most;
     int column;
@@ -58,7 +59,7 @@ __device__ __forceinline__ winner block_winner(winner mine, winner *shared)
     return mine;
 }
 
-/* One element's part of the loss, and its derivative. */
+/* The contribution of one element to the loss, and its derivative. */
 struct term {
     double loss, slope;
 };
@@ -72,14 +73,15 @@ struct squared_term {
     }
 };
 
-/* As kernels/cpu/cpu_loss.c has it: log(1 + e^x) - target x, whose power does not overflow. */
+/* As in kernels/cpu/cpu_loss.c: log(1 + e^x) - target x, in a form whose exponential does not
+ * overflow. */
 struct binary_term {
     static __device__ __forceinline__ term of(double x, double target)
     {
         double power = exp(-fabs(x));
         double p = (x < 0 ? power : 1.0) / (1.0 + power);
 
-        /* the last term is 0, or a NaN where the loss is not finite */
+        /* the last term is 0, or NaN if the loss is not finite */
         return {fmax(x, 0.0) + log1p(power) - target * x, p - target + 0.0 * x};
     }
 };
@@ -88,7 +90,8 @@ template <class T> struct row_arguments {
     T *logits;
     const int32_t *labels;
     int columns;
-    bool signs; /* of one column, the label is the target, and the sign the answer */
+    bool signs; /* with one column: the label is the target, and the logit's sign is the prediction
+                 */
     bool grads;
     float scale;
     const float *device_scale;
@@ -122,7 +125,7 @@ __global__ void __launch_bounds__(THREADS) rows_of_terms(const row_arguments<T> 
     if (threadIdx.x == 0) {
         bool right = a.signs ? (best.most > 0) == (label == 1) : best.column == label;
 
-        /* a NaN is in the sum */
+        /* a NaN would show in the sum */
         a.results[blockIdx.x] = {loss, right && loss == loss ? 1.0 : 0.0};
     }
 }

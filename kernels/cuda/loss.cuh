@@ -1,4 +1,4 @@
-/* loss.cuh - what the losses share: a result for each row, which is added up in order. */
+/* loss.cuh - what the losses share: one result for each row, and their sum in a fixed order. */
 #ifndef CDDPI_CUDA_LOSS_CUH
 #define CDDPI_CUDA_LOSS_CUH
 
@@ -8,7 +8,7 @@ struct row_result {
     double loss, correct;
 };
 
-/** out[0] += the sum of the losses, out[1] += that of the correct ones. */
+/** out[0] += the sum of all `loss`, out[1] += the sum of all `correct`. */
 cudaError_t cddpi_cuda_add_results(cudaStream_t stream, const struct row_result *results,
                                    size_t rows, double *out);
 

@@ -1,22 +1,22 @@
 /* lstm.cu - owns the gates of a long short-term memory and their derivatives, for one time step of
- * several sequences; the products before and after them are linear's.
+ * several sequences; linear computes the products before and after them.
  *
- * A thread has one unit of one sequence. Sequences follow each other in memory, so that what a step
- * reads and writes are runs of `units` elements; what the next product reads is written without
- * gaps, too. Cells and their gradients are float32 in all types. */
+ * A thread handles one unit of one sequence. Sequences are consecutive in memory, so a step reads
+ * and writes runs of `units` elements; operands of the next product are also written without gaps.
+ * Cells and their gradients are float32 for all types. */
 #include "kernels/cuda/elementwise.cuh"
 
 namespace
 {
 enum { THREADS = 256 };
-/* The four values of a row, `units` elements apart, as nn.LSTM has them. */
+/* The four values of a row, `units` elements apart, in the order of nn.LSTM. */
 enum { INPUT, FORGET, CELL, OUTPUT, GATES };
 
-/* Of the thread: where its values lie. */
+/* The offsets of this thread's values. */
 struct lstm_place {
     size_t row, unit;
-    size_t element;      /* of rows x length x units */
-    size_t gates, alone; /* of rows x length x 4 units; of rows x 4 units */
+    size_t element;      /* in rows x length x units */
+    size_t gates, alone; /* in rows x length x 4 units; in rows x 4 units */
     bool exists;
 };
 
@@ -34,14 +34,14 @@ __device__ __forceinline__ lstm_place place_of(size_t rows, size_t length, size_
 
 template <class T> struct forward_arguments {
     size_t rows, length, units, step;
-    const float *bias_ih, *bias_hh; /* NULL: none */
-    const T *recurrent;             /* NULL: the first step */
+    const float *bias_ih, *bias_hh; /* nullptr: no biases */
+    const T *recurrent;             /* nullptr: the first step */
     T *gates;
     float *cells;
     T *out, *last;
 };
 
-/* Gate @p k before its function. */
+/* Input of gate @p k's activation function. */
 template <class T>
 __device__ __forceinline__ float before_function(const forward_arguments<T> &a, const lstm_place &at,
                                                  int k)
@@ -87,7 +87,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) forward(const forw
 
 template <class T> struct backward_arguments {
     size_t rows, length, units, step;
-    const T *dy, *carried_out; /* carried_out NULL: the last step, to which nothing is carried */
+    /* carried_out nullptr: the last step, which gets nothing from a next one */
+    const T *dy, *carried_out;
     float *carried_cell;
     const float *cells;
     const T *out;

@@ -1,5 +1,5 @@
-/* matmul_kernels.cu - owns what surrounds products. Epilogues are here for shapes that cuBLASLt
- * has none for, so they are plain: an element a thread. */
+/* matmul_kernels.cu - owns the kernels that accompany products. Epilogues here are only for shapes
+ * where cuBLASLt has none, so they are simple: one element for each thread. */
 #include "kernels/cuda/matmul_kernels.h"
 
 #include "kernels/cuda/pack.cuh"
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(THREADS)
     y[i] = number<T>::store(relu && value < 0 ? 0 : value);
 }
 
-/* splitmix64's last step */
+/* The last step of splitmix64. */
 __device__ inline uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -34,7 +34,7 @@ __device__ inline uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Sums of whole numbers are the same in any order. */
+/* Integer sums are the same in any order. */
 __global__ void __launch_bounds__(THREADS)
     fingerprint(const uint16_t *words, size_t count, uint64_t salt, unsigned long long *out)
 {

@@ -1,4 +1,4 @@
-/* pack.cuh - elements sixteen bytes at a time, and 16-bit floating types as float32. */
+/* pack.cuh - accesses elements in units of 16 bytes, and 16-bit floating types as float32. */
 #ifndef CDDPI_CUDA_PACK_CUH
 #define CDDPI_CUDA_PACK_CUH
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Loaded and stored by one instruction each; pointers to it are 16-byte aligned. */
+/* Loaded and stored by one instruction each; pointers to it must be 16-byte aligned. */
 template <class T> struct alignas(16) pack {
     enum { COUNT = 16 / sizeof(T) };
     T at[COUNT];
@@ -18,7 +18,7 @@ template <class T> __host__ __device__ inline bool packs(const T *pointer)
     return (uintptr_t)pointer % 16 == 0;
 }
 
-/* A type's arithmetic is done in T::inner. bf16 and f16 round to nearest even. */
+/* Arithmetic on T is done in the type number<T>::inner. bf16 and f16 round to nearest even. */
 template <class T> struct number {
     typedef T inner;
     static __device__ inline T load(T value)
@@ -53,7 +53,7 @@ template <> struct number<__half> {
     }
 };
 
-/* Grids of one dimension, for @p count elements of which each thread takes @p each. */
+/* The size of a one-dimensional grid for @p count elements, of which each thread takes @p each. */
 inline unsigned blocks_for(size_t count, size_t threads, size_t each)
 {
     return (unsigned)((count + threads * each - 1) / (threads * each));

@@ -1,12 +1,12 @@
 /* pool.cu - owns pools over windows, channels last.
  *
- * A thread has one place of an image and a vector of channels there, so neighbours read and write
- * whole lines. Forward reads each input once from memory (windows overlap in L1 and L2), writes the
- * outputs and, before a backward, which input of its window each maximum was: its place there, row
- * by row, a byte. Backward gathers: each input adds up the gradients of those of its windows (4 at
- * most for 3 x 3 by 2) whose place it is, so nothing is added from two threads. dy, places and dx
- * pass the memory once: 0.56 GB for 256 images of 112 x 112 x 64 in bf16, 0.19 ms at 3 TB/s;
- * forward 0.56 GB, too. */
+ * A thread handles one place of an image and a vector of channels, so neighbouring threads read and
+ * write whole cache lines. Forward reads each input once from memory (windows overlap in L1 and L2)
+ * and writes the outputs. If a backward follows, it also writes which input of its window each
+ * maximum was: its place there, row by row, in a byte. Backward gathers: each input adds up the
+ * gradients of those of its windows (at most 4 for 3 x 3 with stride 2) where it is the maximum, so
+ * no two threads add to the same sum. dy, places and dx pass through memory once: 0.56 GB for 256
+ * images of 112 x 112 x 64 in bf16, 0.19 ms at 3 TB/s; forward also moves 0.56 GB. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -16,19 +16,19 @@ enum { BLOCK = 256, BYTE_PLACES = 256 };
 struct pool_window {
     int height, width, channels; /* of the input */
     int out_height, out_width;
-    int patch_rows, patch_columns; /* stride x stride inputs each */
+    int patch_rows, patch_columns; /* patches of stride x stride inputs */
     int kernel, stride, padding;
-    float share;      /* of an input in an average: 1 / kernel^2; padding counts as zeros */
-    unsigned vectors; /* threads with work */
+    float share;      /* weight of an input in an average: 1 / kernel^2; padding counts as zeros */
+    unsigned vectors; /* number of threads with work */
 };
 
-/* Which place of an image of height x width, and which channels there. */
+/* A place in an image of height x width, and its channels. */
 struct pool_place {
     unsigned image;
     int row, column, channel;
 };
 
-/* 32 bits do for everything but the last product: start() sees to it. */
+/* 32 bits are enough for everything but the last product: start() checks that. */
 __device__ __forceinline__ pool_place place_of(unsigned v, int height, int width, int groups, int step)
 {
     pool_place p;
@@ -42,7 +42,7 @@ __device__ __forceinline__ pool_place place_of(unsigned v, int height, int width
     return p;
 }
 
-/* Element 0 of the vector at (row, column) of a place's image. */
+/* Offset of the vector at (row, column) of a place's image. */
 __device__ __forceinline__ size_t offset(const pool_place &p, int row, int column, int height, int width,
                                          int channels)
 {
@@ -60,7 +60,7 @@ __device__ __forceinline__ int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* W places in windows. `raw` is what they are in memory, where they lie like the outputs. */
+/* W places in windows. `raw` is their form in memory, where they have the layout of the outputs. */
 template <class P, int W> struct places_of {
     static_assert(W == 1, "there are vectors of bytes only");
     typedef P raw;
@@ -113,7 +113,7 @@ __device__ __forceinline__ typename places_of<P, W>::raw fetch_places(const P *f
     return *reinterpret_cast<const typename places_of<P, W>::raw *>(from);
 }
 
-/* Of a window, the first of the largest; a NaN is larger than all, and stays. */
+/* The first of the largest elements of a window; a NaN counts as larger than all, and stays. */
 template <class T, int W, class P, bool AVERAGE>
 __global__ void __launch_bounds__(BLOCK)
     pool_forward(const pool_window w, const T *__restrict__ x, T *__restrict__ y, P *__restrict__ places)
@@ -164,10 +164,11 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* The windows (of outputs) that an input's row or column lies in: first to last. */
+/* The range of windows (i.e. outputs) that contain an input's row or column: first to last. */
 __device__ __forceinline__ int first_window(int at, const pool_window &w)
 {
-    int past = at + w.padding - w.kernel; /* the last that does not lie in window 0 .. */
+    /* windows that start here (counting padding) or earlier end before `at` */
+    int past = at + w.padding - w.kernel;
 
     return past < 0 ? 0 : past / w.stride + 1;
 }
@@ -176,7 +177,7 @@ __device__ __forceinline__ int last_window(int at, const pool_window &w, int cou
     return smaller((at + w.padding) / w.stride, count - 1);
 }
 
-/* Any window, and averages. */
+/* For any window size, and for averages. */
 template <class T, int W, class P, bool AVERAGE>
 __global__ void __launch_bounds__(BLOCK)
     pool_backward(const pool_window w, const T *__restrict__ dy, const P *__restrict__ places,
@@ -215,15 +216,16 @@ __global__ void __launch_bounds__(BLOCK)
     wide<T, W>::store(dx + (size_t)v * W, sum);
 }
 
-/* Maxima of windows that are known when this is compiled. A thread has STRIDE x STRIDE inputs,
- * which lie in the same windows: it reads those at once, and each of its inputs has a number for
- * its place in each. */
+/* Maxima for window sizes known at compile time. A thread has STRIDE x STRIDE inputs that are in
+ * the same windows: it reads these windows at once, and for each input knows its place in each of
+ * them. */
 template <class T, int W, int KERNEL, int STRIDE>
 __global__ void __launch_bounds__(BLOCK, 3)
     patch_backward(const pool_window w, const T *__restrict__ dy, const uint8_t *__restrict__ places,
                    T *__restrict__ dx)
 {
-    constexpr int SIDE = (KERNEL + STRIDE - 1) / STRIDE; /* windows, in each direction */
+    /* windows that contain a patch, in each direction */
+    constexpr int SIDE = (KERNEL + STRIDE - 1) / STRIDE;
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
     pool_place p = place_of(v, w.patch_rows, w.patch_columns, w.channels / W, W);
     typename wide<T, W>::raw gradients[SIDE][SIDE];
@@ -300,7 +302,7 @@ bool byte_places(const cddpi_cuda_pool &shape)
     return shape.kernel * shape.kernel <= BYTE_PLACES;
 }
 
-/* Elements of a vector. Only bytes come in vectors. */
+/* Elements of a vector. Only places of one byte are read in vectors. */
 template <class T> int width_of(const cddpi_cuda_pool &shape)
 {
     constexpr int N = packed<T>::N;
@@ -308,8 +310,8 @@ template <class T> int width_of(const cddpi_cuda_pool &shape)
     return shape.channels % N == 0 && (shape.average || byte_places(shape)) ? N : 1;
 }
 
-/* Places x vectors of channels, of the input, the output and the patches, must be counted by 32
- * bits. */
+/* The numbers of places x vectors of channels in the input, the output and the patches must fit in
+ * 32 bits. */
 template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool &shape)
 {
     pool_window w = describe(shape);

@@ -1,10 +1,11 @@
-/* reduce.cu - owns reductions of the ranks' arrays into one: the binary tree over ranks of
- * kernels/cpu/per_isa/reduce_loops.c, to the bit.
+/* reduce.cu - owns reductions of the ranks' arrays to one: the binary tree over ranks of
+ * kernels/cpu/per_isa/reduce_loops.c, with the same bits.
  *
- * Bound by memory: (ranks + 1) times the array, read over NVLink or PCIe where the others' memory
- * is. A thread loads 16 bytes of each rank before it adds; up to 8 ranks have a kernel each, so
- * that these loads are all under way at once. More ranks and rare types go through a slower one.
- * Inputs may be the output, element by element, so nothing here may assume that they are not. */
+ * Limited by memory: (ranks + 1) times the array, read over NVLink or PCIe if it is in another
+ * device's memory. A thread loads 16 bytes of each rank before it adds. Up to 8 ranks have a kernel
+ * for each number of ranks, so that all these loads are in flight at once. More ranks and rare
+ * types use a slower kernel. An input may be the output, element for element, so nothing here may
+ * assume that they differ. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/pack.cuh"
 
@@ -17,8 +18,8 @@ struct reduce_sources {
     const void *at[MOST];
 };
 
-/* y when it is a NaN or decides; x when that is a NaN, since no comparison with it holds. Whole
- * numbers wrap around. */
+/* y if it is a NaN or wins; x if it is a NaN, since every comparison with a NaN is false. Integers
+ * wrap around. */
 template <class T> struct arithmetic {
     static __device__ inline T sum(T x, T y)
     {
@@ -58,7 +59,7 @@ template <class T> __device__ static inline T combine(cddp_op op, T x, T y)
     }
 }
 
-/* cddpi_reduce_weighted(): equal weights are a plain mean. */
+/* As in cddpi_reduce_weighted(): equal weights give a plain mean. */
 struct shares {
     bool equal;
     double total;
@@ -80,8 +81,8 @@ __device__ inline double factor_of(const shares &shares, double weight)
     return shares.total > 0 ? weight / shares.total : 0;
 }
 
-/* What ranks that are there have from `first` on: all of it is asked for before one is looked at,
- * so nothing here may depend on what comes. */
+/* Load the elements of all present ranks from `first` on. All loads are issued before one is used,
+ * so no load may depend on the values. */
 template <class T, int RANKS>
 __device__ __forceinline__ void fetch_ranks(const reduce_sources &sources, const bool (&there)[RANKS],
                                             size_t first, size_t left, bool packed,
@@ -109,8 +110,8 @@ __device__ __forceinline__ void fetch_ranks(const reduce_sources &sources, const
     }
 }
 
-/* Sums and means of at most MOST_FAST ranks. The tree over x[0 ... RANKS): neighbours first, an odd
- * one out goes up alone. */
+/* Sums and means of at most MOST_FAST ranks. The tree over x[0 ... RANKS): neighbours first; an odd
+ * last one moves up alone. */
 template <class T, int RANKS>
 __global__ void __launch_bounds__(THREADS)
     sum_ranks(reduce_sources sources, const double *weights, bool mean, size_t count, bool packed, T *out)
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(THREADS)
         double factor = shares.equal ? 1.0 : factor_of(shares, weights[r]);
 
         factors[r] = (real)factor;
-        there[r] = factor != 0; /* else it is not read */
+        there[r] = factor != 0; /* false: it is not read */
     }
     fetch_ranks<T, RANKS>(sources, there, first, left, packed, read);
     CDDPI_UNROLL
@@ -178,7 +179,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* What a sum or mean of T is accumulated in: means of whole numbers in 64 bits, then truncated. */
+/* The type in which a sum or mean of T is accumulated: means of integers in 64 bits, then
+ * truncated. */
 template <class T> struct reduce_wide {
     typedef typename number<T>::inner mean;
     static __device__ inline T divide(mean sum, int ranks)
@@ -198,7 +200,8 @@ WIDE(int32_t)
 WIDE(int64_t)
 WIDE(uint8_t)
 
-/* A stack of partial results: two of as many leaves are combined at once, the rest at the end. */
+/* A stack of partial results: two with the same number of leaves are combined at once, the others
+ * at the end. */
 template <class A> struct stack {
     A value[LEVELS];
     int leaves[LEVELS];
@@ -220,8 +223,8 @@ template <class A> __device__ static void combine_top(stack<A> &stack, cddp_op o
     stack.leaves[below] += stack.leaves[top];
 }
 
-/* Any operation, any number of ranks, accumulated in A, an element a thread. Factors:
- * NULL: none. */
+/* Any operation, any number of ranks, accumulated in A, one element for each thread. Factors may be
+ * NULL. */
 template <class T, class A>
 __device__ A reduce_one(const reduce_sources &sources, int ranks, cddp_op op, const shares &shares,
                         const double *weights, size_t i)
@@ -275,7 +278,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One reduction, as it was asked for. */
+/* The arguments of one reduction. */
 struct job {
     reduce_sources inputs;
     int ranks;
@@ -332,7 +335,7 @@ cudaError_t launch(cddp_type type, const job &job)
         return launch_any<int64_t>(job);
     case CDDP_U8:
         return launch_any<uint8_t>(job);
-    case CDDP_I8: /* groups answer these themselves */
+    case CDDP_I8: /* groups handle these types themselves */
     case CDDP_BOOL:
         break;
     }

@@ -1,9 +1,10 @@
-/* response_norm.cu - owns local response normalisation: each value divided by a power of the
- * squares of its neighbours in other channels, which lie next to it.
+/* response_norm.cu - owns local response normalisation: each value is divided by a power of the sum
+ * of squares over neighbouring channels, which are adjacent in memory.
  *
- * A thread makes one value and reads its whole window, which neighbours find in the cache. The
- * gradient has two passes: the first leaves a float32 for each value, of which the second adds up a
- * window; so an element of dx depends on dy at its own place alone, and may lie there. */
+ * A thread computes one value and reads its whole window; threads with overlapping windows find it
+ * in the cache. The gradient has two passes: the first writes a float32 for each value, and the
+ * second sums a window of those. So an element of dx depends on dy only at its own place, and dx
+ * may overwrite dy. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -16,7 +17,7 @@ struct response {
     float scale, beta, offset;
 };
 
-/* As kernels/cpu/cpu_response_norm.c has it, the usual exponent by square roots. */
+/* As in kernels/cpu/cpu_response_norm.c: the usual exponent by square roots. */
 __device__ __forceinline__ float power(float x, float beta)
 {
     if (beta == 0.75f) {
@@ -27,7 +28,7 @@ __device__ __forceinline__ float power(float x, float beta)
     return powf(x, -beta);
 }
 
-/* What value @p i, of channel @p c, is divided by, before the power. */
+/* The divisor of value @p i, in channel @p c, before the power. */
 template <class T>
 __device__ __forceinline__ float below(const T *x, size_t i, int c, const response &norm)
 {
@@ -68,7 +69,8 @@ __global__ void make_terms(const T *dy, const T *x, const response norm, float *
     }
 }
 
-/* dx = dy d^-beta - 2 scale beta x times the terms of those in whose window x is. */
+/* dx = dy d^-beta - 2 scale beta x times the sum of the terms of those channels whose window
+ * contains x. */
 template <class T>
 __global__ void add_terms(const T *dy, const T *x, const float *terms, const response norm, T *dx)
 {

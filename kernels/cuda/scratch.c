@@ -1,7 +1,7 @@
-/* scratch.c - owns the device memory that kernels work in.
+/* scratch.c - owns the scratch memory of kernels.
  *
  * A block that has become too small is kept until the device is closed, because captured graphs
- * know its address. Sizes double, so all blocks together are less than twice the last one. */
+ * contain its address. Sizes double, so all blocks together take less than twice the last one. */
 #include "kernels/cuda/scratch.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };
 
 struct scratch {
-    void *blocks[MOST_BLOCKS]; /* the last one is used */
+    void *blocks[MOST_BLOCKS]; /* the last block is in use */
     int count;
     size_t bytes;
 };
@@ -72,7 +72,7 @@ static cddp_status grow_scratch(struct cddpi_device *device, struct scratch *scr
                                bytes, scratch->bytes);
     }
     status = cddpi_cuda_alloc(device, wanted, "scratch", &block);
-    if (status != CDDP_OK && wanted > bytes) { /* perhaps the exact size still fits */
+    if (status != CDDP_OK && wanted > bytes) { /* the exact size may still fit */
         wanted = bytes;
         status = cddpi_cuda_alloc(device, wanted, "scratch", &block);
     }

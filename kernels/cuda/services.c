@@ -1,11 +1,11 @@
-/* services.c - owns what a device gives its kernels. */
+/* services.c - owns the functions that a device provides to its kernels. */
 #include "base/alloc.h"
 #include "kernels/cuda/kernels_module.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The same for all devices, so it does not matter who writes it last. */
+/* The same for all devices, so it does not matter which one sets it last. */
 static const struct cddpi_cuda_services *services;
 
 void cddpi_cuda_services_use(const struct cddpi_cuda_services *given)

@@ -1,9 +1,10 @@
-/* squares.cu - owns the sum of squares of all gradients, and what follows from it: the factor of
- * the update, and the loss scale.
+/* squares.cu - owns the sum of squares of all gradients, and what is computed from it: the factor
+ * of the update, and the loss scale.
  *
- * The sum reads 4 bytes an element: GPT-2 124M's 0.5 GB take 0.10 ms at 4.8 TB/s; 90 % of that is
- * the target. It is a tree whose shape only the counts decide: four sums a thread, a warp, a block,
- * then all pieces. float64 throughout, whose range squares of float32 cannot leave. */
+ * The sum reads 4 bytes for each element: GPT-2 124M's 0.5 GB take 0.10 ms at 4.8 TB/s; 90 % of
+ * that is the target. It is a tree whose shape depends only on the counts: four sums in a thread,
+ * then a warp, a block, then all pieces. Everything is in float64, where squares of float32 cannot
+ * overflow. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/tensors.cuh"
 
@@ -35,7 +36,7 @@ template <int COUNT> __device__ static double sum_block(double value)
     return value;
 }
 
-/* A thread's four sums; those of four elements are added. */
+/* A thread's four sums; four elements are added, one to each. */
 __device__ __forceinline__ void add_four(const pack<float> &four, double (&sums)[4])
 {
     CDDPI_UNROLL
@@ -44,8 +45,8 @@ __device__ __forceinline__ void add_four(const pack<float> &four, double (&sums)
     }
 }
 
-/* Vectors i, i + THREADS ... below @p end: AHEAD are asked for before one is used. Zeros change no
- * sum. */
+/* Vectors i, i + THREADS ... below @p end: AHEAD loads are issued before one is used. Adding zeros
+ * changes no sum. */
 __device__ __forceinline__ void add_vectors(const float *x, size_t end, double (&sums)[4])
 {
     for (size_t i = (size_t)threadIdx.x * 4; i < end; i += AHEAD * THREADS * 4) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ void add_vectors(const float *x, size_t end, double (
     }
 }
 
-/* The same from @p begin on, a multiple of 4, element after element. */
+/* The same from @p begin on, a multiple of 4, one element at a time. */
 __device__ __forceinline__ void add_elements(const float *x, size_t begin, size_t end,
                                              double (&sums)[4])
 {
@@ -117,13 +118,13 @@ __global__ void __launch_bounds__(LAST_THREADS)
     }
 }
 
-/* As src/trainer/train/update.c clips: the norm is rounded to float32, the factor is found in
- * float64. */
+/* Clips as src/trainer/train/update.c does: the norm is rounded to float32, the factor is computed
+ * in float64. */
 __global__ void find_scale(const double *squares, const float *loss_scale, double clip,
                            float *scale, int32_t *skip, float *norm)
 {
     double by = loss_scale != nullptr ? (double)*loss_scale : 1.0;
-    bool finite = *squares <= 1.7976931348623157e308; /* false for a NaN, too */
+    bool finite = *squares <= 1.7976931348623157e308; /* also false for a NaN */
     float length = (float)(sqrt(*squares) / by);
     double factor = clip > 0 && length > clip ? clip / length : 1.0;
 
@@ -134,7 +135,7 @@ __global__ void find_scale(const double *squares, const float *loss_scale, doubl
     }
 }
 
-/* As cddpi_loss_scale_update() of src/trainer/optim/loss_scale.c. */
+/* The same as cddpi_loss_scale_update() of src/trainer/optim/loss_scale.c. */
 __global__ void move_scale(const int32_t *skip, double growth, double backoff, float least,
                            int32_t interval, float *loss_scale, int32_t *good_steps)
 {

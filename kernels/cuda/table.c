@@ -1,4 +1,4 @@
-/* table.c - owns the table of all kernels: each file of kernels fills its own rows. */
+/* table.c - fills the table of all kernels: each file of kernels fills its own rows. */
 #include "kernels/cuda/kernels_module.h"
 
 #include <string.h>

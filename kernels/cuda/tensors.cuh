@@ -1,13 +1,13 @@
-/* tensors.cuh - how a table of tensors (struct cddpi_cuda_tensors) lies in device memory: entries,
- * what an update finds out for each, pieces, and a sum for each piece. */
+/* tensors.cuh - the layout of a table of tensors (struct cddpi_cuda_tensors) in device memory:
+ * entries, scalars that an update computes for each tensor, pieces, and one sum for each piece. */
 #ifndef CDDPI_CUDA_TENSORS_CUH
 #define CDDPI_CUDA_TENSORS_CUH
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/pack.cuh"
 
-/* Elements of a piece, the work of one block: enough that finding them costs little, few enough
- * that 132 processors end at about the same time. */
+/* Elements of a piece, which is the work of one block: enough that finding the piece costs little,
+ * few enough that 132 multiprocessors finish at about the same time. */
 static constexpr size_t CDDPI_PIECE = 16384;
 
 struct tensor_entry {
@@ -18,17 +18,17 @@ struct tensor_entry {
     int64_t *steps;
     uint64_t count;
     uint32_t decays;
-    uint32_t packed; /* all of these pointers are 16-byte aligned */
+    uint32_t packed; /* all pointers above are 16-byte aligned */
 };
 
-/* adamw's, of this step */
+/* adamw: for the current step */
 struct tensor_scalars {
     float step_size, correction2;
 };
 
 struct tensor_piece {
     uint32_t tensor;
-    uint32_t index; /* in it */
+    uint32_t index; /* of the piece in its tensor */
 };
 
 struct tensor_table {
@@ -39,7 +39,7 @@ struct tensor_table {
     size_t bytes;
 };
 
-/* @p memory nullptr: for its bytes. */
+/* @p memory nullptr: to compute `bytes`. */
 inline tensor_table tensor_table_at(void *memory, size_t slots, size_t pieces)
 {
     uintptr_t begin = (uintptr_t)memory;

@@ -1,4 +1,4 @@
-/* timer.c - owns the timing of work in the compute stream. */
+/* timer.c - measures the time of work in the compute stream. */
 #include "kernels/cuda/timer.h"
 
 #include <float.h>

@@ -1,13 +1,13 @@
 /* update.cu - owns tables of tensors, and the optimizers' update of all of them.
  *
- * An update is bound by memory. AdamW reads parameter, gradient and two moments and writes all but
- * the gradient, and a 16-bit copy: 30 bytes an element, so GPT-2 124M moves 3.73 GB, which takes
- * 0.78 ms at the 4.8 TB/s of an H200; 90 % of that is the target. A thread has four loads of 16
- * bytes under way; the two blocks of 512 that a multiprocessor holds make 64 KiB, more than the 25
- * that its share of the bandwidth times the latency asks for.
+ * An update is limited by memory. AdamW reads parameter, gradient and two moments, and writes all
+ * but the gradient, and a 16-bit copy: 30 bytes for each element. So GPT-2 124M moves 3.73 GB,
+ * which takes 0.78 ms at the 4.8 TB/s of an H200; 90 % of that is the target. A thread has four
+ * loads of 16 bytes in flight; the two blocks of 512 threads on a multiprocessor have 64 KiB in
+ * flight, more than the 25 KiB that its share of bandwidth times latency requires.
  *
- * Each element's arithmetic is that of kernels/cpu/per_isa/optim_loops.c, operation by operation, and
- * compiled without contraction (--fmad=false), so both give the same bits. */
+ * Each element's arithmetic is that of kernels/cpu/per_isa/optim_loops.c, operation by operation,
+ * and compiled without contraction (--fmad=false), so both give the same bits. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/tensors.cuh"
 
@@ -18,7 +18,7 @@ enum { THREADS = 512 };
 
 enum kind { SGD, SGD_MOMENTUM, SGD_NESTEROV, ADAMW };
 
-/* The parameters of an update, as kernels take them. */
+/* The parameters of an update, in the form of kernels. */
 struct step {
     const double *lr;
     double weight_decay;
@@ -30,7 +30,7 @@ struct step {
     const int32_t *skip;
 };
 
-/* The same of one tensor. */
+/* The parameters of an update for one tensor. */
 struct rule {
     float lr, momentum, weight_decay;             /* sgd */
     float keep, step_size, correction2;           /* adamw ... */
@@ -43,7 +43,7 @@ __device__ bool is_skipped(const step &step)
     return step.skip != nullptr && *step.skip != 0;
 }
 
-/* cddpi_power() of src/trainer/optim/lr_schedule.c, whose bits it must have. */
+/* The same as cddpi_power() of src/trainer/optim/lr_schedule.c, with the same bits. */
 __device__ double power(double base, int64_t exponent)
 {
     double result = 1.0;
@@ -57,7 +57,7 @@ __device__ double power(double base, int64_t exponent)
     return result;
 }
 
-/* Counts the update in, a thread for each tensor. */
+/* Count this update, with one thread for each tensor. */
 __global__ void count_steps(step step, const tensor_entry *entries, tensor_scalars *scalars,
                             unsigned count)
 {
@@ -120,7 +120,7 @@ __device__ inline void update_one(const rule &s, float &p, float g, float &m, fl
     }
 }
 
-/* Where the piece lies. */
+/* The addresses of a piece. */
 template <class COPY> struct update_place {
     float *p;
     const float *g;
@@ -148,7 +148,7 @@ __device__ void update_scalar(const rule &rule, const update_place<COPY> &at, si
     }
 }
 
-/* Four elements from @p i on, which is a multiple of four; all pointers are aligned. */
+/* Four elements from @p i on, a multiple of four; all pointers are aligned. */
 template <kind KIND, class COPY>
 __device__ void update_packed(const rule &rule, const update_place<COPY> &at, size_t i)
 {

@@ -1,5 +1,5 @@
-/* vector.cuh - what kernels share: 16 bytes at once as floats, sums of warps and blocks, the choice
- * of a type. Arithmetic is in float32 whatever the type in memory is. */
+/* vector.cuh - what kernels share: 16-byte accesses as floats, sums over warps and blocks, dispatch
+ * by type. Arithmetic is in float32 whatever the type in memory. */
 #ifndef CDDPI_CUDA_VECTOR_CUH
 #define CDDPI_CUDA_VECTOR_CUH
 
@@ -31,7 +31,7 @@ template <> struct packed<float> {
     }
 };
 
-/* Two 16-bit numbers are one word; Pair is CUDA's type of that. */
+/* Two 16-bit numbers form one word; Pair is CUDA's type for them. */
 template <class Pair> static __device__ __forceinline__ unsigned word_of(Pair pair)
 {
     unsigned word;
@@ -114,7 +114,7 @@ template <> __device__ __forceinline__ cddpi_f16 from_float<cddpi_f16>(float x)
     return __float2half_rn(x);
 }
 
-/* 16 aligned bytes as they are. */
+/* 16 aligned bytes, unconverted. */
 template <class T> static __device__ __forceinline__ uint4 load_words(const T *from)
 {
     return *reinterpret_cast<const uint4 *>(from);
@@ -124,14 +124,14 @@ template <class T> static __device__ __forceinline__ void store_words(T *to, con
     *reinterpret_cast<uint4 *>(to) = words;
 }
 
-/* For what is not read again before it has left the cache. */
+/* A store for data that is not read again while it is in the cache. */
 template <class T> static __device__ __forceinline__ void stream_words(T *to, const uint4 &words)
 {
     __stcs(reinterpret_cast<uint4 *>(to), words);
 }
 
-/* W elements as floats: W = packed<T>::N, aligned to 16 bytes, or 1. `raw` is what they are in
- * memory, for those who fetch several before they use the first; raw{} is W zeros. */
+/* W elements as floats: W = packed<T>::N, aligned to 16 bytes, or 1. `raw` is their form in memory,
+ * for kernels that fetch several before they use the first; raw{} is W zeros. */
 template <class T, int W> struct wide {
     typedef uint4 raw;
 
@@ -173,7 +173,7 @@ template <class T> struct wide<T, 1> {
     }
 };
 
-/* sum += each of several vectors, one after the other. */
+/* sum += each of several vectors, in order. */
 template <class T, int W, int COUNT>
 static __device__ __forceinline__ void add_vectors(const typename wide<T, W>::raw (&words)[COUNT],
                                                    float (&sum)[W])
@@ -190,7 +190,7 @@ static __device__ __forceinline__ void add_vectors(const typename wide<T, W>::ra
     }
 }
 
-/* W floats (a multiple of 4, aligned to 16 bytes, or 1): what goes with W elements of a type. */
+/* W floats (a multiple of 4, aligned to 16 bytes, or 1), which accompany W elements of a type. */
 template <int W>
 static __device__ __forceinline__ void load_floats(const float *from, float (&out)[W])
 {
@@ -224,7 +224,7 @@ static __device__ __forceinline__ void store_floats(float *to, const float (&in)
 
 static const unsigned CDDPI_ALL_LANES = 0xffffffffu;
 
-/* The same bits in every lane: each step adds the same two numbers in both lanes of a pair. */
+/* Every lane gets the same bits: each step adds the same two numbers in both lanes of a pair. */
 template <class S> static __device__ __forceinline__ S warp_sum(S value)
 {
     CDDPI_UNROLL
@@ -234,8 +234,8 @@ template <class S> static __device__ __forceinline__ S warp_sum(S value)
     return value;
 }
 
-/* The sum over the block, for every thread; @p shared: an element a warp. It calls __syncthreads()
- * twice. */
+/* The sum over the block, for every thread; @p shared: one element for each warp. Calls
+ * __syncthreads() twice. */
 template <class S> static __device__ __forceinline__ S block_sum(S value, S *shared)
 {
     int warps = (int)(blockDim.x / CDDPI_WARP);
@@ -258,7 +258,7 @@ static inline size_t cddpi_ceil(size_t count, size_t by)
     return (count + by - 1) / by;
 }
 
-/* function<T>(device, ...) for the T that @p type stands for. */
+/* function<T>(device, ...) for the T that @p type selects. */
 #define CDDPI_BY_TYPE(type, function, device, ...)                                                 \
     ((type) == CDDP_F32    ? function<float>(device, __VA_ARGS__)                                  \
      : (type) == CDDP_BF16 ? function<cddpi_bf16>(device, __VA_ARGS__)                             \

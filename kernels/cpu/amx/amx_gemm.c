@@ -1,11 +1,11 @@
-/* amx_gemm.c - owns float32 matrix products (GEMM) on AMX: factors split and packed, tiles
- * multiplied, sums written.
+/* amx_gemm.c - owns float32 matrix products (GEMM) on AMX: splits and packs factors, multiplies
+ * tiles, writes sums.
  *
- * C is made in squares of 32 x 32, four tiles; the other four hold parts of the factors. A block of
- * op(B), at most 128 deep and 1024 wide, is packed so that it stays in the second level of cache,
- * then one panel of op(A) after the other, 32 rows, that stays in the first. What ordinary vectors
- * have to do, splitting the next panel and writing the sums before, is done between tiles'
- * products, in portions that the processor can look beyond. */
+ * C is computed in squares of 32 x 32, i.e. four tiles; the other four tiles hold parts of the
+ * factors. A block of op(B), at most 128 deep and 1024 wide, is packed so that it stays in the L2
+ * cache. Then one panel of op(A) after the other, 32 rows each, is packed and stays in the L1
+ * cache. Ordinary vector instructions must split the next panel and write the previous sums. They
+ * run between the tiles' products, in portions small enough for the CPU's out-of-order window. */
 #include "kernels/cpu/amx/amx_gemm.h"
 
 #include "kernels/cpu/amx/pack.h"
@@ -16,22 +16,22 @@ enum {
     BLOCK_WIDTH = 1024,
 };
 
-/* The sums of a square, to be written while the tiles are at the next one. Small: it is filled in
- * while tiles are stored, and the processor should look far beyond. */
+/* The sums of a square, which are written while the tiles compute the next one. The struct is
+ * small: it is filled in while tiles are stored, and the CPU should look far ahead. */
 struct amx_gemm_job {
-    const float *sums; /* NULL: there is none */
+    const float *sums; /* NULL: no square is waiting */
     float *c;
-    const float *bias; /* NULL: none */
+    const float *bias; /* NULL: no bias */
     size_t stride;
     uint32_t rows;
-    uint32_t columns; /* a bit each */
+    uint32_t columns; /* a mask with one bit for each */
     float alpha, floor;
     bool adds;
 };
 
 #define WRITE_INLINE static inline __attribute__((always_inline))
 
-/* What the instruction LDTILECFG reads. */
+/* The operand of the instruction LDTILECFG. */
 struct configuration {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
@@ -93,7 +93,7 @@ static void configure(void)
     _tile_loadconfig(&all);
 }
 
-/* What all rows of a square have in common. */
+/* What all rows of a square share. */
 struct columns {
     __m512 bias_left, bias_right, alpha, floor;
     bool adds;
@@ -107,7 +107,8 @@ WRITE_INLINE void write_half(float *c, const float *sums, __mmask16 there, __m51
     if (columns->adds) {
         value = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), value);
     }
-    value = _mm512_max_ps(columns->floor, _mm512_add_ps(value, bias)); /* this way a NaN stays */
+    /* with this order of operands, a NaN stays a NaN */
+    value = _mm512_max_ps(columns->floor, _mm512_add_ps(value, bias));
     _mm512_mask_storeu_ps(c, there, value);
 }
 
@@ -146,7 +147,7 @@ WRITE_INLINE void write_rows(const struct amx_gemm_job *job, size_t begin, size_
     }
 }
 
-/* Of both halves of a panel: the tiles of one part. */
+/* Load the tiles of one part, for both halves of a panel. */
 #define LOAD_A(part)                                                                               \
     do {                                                                                           \
         _tile_loadd(4, a + (part)*TILE_BYTES, 64);                                                 \
@@ -165,8 +166,8 @@ WRITE_INLINE void write_rows(const struct amx_gemm_job *job, size_t begin, size_
         _tile_dpbf16ps(3, 5, 7);                                                                   \
     } while (0)
 
-/* The sums of one square over @p steps, smaller products before larger ones. While the tiles
- * are busy, the sums of the square before are written, and pieces of the next panel made. */
+/* Compute the sums of one square over @p steps, smaller products before larger ones. While the
+ * tiles are busy, write the sums of the previous square, and pack pieces of the next panel. */
 static __attribute__((noinline)) void multiply(size_t steps, const char *a, const char *b,
                                                float *sums, const struct amx_gemm_job *before,
                                                struct pieces *next)
@@ -174,7 +175,7 @@ static __attribute__((noinline)) void multiply(size_t steps, const char *a, cons
     size_t share = before->sums != NULL ? (before->rows + steps - 1) / steps : 0;
     size_t done = 0;
 
-    __asm__ volatile("" ::: "memory"); /* gcc does not know that tiles are loaded from memory */
+    __asm__ volatile("" ::: "memory"); /* gcc does not know that tile loads read memory */
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -207,16 +208,17 @@ static __attribute__((noinline)) void multiply(size_t steps, const char *a, cons
     _tile_stored(3, sums + 16 * SQUARE + 16, SQUARE * sizeof *sums);
 }
 
-/* A block of op(A) op(B): from column j0 of C and depth k0 on. */
+/* A block of op(A) op(B): its first column of C is j0, its first depth k0. */
 struct amx_gemm_block {
     const struct cddpi_nn_matmul *matmul;
     const struct factor *a;
-    size_t j0, k0, end; /* of the depth */
+    size_t j0, k0, end; /* end of the depth */
     size_t width, steps;
 };
 
-/* What becomes of the sums of the square in row i and column j of C. Fields are set one by one: a
- * copy of the whole, read before it is in the cache, would wait for the tiles' stores before it. */
+/* Set what to do with the sums of the square at row i and column j of C. Fields are set one by one.
+ * Copying a whole struct would load it before it is in the cache, and wait for the earlier tile
+ * stores. */
 static void set_job(struct amx_gemm_job *job, const struct amx_gemm_block *block, size_t i,
                     size_t j, const float *sums)
 {
@@ -235,7 +237,7 @@ static void set_job(struct amx_gemm_job *job, const struct amx_gemm_block *block
     job->adds = matmul->adds || block->k0 > 0;
 }
 
-/* How what is whole of the panel from row @p i of op(A) on can be made in pieces. */
+/* How the complete part of the panel at row @p i of op(A) can be packed in pieces. */
 static struct pieces pieces_of(const struct amx_gemm_block *block, size_t i, char *panel,
                                float *turned)
 {
@@ -252,7 +254,7 @@ static struct pieces pieces_of(const struct amx_gemm_block *block, size_t i, cha
     };
 }
 
-/* What is left of that panel. */
+/* Pack the rest of that panel. */
 static void finish_panel(const struct amx_gemm_block *block, size_t i, struct pieces *pieces)
 {
     while (pieces->tile < pieces->tiles) {
@@ -262,7 +264,7 @@ static void finish_panel(const struct amx_gemm_block *block, size_t i, struct pi
                pieces->to);
 }
 
-/* All squares of a panel. */
+/* Compute all squares of a panel. */
 static void run_panel(const struct amx_gemm_block *block, size_t i,
                       const struct amx_gemm_memory *memory, const char *panel, struct pieces *next,
                       struct amx_gemm_job *before)
@@ -278,7 +280,7 @@ static void run_panel(const struct amx_gemm_block *block, size_t i,
     }
 }
 
-/* Panel by panel of op(A) with a block of op(B), which is in @p memory. */
+/* Multiply each panel of op(A) with a block of op(B), which is packed in @p memory. */
 static void run_block(const struct amx_gemm_block *block, const struct amx_gemm_memory *memory,
                       struct amx_gemm_job *before)
 {
@@ -316,7 +318,7 @@ void cddpi_amx_gemm(const struct cddpi_nn_matmul *matmul, void *scratch)
     const struct amx_gemm_memory memory = divide(matmul, scratch);
     struct amx_gemm_job last = {0};
 
-    configure(); /* other users of tiles leave them as they like, and so do we */
+    configure(); /* other users of tiles leave any configuration behind, and so do we */
     for (size_t j0 = 0; j0 < matmul->n; j0 += BLOCK_WIDTH) {
         for (size_t k0 = 0; k0 < matmul->k; k0 += BLOCK_DEPTH) {
             size_t depth = least(matmul->k - k0, BLOCK_DEPTH);

@@ -1,4 +1,4 @@
-/* dispatch.c - asks whether AMX can be used: the build, the processor, the system. */
+/* dispatch.c - checks whether AMX can be used: build, CPU and operating system must support it. */
 #include "kernels/cpu/amx/amx_gemm.h"
 #include "kernels/cpu/isa.h"
 
@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of <asm/prctl.h>, which older systems have without them. */
+/* From <asm/prctl.h>; older systems have the header without them. */
 enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
 
 static bool processor_has_them(void)
@@ -26,7 +26,7 @@ static bool processor_has_them(void)
 
 bool cddpi_amx_gemm_available(void)
 {
-    static _Atomic int known = -1; /* two threads find the same */
+    static _Atomic int known = -1; /* a race is harmless: all threads find the same */
     int here = atomic_load_explicit(&known, memory_order_relaxed);
 
     if (here < 0) {

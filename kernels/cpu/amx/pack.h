@@ -1,8 +1,8 @@
-/* pack.h - splits a factor into its bf16 parts and lays them out as tiles, for amx/amx_gemm.c.
+/* pack.h - splits a factor into its bf16 parts and arranges them as tiles, for amx/amx_gemm.c.
  *
- * A panel is 32 rows of op(A) or 32 columns of op(B): for each 32 of depth two halves of 16, each
- * with a tile of 1 KiB for every part. Depths p and p + 16 lie side by side, in both factors, so
- * that pairs are made without permutations. */
+ * A panel is 32 rows of op(A) or 32 columns of op(B). For each 32 elements of depth it has two
+ * halves of 16 rows or columns, each with a tile of 1 KiB for every part. Depths p and p + 16 are
+ * adjacent in both factors, so pairs can be formed without permutations. */
 #ifndef CDDPI_KERNELS_CPU_AMX_PACK_H
 #define CDDPI_KERNELS_CPU_AMX_PACK_H
 
@@ -22,22 +22,22 @@ enum {
 
 #define CDDPI_PACK_INLINE static inline __attribute__((always_inline))
 
-/* A factor, whose other dimension than the depth is called its length. */
+/* A factor. Its dimensions are called depth (the one that is summed over) and length. */
 struct factor {
     const float *data;
-    size_t stride; /* of its rows */
+    size_t stride; /* between its rows */
     size_t length, depth;
-    bool deep;  /* rows go along the depth: neighbours in it are neighbours in memory */
-    bool pairs; /* op(B): a row of a tile is a pair of depths; else a row of op(A) */
+    bool deep;  /* rows run along the depth: neighbours in depth are neighbours in memory */
+    bool pairs; /* op(B): a row of a tile is a pair of depths; otherwise a row of op(A) */
 };
 
-/* Where its element at @p length and @p depth lies. */
+/* The offset of the element at @p length and @p depth. */
 static inline size_t factor_offset(const struct factor *factor, size_t length, size_t depth)
 {
     return factor->deep ? length * factor->stride + depth : depth * factor->stride + length;
 }
 
-/* The nearest number with a bf16's bits, ties away from zero. */
+/* The nearest value that bf16 can represent; ties are rounded away from zero. */
 CDDPI_PACK_INLINE __m512i rounded(__m512 x)
 {
     __m512i half = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
@@ -50,8 +50,9 @@ CDDPI_PACK_INLINE __m512i beside(__m512i low, __m512i high)
     return _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
 }
 
-/* One row of the tiles of three parts, from the depths p and p + 16. Numbers that would round to
- * infinity begin with bf16's largest instead; an infinity then leaves NaN in the last part. */
+/* One row of the tiles of three parts, from the depths p and p + 16. If a number would round to
+ * infinity, its first part is bf16's largest value instead. An infinity leaves NaN in the last
+ * part. */
 CDDPI_PACK_INLINE void split(__m512 low, __m512 high, char *row)
 {
     const __m512i top = _mm512_set1_epi32((int)0xffff0000);
@@ -74,7 +75,7 @@ CDDPI_PACK_INLINE void split(__m512 low, __m512 high, char *row)
         beside(_mm512_castps_si512(low), _mm512_and_si512(_mm512_castps_si512(high), top)));
 }
 
-/* 16 x 16 elements. */
+/* Transpose 16 x 16 elements. */
 static inline void transpose(const float *from, size_t from_stride, float *to, size_t to_stride)
 {
     __m512 a[16], b[16];
@@ -112,7 +113,7 @@ static inline void transpose(const float *from, size_t from_stride, float *to, s
     }
 }
 
-/* Tiles whose rows are the rows of @p from, or pairs of them. */
+/* Tiles whose rows are the rows of @p from, or pairs of those rows. */
 CDDPI_PACK_INLINE void split_rows(const float *from, size_t stride, char *tiles)
 {
     for (size_t r = 0; r < TILE_ROWS; r++, from += stride) {
@@ -127,7 +128,7 @@ CDDPI_PACK_INLINE void split_pairs(const float *from, size_t stride, char *tiles
     }
 }
 
-/* The tiles of 16 of length and 32 of depth. */
+/* The tiles for 16 of length and 32 of depth. */
 static inline void pack_whole(const struct factor *factor, const float *from, size_t stride,
                               char *tiles)
 {
@@ -153,7 +154,8 @@ static inline size_t pack_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The same at an end of the factor: what is not there is zero. @p edge is for 16 x 32 elements. */
+/* The same at an edge of the factor: missing elements are zero. @p edge is scratch memory for 16 x
+ * 32 elements. */
 static inline void pack_edge(const struct factor *factor, const float *from, size_t length,
                              size_t depth, float *edge, char *tiles)
 {
@@ -168,7 +170,7 @@ static inline void pack_edge(const struct factor *factor, const float *from, siz
     pack_whole(factor, edge, stride, tiles);
 }
 
-/* 32 of the factor's length from @p at, and its depths from @p begin to @p end. */
+/* Pack 32 of the factor's length from @p at on, and its depths from @p begin to @p end. */
 static inline void pack_panel(const struct factor *factor, size_t at, size_t begin, size_t end,
                               float *edge, char *tiles)
 {
@@ -189,15 +191,15 @@ static inline void pack_panel(const struct factor *factor, size_t at, size_t beg
     }
 }
 
-/* A panel of op(A) that is made in pieces, each small enough to be done while the tiles are busy
- * with others. It has no edge. */
+/* A panel of op(A) that is packed in pieces, each small enough to be done while the tiles multiply
+ * other data. The panel has no edge. */
 struct pieces {
     const float *from; /* the panel's first element */
     size_t stride;
     bool deep;
     uint32_t piece, tile, tiles; /* the next piece of the next tile, and how many tiles there are */
     char *to;                    /* that tile */
-    float *turned;               /* 16 x 32 elements; unless deep */
+    float *turned;               /* 16 x 32 elements; unused if rows run along the depth */
 };
 
 enum { ROWS_A_PIECE = 4, TURNS = 2 };
@@ -210,7 +212,7 @@ CDDPI_PACK_INLINE void split_piece(const float *from, size_t stride, size_t firs
     }
 }
 
-/* Returns at once when all is done. */
+/* Pack the next piece; does nothing once all are packed. */
 CDDPI_PACK_INLINE void pack_piece(struct pieces *p)
 {
     size_t at = p->tile % 2 * TILE_ROWS;

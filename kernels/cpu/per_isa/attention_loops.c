@@ -1,8 +1,8 @@
-/* attention_loops.c - owns what happens to the scores of causal attention between matrix products.
- * Compiled once for each set of instructions, whose name the build gives as CDDPI_ISA.
+/* attention_loops.c - owns the operations on the scores of causal attention between matrix
+ * products. Compiled once for each instruction set, with CDDPI_ISA as its name.
  *
- * Rows are worked on up to a multiple of sixteen keys; those after the last one that a query may
- * look at count as minus infinity. */
+ * Rows are processed up to a multiple of sixteen keys; keys after the last one that a query may
+ * attend to count as minus infinity. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
 
@@ -11,7 +11,7 @@ CDDPI_LANES_INLINE size_t rounded_up(size_t count)
     return (count + GROUP - 1) / GROUP * GROUP;
 }
 
-/* How many keys query @p r may look at. */
+/* How many keys query @p r may attend to. */
 CDDPI_LANES_INLINE size_t keys_of(size_t first, size_t r, size_t columns)
 {
     size_t keys = first + r + 1;
@@ -26,7 +26,7 @@ static void fill_row(float *row, size_t from, size_t to, float value)
     }
 }
 
-/* A NaN is nobody's maximum unless it comes last; the row's sum will show it. */
+/* The maximum ignores a NaN unless it comes last, but the row's sum will contain it. */
 CDDPI_LANES_INLINE float largest(const float *row, size_t end)
 {
     lanes best = lanes_load(row);
@@ -52,8 +52,8 @@ CDDPI_LANES_INLINE float make_powers(float *row, size_t end, float max)
     return (float)lane_sums_total(&sums);
 }
 
-/* Rows are short, so what is left of a row at its end takes as long as the rest: each step goes
- * through all rows, and that of one row overlaps with the next one's. */
+/* Rows are short, so the remainder at a row's end takes as long as the rest. Therefore each step
+ * runs over all rows, so that the CPU overlaps one row with the next. */
 static void softmax(float *s, size_t stride, size_t rows, size_t columns, size_t first,
                     float *total, float *log_sum)
 {

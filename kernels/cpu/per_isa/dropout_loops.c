@@ -1,12 +1,13 @@
-/* dropout_loops.c - owns the numbers of dropout, eight counters of Philox4x32-10 (base/philox.h) at
- * once, and their use. */
+/* dropout_loops.c - owns dropout: its random numbers, from eight counters of Philox4x32-10
+ * (base/philox.h) at once, and their use. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
 
-enum { COUNTERS = 8 }; /* whose 32 bits make 4 bytes */
+enum { COUNTERS = 8 }; /* at once: they give 32 bits, i.e. 4 whole bytes */
 
-/* The compiler splits them where registers are shorter. */
-typedef uint64_t wide __attribute__((vector_size(64))); /* of which the lower halves are words */
+/* If registers are shorter, the compiler splits these vectors. */
+/* a word in each lower half */
+typedef uint64_t wide __attribute__((vector_size(64)));
 typedef float reals __attribute__((vector_size(64)));
 typedef int32_t flags __attribute__((vector_size(64)));
 
@@ -35,7 +36,7 @@ static void draw(const uint32_t stream[4], uint32_t threshold, uint8_t *kept, si
             k0 += 0x9E3779B9u;
             k1 += 0xBB67AE85u;
         }
-        /* word - threshold borrows from the upper half where the word is less */
+        /* word - threshold borrows from the upper half if word < threshold */
         for (int w = 0; w < 4; w++) {
             x[w] = (~(x[w] - threshold) >> 63) << w;
         }

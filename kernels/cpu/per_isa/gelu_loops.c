@@ -1,8 +1,8 @@
-/* gelu_loops.c - owns gelu and its derivative. Compiled once for each set of instructions, whose
- * name the build gives as CDDPI_ISA.
+/* gelu_loops.c - owns gelu and its derivative. Compiled once for each instruction set, with
+ * CDDPI_ISA as its name.
  *
- * Both forms are x times a distribution that falls like an exponential, so both are written with
- * that exponential: no difference of nearly equal numbers, and a left tail that stays exact. */
+ * Both forms are x times a distribution with exponential tails, so both are computed from that
+ * exponential. No nearly equal numbers are subtracted, so the left tail stays exact. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
 
@@ -16,7 +16,7 @@ CDDPI_LANES_INLINE struct gelu_distribution with_tanh(lanes x)
 {
     const float linear = 1.5957691216f;   /* 2 sqrt(2 / pi) */
     const float cubic = 0.0713548163f;    /* ... x 0.044715 */
-    lanes near = lanes_clamp(x, -20, 20); /* further out nothing changes */
+    lanes near = lanes_clamp(x, -20, 20); /* beyond these limits the function is constant */
     lanes square = near * near;
     lanes u = near * (square * cubic + linear);
     lanes e = lanes_exp(-lanes_abs(u));
@@ -95,7 +95,7 @@ CDDPI_LANES_INLINE void backward_as(const float *dy, const float *x, bool exact,
     }
 }
 
-/* From here on `exact` is a constant of each loop. */
+/* `exact` is a constant in each of these loops. */
 
 static void forward(const float *x, bool exact, float *out, size_t count)
 {

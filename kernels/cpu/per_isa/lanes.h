@@ -1,8 +1,9 @@
-/* lanes.h - float32 in GNU C's vectors as long as registers are, for sources that are built once
- * for each set of instructions (CDDPI_ISA).
+/* lanes.h - float32 in GNU C's vectors of register width, for sources that are compiled once for
+ * each instruction set (CDDPI_ISA).
  *
- * Every build gives the same bits: nothing is contracted, and a sum over a row always has sixteen
- * partial ones, element i going to number i % 16, which meet in one order. */
+ * Every build gives the same bits. Nothing is contracted to FMA, and a sum over a row always has
+ * sixteen partial sums: element i is added to number i % 16, and the partial sums are combined in
+ * one fixed order. */
 #ifndef CDDPI_KERNELS_CPU_PER_ISA_LANES_H
 #define CDDPI_KERNELS_CPU_PER_ISA_LANES_H
 
@@ -56,7 +57,7 @@ CDDPI_LANES_INLINE void lanes_store(float *to, lanes v)
     memcpy(to, &v, sizeof v);
 }
 
-/* The first @p count (< LANES) elements; the rest are @p rest. */
+/* Load the first @p count (< LANES) elements; the other lanes are @p rest. */
 CDDPI_LANES_INLINE lanes lanes_load_part(const float *from, size_t count, float rest)
 {
     lanes v = lanes_of(rest);
@@ -75,7 +76,7 @@ CDDPI_LANES_INLINE lanes lanes_select(lane_bits mask, lanes yes, lanes no)
     return (lanes)((mask & (lane_bits)yes) | (~mask & (lane_bits)no));
 }
 
-/* x86's instructions give the second operand where one is a NaN. */
+/* x86's instructions return the second operand if one is a NaN. */
 #if defined(__AVX512F__)
 #define CDDPI_LANES_MAX(a, b) _mm512_max_ps(a, b)
 #define CDDPI_LANES_MIN(a, b) _mm512_min_ps(a, b)
@@ -90,13 +91,13 @@ CDDPI_LANES_INLINE lanes lanes_select(lane_bits mask, lanes yes, lanes no)
 #define CDDPI_LANES_MIN(a, b) lanes_select((a) < (b), a, b)
 #endif
 
-/* The larger, or @p b where one is a NaN. */
+/* The larger, or @p b if one is a NaN. */
 CDDPI_LANES_INLINE lanes lanes_max(lanes a, lanes b)
 {
     return CDDPI_LANES_MAX(a, b);
 }
 
-/* Within [low, high]; a NaN stays one. */
+/* Clamp to [low, high]; a NaN stays a NaN. */
 CDDPI_LANES_INLINE lanes lanes_clamp(lanes a, float low, float high)
 {
     lanes floor = CDDPI_LANES_MAX(lanes_of(low), a);
@@ -122,7 +123,7 @@ CDDPI_LANES_INLINE float lanes_largest(lanes a)
     return part[0];
 }
 
-/* Halves are added to halves: 0 + 8, 1 + 9 ..., then 0 + 4 ... */
+/* Add halves to halves: 0 + 8, 1 + 9 ..., then 0 + 4 ... */
 CDDPI_LANES_INLINE double lane_sums_total(const struct lane_sums *sums)
 {
     float part[GROUP];
@@ -140,9 +141,9 @@ CDDPI_LANES_INLINE double lane_sums_total(const struct lane_sums *sums)
     return half[0];
 }
 
-/* e^x for x <= 88, to 2 units in the last place; below -87.3, where float32 ends, it is 0. As in
- * Cephes: x = n ln 2 + r, a polynomial for e^r, and n added to the exponent. Adding 1.5 x 2^23
- * rounds to an integer and leaves that in the last bits. */
+/* e^x for x <= 88, to 2 units in the last place; 0 below -87.3, where the normal numbers of float32
+ * end. As in Cephes: x = n ln 2 + r, a polynomial for e^r, and n added to the exponent. Adding 1.5
+ * x 2^23 rounds to an integer and leaves that in the low bits. */
 CDDPI_LANES_INLINE lanes lanes_exp(lanes x)
 {
     const float low = -87.3f;

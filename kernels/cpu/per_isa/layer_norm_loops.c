@@ -1,19 +1,20 @@
-/* layer_norm_loops.c - owns the passes of layer normalisation. Compiled once for each set of
- * instructions, whose name the build gives as CDDPI_ISA.
+/* layer_norm_loops.c - owns the passes of layer normalisation. Compiled once for each instruction
+ * set, with CDDPI_ISA as its name.
  *
- * Sums over a row run in sixteen lanes of float32, which meet in float64. The mean is corrected by
- * the mean of what is left after it was taken off, so a row far from zero loses nothing. */
+ * Sums over a row use sixteen lanes of float32, which are added in float64. The mean is corrected
+ * by the mean of the remainders after it was subtracted, so a row far from zero loses no precision.
+ */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
 
-enum { BLOCK_ROWS = 16 };    /* that a sum over rows adds up before it meets the others */
-enum { CHUNK = 64 * GROUP }; /* elements of a row whose sums run in float32 */
+enum { BLOCK_ROWS = 16 };    /* rows that a sum over rows adds up before it is added to the total */
+enum { CHUNK = 64 * GROUP }; /* elements of a row that are summed in float32 */
 
 struct layer_norm_row_moments {
     float mean, inverse;
 };
 
-/* The elements of a row after its last whole group, padded. */
+/* The elements of a row after its last complete group, padded. */
 struct tail {
     float element[GROUP];
 };
@@ -136,8 +137,8 @@ static void forward(const float *x, const float *weight, const float *bias, floa
     }
 }
 
-/* What a row's gradient has in common: dx = inverse (g - g_mean - normal product_mean), where g =
- * dy weight and product = g normal. */
+/* What the gradient uses for a whole row: dx = inverse (g - g_mean - normal product_mean), where g
+ * = dy weight and product = g normal. */
 struct shared {
     float g_mean, product_mean;
 };
@@ -146,7 +147,7 @@ struct row_sums {
     struct lane_sums g, products;
 };
 
-/* One group of a row; the parameters' sums are added to on the way. */
+/* One group of a row; also adds to the sums for the parameters' gradients. */
 CDDPI_LANES_INLINE void add_products(struct row_sums *sums, const float *dy, const float *x,
                                      const float *weight, struct layer_norm_row_moments row,
                                      float *dweight, float *dbias)

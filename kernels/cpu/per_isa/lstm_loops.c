@@ -1,13 +1,13 @@
 /* lstm_loops.c - owns the gates of a long short-term memory (Hochreiter, Schmidhuber 1997; with the
  * forget gate of Gers et al. 2000) and their derivatives, for one time step of several sequences.
- * Compiled once for each set of instructions, whose name the build gives as CDDPI_ISA. */
+ * Compiled once for each instruction set, with CDDPI_ISA as its name. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"
 
-/* The four values of a row, `units` elements apart, as nn.LSTM has them. */
+/* The four values of a row, `units` elements apart, in the order of nn.LSTM. */
 enum { INPUT, FORGET, CELL, OUTPUT, GATES };
 
-/* 1 / (1 + e^-x) by e^-|x|: a left tail that stays exact. */
+/* 1 / (1 + e^-x) from e^-|x|: the left tail stays exact. */
 CDDPI_LANES_INLINE lanes sigmoid(lanes x)
 {
     lanes e = lanes_exp(-lanes_abs(x));
@@ -16,8 +16,7 @@ CDDPI_LANES_INLINE lanes sigmoid(lanes x)
     return lanes_select(x < 0, e * right, right);
 }
 
-/* As in Cephes: near 0 a polynomial, where e^-2|x| would leave a difference of nearly equal
- * numbers. */
+/* As in Cephes: a polynomial near 0, where e^-2|x| would subtract nearly equal numbers. */
 CDDPI_LANES_INLINE lanes tangent(lanes x)
 {
     lanes size = lanes_abs(x);
@@ -46,7 +45,7 @@ CDDPI_LANES_INLINE void store(float *to, lanes v, size_t count)
     }
 }
 
-/* @p count elements of a row: LANES, or what is left. */
+/* @p count elements of a row: LANES, or the remainder. */
 CDDPI_LANES_INLINE void forward_part(float *gates, size_t units, const float *before, float *cells,
                                      float *out, size_t count)
 {
@@ -79,7 +78,7 @@ static void forward(float *gates, const float *before, float *cells, float *out,
     }
 }
 
-/* Of @p carried, a row's: the gradients that the next step left, of its `units` elements. */
+/* @p carried: the gradients of a row's `units` elements from the next step. */
 CDDPI_LANES_INLINE void backward_part(const float *dy, const float *carried_out,
                                       float *carried_cell, const float *before, const float *cells,
                                       float *gates, size_t units, size_t count)

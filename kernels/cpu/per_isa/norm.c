@@ -1,10 +1,10 @@
-/* norm.c - owns the passes of batch normalisation over a tile. Compiled once for each set of
- * instructions, whose name the build gives as CDDPI_ISA.
+/* norm.c - owns the passes of batch normalisation over a tile. Compiled once for each instruction
+ * set, with CDDPI_ISA as its name.
  *
- * Sums run in float32 over at most BLOCK vectors, which stay in the nearest cache, in CHAINS chains
- * a lane; what they make meets in float64. So no sum in float32 has more than eight terms before it
- * meets others, and what a moment loses is below twelve roundings (7e-7) for any values. All
- * instructions give the same bits, because each lane does the same however long a register is. */
+ * Sums run in float32 over at most BLOCK vectors, which stay in the L1 cache, in CHAINS chains for
+ * each lane; the results are added in float64. So no float32 sum has more than eight terms, and a
+ * moment loses less than twelve roundings (7e-7) for any values. All instruction sets give the same
+ * bits, because each lane does the same whatever the register width. */
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/per_isa/lanes.h"
 
@@ -14,7 +14,7 @@
 #define UNROLLED _Pragma("GCC unroll 4")
 #endif
 
-/* As many float64 as a register holds, and that many float32. */
+/* As many float64 as fit in a register, and the same number of float32. */
 enum { HALF = LANES / 2, HALVES = GROUP / HALF, CHAINS = 4, BLOCK = 32 };
 typedef double wide __attribute__((vector_size(4 * CDDPI_LANES)));
 typedef float half __attribute__((vector_size(2 * CDDPI_LANES)));
@@ -38,7 +38,7 @@ CDDPI_LANES_INLINE half half_load(const float *from)
 
 CDDPI_LANES_INLINE wide wide_of(half x)
 {
-    /* gcc 12 makes four instructions of the last of these */
+    /* gcc 12 turns the last of these into four instructions */
 #if defined(__AVX512F__)
     return (wide)_mm512_cvtps_pd((__m256)x);
 #elif defined(__AVX2__)
@@ -58,7 +58,7 @@ CDDPI_LANES_INLINE struct group group_load(const float *from)
     return group;
 }
 
-/* Sixteen elements in memory: the first @p count of @p from, then those of @p fill. */
+/* Sixteen elements in memory: the first @p count from @p from, the others from @p fill. */
 struct filled {
     float element[GROUP];
 };
@@ -79,7 +79,7 @@ CDDPI_LANES_INLINE struct group group_load_part(const float *from, size_t count,
     return group_load(group.element);
 }
 
-/* Its elements from p * HALF on. */
+/* The elements of a group from p * HALF on. */
 CDDPI_LANES_INLINE half group_half(const struct group *group, size_t p)
 {
     half v;
@@ -108,7 +108,7 @@ CDDPI_LANES_INLINE void store_sums(const struct wide_sums *sums, double *out)
     memcpy(out, sums->part, sizeof sums->part);
 }
 
-/* A pair of sums of a block, each in some chains. */
+/* Two sums of a block, in several chains each. */
 struct chains {
     lanes a[CHAINS], b[CHAINS];
 };
@@ -142,7 +142,8 @@ CDDPI_LANES_INLINE void add_deviation(struct chains *chains, size_t k, const flo
     chains->b[k] += d * d;
 }
 
-/* What a block's sums of d = x - centre say of deviations from the pivot, which is e further. */
+/* Convert a block's sums of d = x - centre to deviations from the pivot, which differs from centre
+ * by e, and add them. */
 CDDPI_LANES_INLINE void add_block(struct wide_sums *sum, struct wide_sums *squares,
                                   const struct group *centre, const struct group *d,
                                   const struct group *dd, const struct wide_sums *pivot,
@@ -185,7 +186,7 @@ CDDPI_LANES_INLINE void add_moments(struct wide_sums *sum, struct wide_sums *squ
     add_block(sum, squares, &centre, &d, &dd, pivot, (double)count);
 }
 
-/* One vector, of which only some elements count. */
+/* One vector of which only some elements count. */
 CDDPI_LANES_INLINE void add_part_moments(struct wide_sums *sum, struct wide_sums *squares,
                                          const float *x, size_t count, const float *pivot,
                                          const struct wide_sums *wide_pivot)
@@ -244,7 +245,8 @@ CDDPI_LANES_INLINE struct affine affine_of(const struct cddpi_norm_lanes *all, s
                            lanes_load(all->shift + p * LANES)};
 }
 
-/* The same operations forward and backward, so that the relu's mask is that of the output. */
+/* The same operations in forward and backward, so that the relu's mask in backward agrees with the
+ * output. */
 CDDPI_LANES_INLINE lanes normal(lanes x, const struct affine *affine)
 {
     return (x - affine->mean) * affine->factor + affine->shift;
@@ -255,7 +257,7 @@ CDDPI_LANES_INLINE lanes mask(lanes dy, lanes x, const struct affine *affine, bo
     return relu ? (lanes)((normal(x, affine) > 0) & (lane_bits)dy) : dy;
 }
 
-/* dy after the mask, and its product with the deviation. */
+/* Add dy after the mask, and its product with the deviation. */
 CDDPI_LANES_INLINE void add_product(struct chains *chains, size_t k, const float *dy,
                                     const float *x, const struct affine *affine, bool relu)
 {
@@ -342,7 +344,7 @@ CDDPI_LANES_INLINE struct group normal_group(struct group x, const struct affine
     for (size_t p = 0; p < PARTS; p++) {
         lanes y = normal(x.part[p], &affine[p]);
 
-        x.part[p] = relu ? (lanes)(~(y < 0) & (lane_bits)y) : y; /* a NaN stays one */
+        x.part[p] = relu ? (lanes)(~(y < 0) & (lane_bits)y) : y; /* a NaN stays a NaN */
     }
     return x;
 }
@@ -350,7 +352,7 @@ CDDPI_LANES_INLINE struct group normal_group(struct group x, const struct affine
 CDDPI_LANES_INLINE void normalize_tile(const float *x, const struct cddpi_norm_tile *where,
                                        const struct cddpi_norm_lanes *all, bool relu, float *out)
 {
-    const struct cddpi_norm_tile tile = *where; /* which no store changes */
+    const struct cddpi_norm_tile tile = *where; /* a local copy: stores cannot alias it */
     struct affine affine[PARTS];
 
     for (size_t p = 0; p < PARTS; p++) {
@@ -384,7 +386,7 @@ static void normalize(const float *x, const struct cddpi_norm_tile *where,
     }
 }
 
-/* Part of the coefficients of a gradient. */
+/* Part @p p of a gradient's coefficients. */
 struct slopes {
     lanes offset, slope;
 };
@@ -406,7 +408,7 @@ CDDPI_LANES_INLINE void gradient_tile(const float *dy, const float *x,
                                       const struct cddpi_norm_tile *where,
                                       const struct cddpi_norm_lanes *all, bool relu, float *out)
 {
-    const struct cddpi_norm_tile tile = *where; /* which no store changes */
+    const struct cddpi_norm_tile tile = *where; /* a local copy: stores cannot alias it */
     static const float zeros[GROUP];
     struct affine affine[PARTS];
     struct slopes slopes[PARTS];

@@ -1,5 +1,5 @@
-/* optim_loops.c - owns the loops of optim.h. Compiled once for each set of instructions, whose name
- * the build gives as CDDPI_ISA. */
+/* optim_loops.c - owns the loops of cpu_optim.h. Compiled once for each instruction set, with
+ * CDDPI_ISA as its name. */
 #include "kernels/cpu/cpu_optim.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #define TEXT2(a) #a
 #define TEXT(a) TEXT2(a)
 
-/* One of the three kinds of SGD: the flags are constants where this is called. */
+/* One of the three kinds of SGD. The callers pass the flags as constants. */
 static inline __attribute__((always_inline)) void
 sgd_loop(float *restrict p, const float *restrict g, float *restrict m, size_t n,
          const struct cddpi_sgd_step *step, bool has_momentum, bool nesterov)
@@ -60,7 +60,7 @@ static void adamw(float *restrict p, const float *restrict g, float *restrict m,
     }
 }
 
-/* Sixteen sums, whatever the width of a register, then a tree over them. */
+/* Sixteen partial sums, whatever the register width, then a tree over them. */
 enum { LANES = 16 };
 
 static double square_sum(const float *x, size_t n)

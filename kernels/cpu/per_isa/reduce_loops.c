@@ -1,11 +1,12 @@
-/* reduce_loops.c - reductions and casts for one instruction set: compiled once for each, with
- * CDDPI_ISA as its name. Blocks of a few KiB pass through the whole tree while they are in the
- * first-level cache. */
+/* reduce_loops.c - reductions and casts for one instruction set; compiled once for each, with
+ * CDDPI_ISA as its name. Blocks of a few KiB pass through the whole tree while they are in the L1
+ * cache. */
 #include "kernels/cpu/per_isa/reduce_loops.h"
 
 #include <assert.h>
 
-/* A stack of partial results: two of the same height are combined at once, the rest at the end. */
+/* A stack of partial results: two of the same height are combined at once, the others at the end.
+ */
 struct reduce_stack {
     void *slot[LEVELS];
     const void *value[LEVELS];
@@ -18,7 +19,8 @@ static void combine_top(const struct plan *plan, struct reduce_stack *stack, siz
     int top = --stack->depth;
     int below = top - 1;
 
-    if (stack->value[below] == NULL) { /* nothing on the left: the right goes up as it is */
+    /* the left one is missing: the right one moves up unchanged */
+    if (stack->value[below] == NULL) {
         void *slot = stack->slot[below];
 
         stack->slot[below] = stack->slot[top];
@@ -31,8 +33,8 @@ static void combine_top(const struct plan *plan, struct reduce_stack *stack, siz
     stack->leaves[below] += stack->leaves[top];
 }
 
-/* The sum of all sources, in the inner type: where it lies, or NULL when all were left out. It is
- * made in @p buffer or in @p memory, of LEVELS - 1 more blocks. */
+/* The sum of all sources, in the inner type. Returns its address (in a source, in @p buffer, or in
+ * @p memory, which has LEVELS - 1 more blocks), or NULL if all sources were skipped. */
 static const void *reduce_tree(const struct plan *plan, int sources, const void *const *src,
                                size_t at, size_t n, void *buffer, char (*memory)[BLOCK_BYTES])
 {
@@ -129,7 +131,7 @@ static bool reduce_part(const struct cddpi_reduce *how, void *out, const void *c
     for (int s = 0; s < how->sources; s++) {
         any = any || how->factors[s] != 0;
     }
-    plan.scale = 1.0; /* the last step is the finish's */
+    plan.scale = 1.0; /* the finish does the last step */
     for (size_t at = 0; any && at < count; at += plan.block) {
         size_t n = count - at < plan.block ? count - at : plan.block;
         char *to = (char *)out + at * bytes;
@@ -152,17 +154,18 @@ struct operands {
     const struct cddpi_reduce_merges *how;
     const struct plan *plan;
     size_t at, n;
-    int fused; /* merges that are done with the finish */
+    int fused; /* number of merges that are fused with the finish */
     char (*memory)[BLOCK_BYTES];
-    unsigned char unused[TEMPORARIES]; /* blocks of memory, counted from 1 */
+    unsigned char unused[TEMPORARIES]; /* free temporary blocks, numbered from 1 */
     int unused_count;
-    const void *value[CDDPI_REDUCE_MAX_SOURCES];   /* of those that are not raw */
-    unsigned char place[CDDPI_REDUCE_MAX_SOURCES]; /* raw: as given; a block; or a merge's out */
+    const void *value[CDDPI_REDUCE_MAX_SOURCES];   /* of operands that are not raw */
+    unsigned char place[CDDPI_REDUCE_MAX_SOURCES]; /* where the value is: raw as given, in a block,
+                                                      or in a merge's out */
 };
 
 static int take_block(struct operands *all)
 {
-    assert(all->unused_count > 0); /* merges come subtree by subtree */
+    assert(all->unused_count > 0); /* merges come one subtree after the other, so a block is free */
     return all->unused[--all->unused_count];
 }
 
@@ -173,7 +176,7 @@ static void give_back(struct operands *all, int place)
     }
 }
 
-/* The operand's values as a sum, or NULL if it adds nothing; place says where they are. */
+/* The operand's values as a sum, or NULL if it contributes nothing; place says where they are. */
 static const void *value_of(struct operands *all, int index)
 {
     const struct cddpi_reduce_operand *operand = &all->how->operands[index];
@@ -196,7 +199,7 @@ static const void *value_of(struct operands *all, int index)
     return all->value[index];
 }
 
-/* Where the sum of @p left and @p right goes: where it is wanted, or over one of them. */
+/* Where to write the sum of @p left and @p right: to the requested place, or over one of them. */
 static void *target_of(struct operands *all, const struct cddpi_reduce_merge *merge, int *out_place)
 {
     int place = all->place[merge->left];
@@ -223,7 +226,8 @@ static void merge_two(struct operands *all, const struct cddpi_reduce_merge *mer
     void *target;
     int place;
 
-    if (merge->out == NULL && (left == NULL || right == NULL)) { /* it goes up as it is */
+    /* the other one moves up unchanged */
+    if (merge->out == NULL && (left == NULL || right == NULL)) {
         if (left == NULL) {
             all->place[merge->left] = all->place[merge->right] == IS_RAW ? IS_OUT
                                                                          : all->place[merge->right];
@@ -250,8 +254,8 @@ static void merge_two(struct operands *all, const struct cddpi_reduce_merge *mer
     all->value[merge->left] = only == NULL ? NULL : target;
 }
 
-/* How many of the last merges are done with the finish in one pass: the common sums of two or four,
- * as in reduce_fast(). */
+/* How many of the last merges can be fused with the finish in one pass: the common sums of two or
+ * four, as in reduce_fast(). */
 static int fused_merges(const struct cddpi_reduce_merges *how)
 {
     bool is_sum = how->op == CDDP_OP_SUM || how->op == CDDP_OP_MEAN;
@@ -269,7 +273,7 @@ static int fused_merges(const struct cddpi_reduce_merges *how)
     return 1;
 }
 
-/* Returns how many destinations were written: none when an operand adds nothing. */
+/* Returns how many destinations were written: 0 if an operand contributes nothing. */
 static int merge_and_finish(struct operands *all, void *const *dst)
 {
     const struct plan *plan = all->plan;

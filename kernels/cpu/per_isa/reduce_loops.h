@@ -1,5 +1,6 @@
-/* reduce_loops.h - the loops of reduce_loops.c over one block of elements, and how a reduction
- * treats a block: for one instruction set, compiled once for each, with CDDPI_ISA as its name. */
+/* reduce_loops.h - the loops of reduce_loops.c over one block of elements, and the steps of a
+ * reduction for a block. It is compiled once for each instruction set, with CDDPI_ISA as its name.
+ */
 #ifndef CDDPI_KERNELS_CPU_PER_ISA_REDUCE_LOOPS_H
 #define CDDPI_KERNELS_CPU_PER_ISA_REDUCE_LOOPS_H
 
@@ -13,7 +14,7 @@
 #include <immintrin.h>
 #endif
 
-/* Destinations may be sources, but then element by element. */
+/* A destination may be a source, element for element, so iterations are independent. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -83,8 +84,8 @@ COMBINE_WHOLE(i8, uint32_t)
 SCALE(f32)
 SCALE(f64)
 
-/* The finished value: which of two NaNs an addition passes on is the compiler's choice, so that
- * results have one only. */
+/* The finished value. The compiler chooses which of two NaNs an addition passes on, so results use
+ * only one NaN. */
 #define SETTLED(T, value) ((value) == (value) ? (value) : (T)NAN)
 
 #define SETTLE(T)                                                                                  \
@@ -207,7 +208,7 @@ static void bf16_store(uint16_t *out, const f32 *in, size_t n)
     }
 }
 
-/* The last step of a reduction. */
+/* The last step of a reduction: scale, and round to bf16. */
 static void bf16_settle(uint16_t *out, const f32 *in, f32 factor, size_t n)
 {
     INDEPENDENT
@@ -219,7 +220,7 @@ static void bf16_settle(uint16_t *out, const f32 *in, f32 factor, size_t n)
     }
 }
 
-/* As the processor's own instruction does it, signalling NaNs made quiet included. */
+/* The same as the CPU's instruction, which also makes signalling NaNs quiet. */
 static inline f32 f16_to_f32(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
@@ -296,10 +297,10 @@ static void f16_store(uint16_t *out, const f32 *in, size_t n)
     }
 }
 
-/* Words that start anywhere: a block of 4-byte elements need not start at a multiple of 8. */
+/* Unaligned words: a block of 4-byte elements need not start at a multiple of 8. */
 typedef uint64_t __attribute__((aligned(1), may_alias)) loose_word;
 
-/* Streaming through registers: blocks are small and warm. */
+/* Copy through registers with a plain loop: blocks are small and in the cache. */
 static void copy_block(void *out_, const void *in_, size_t bytes)
 {
     size_t words = bytes / 8;
@@ -313,14 +314,14 @@ static void copy_block(void *out_, const void *in_, size_t bytes)
     memcpy((char *)out_ + words * 8, (const char *)in_ + words * 8, bytes - words * 8);
 }
 
-/* How one reduction treats a block: the type it accumulates in, and what is done at both ends. */
+/* How one reduction treats a block: the type it accumulates in, and the first and last step. */
 struct plan {
     cddp_type type;
     cddp_type inner; /* accumulated in this: cddpi_reduce_sum_type() */
     combine_fn *combine;
     const double *factors;
-    double scale; /* of the result, 1 for none (floating) */
-    i64 divisor;  /* of the result, 0 for none (whole numbers) */
+    double scale; /* of the result; 1: no scaling (floating types) */
+    i64 divisor;  /* of the result; 0: no division (integer types) */
     size_t block; /* elements */
 };
 
@@ -363,8 +364,8 @@ static struct plan plan_for(cddp_type type, cddp_op op, const double *factors, i
     return plan;
 }
 
-/* Source values as the inner type: where they lie, or converted into @p buffer. @p factor: the
- * source's, or NULL. NULL: it is not read, since its factor is 0. */
+/* Source values in the inner type: in place, or converted into @p buffer. @p factor: the source's,
+ * or NULL. Returns NULL if the factor is 0, so the source is not read. */
 static const void *leaf(const struct plan *plan, const void *source, size_t at,
                         const double *factor, void *buffer, size_t n)
 {
@@ -401,10 +402,10 @@ static const void *leaf(const struct plan *plan, const void *source, size_t at,
     return value;
 }
 
-/* Let @p out have the finished values, in the outer type. */
+/* Write the finished values to @p out, in the outer type. */
 static void finish(const struct plan *plan, void *out, const void *value, void *buffer, size_t n)
 {
-    if (value == NULL) { /* all sources were left out */
+    if (value == NULL) { /* all sources were skipped */
         memset(out, 0, n * cddp_type_bytes(plan->type));
         return;
     }

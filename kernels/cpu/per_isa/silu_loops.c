@@ -1,7 +1,7 @@
 /* silu_loops.c - owns silu and its derivative (Elfwing, Uchibe, Doya 2017; also called swish).
- * Compiled once for each set of instructions, whose name the build gives as CDDPI_ISA.
+ * Compiled once for each instruction set, with CDDPI_ISA as its name.
  *
- * Both are written with e^-|x|: no difference of nearly equal numbers, and a left tail that stays
+ * Both are computed from e^-|x|. No nearly equal numbers are subtracted, so the left tail stays
  * exact. */
 #include "kernels/cpu/per_isa/lanes.h"
 #include "kernels/cpu/transformer.h"

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-enum { CHUNK = 2048 }; /* elements summed in float32, before float64 takes over */
+enum { CHUNK = 2048 }; /* elements summed in float32 before the sum is added in float64 */
 
 static float largest(const float *x, size_t columns)
 {
@@ -20,7 +20,7 @@ static float largest(const float *x, size_t columns)
     return lanes_largest(best);
 }
 
-/* One group of x becomes exp(x - most). */
+/* Replace one group of x by exp(x - most), and add it up. */
 CDDPI_LANES_INLINE void add_powers(struct lane_sums *sums, const float *x, float most, float *out)
 {
     for (size_t i = 0; i < PARTS; i++) {
@@ -83,7 +83,7 @@ static double forward(const float *x, const int32_t *label, size_t rows, size_t 
         double sum = powers(row, most, columns, out != NULL ? out + r * columns : NULL);
 
         loss += log(sum) - distance;
-        *correct += first && sum >= 1; /* a NaN is none */
+        *correct += first && sum >= 1; /* a row with a NaN is not correct */
         if (inverse != NULL) {
             inverse[r] = (float)(1 / sum);
         }

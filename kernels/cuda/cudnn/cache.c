@@ -1,5 +1,5 @@
-/* cache.c - owns a device's cuDNN handle and its plans. There are a few dozen shapes in a
- * model, so they are looked for one after the other. */
+/* cache.c - owns a device's cuDNN handle and its plans. A model has only a few dozen shapes, so the
+ * search for a plan is linear. */
 #include "kernels/cuda/cudnn/cache.h"
 
 #include "base/log.h"
@@ -18,8 +18,8 @@ struct cache_entry {
 
 struct cache {
     struct cddpi_cudnn cudnn;
-    cudnnHandle_t handle; /* NULL: there is no cuDNN here */
-    cudaStream_t stream;  /* in which the handle works */
+    cudnnHandle_t handle; /* NULL: cuDNN is not available */
+    cudaStream_t stream;  /* the handle's stream */
     struct cache_entry *entries;
 };
 
@@ -40,13 +40,13 @@ static void release(struct cddpi_device *device, void *state)
     cddpi_cuda_host_free(device, cache);
 }
 
-/* That there is no cuDNN is no failure, but slow, so it is logged. */
+/* A missing cuDNN is not an error, but makes training slow, so it is logged. */
 static void warn_slow(void)
 {
     cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
 }
 
-/* A mix of libraries that was not asked for is an error, and not a cuDNN that is missing. */
+/* A mix of libraries that was not requested is an error; a missing cuDNN is not. */
 static cddp_status open_library(struct cddpi_device *device, struct cache *cache)
 {
     void *library;
@@ -60,7 +60,8 @@ static cddp_status open_library(struct cddpi_device *device, struct cache *cache
         warn_slow();
         return CDDP_OK;
     }
-    cache->stream = cddpi_cuda_compute_stream(device); /* makes the device this thread's */
+    /* also makes the device this thread's current one */
+    cache->stream = cddpi_cuda_compute_stream(device);
     code = cache->cudnn.create(&cache->handle);
     if (code == CUDNN_STATUS_SUCCESS) {
         code = cache->cudnn.set_stream(cache->handle, cache->stream);
@@ -154,7 +155,7 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     entry->key = *key;
     cddpi_cudnn_graph_init(&entry->plan.graph, &cache->cudnn, name_of(key));
     build(&entry->plan.graph, shape);
-    status = entry->plan.graph.status; /* not CDDP_OK: of a kind that cuDNN is not asked for */
+    status = entry->plan.graph.status; /* not CDDP_OK: cuDNN is not used for this kind of shape */
     if (status == CDDP_OK) {
         status = cddpi_cudnn_plan_choose(&entry->plan, &target);
         if (status != CDDP_OK) {
@@ -176,7 +177,7 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     return CDDP_OK;
 }
 
-/* The compute stream may have become another. */
+/* The compute stream may have changed since the last call. */
 static cddp_status follow_stream(struct cddpi_device *device, struct cache *cache)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);

@@ -1,8 +1,8 @@
 /* conv.c - owns the operation graphs of convolution.
  *
- * One node each ("cuDNN graph API": CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_DATA and
- * CONVOLUTION_BACKWARD_FILTER). cuDNN names dimensions N, C, H, W whatever their order in memory
- * is; strides say that channels come last. */
+ * Each graph is a single node ("cuDNN graph API": CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_DATA
+ * and CONVOLUTION_BACKWARD_FILTER). cuDNN names dimensions N, C, H, W whatever their order in
+ * memory; strides say that channels are last. */
 #include "kernels/cuda/cudnn/conv.h"
 
 #include "kernels/cuda/im2col.h"

@@ -8,16 +8,16 @@
 
 enum cddpi_cudnn_conv_id { CDDPI_CONV_X = 1, CDDPI_CONV_W, CDDPI_CONV_Y };
 
-/** Add the operation to a graph that is empty yet; which of x, w and y is written depends on
- * @p pass. All are of the shape's type: cuDNN has no engines that make a float32 gradient of
- * filters from 16-bit activations. Look at graph->status. */
+/** Add the operation to an empty graph; @p pass decides which of x, w and y is the result. All
+ *  three have the shape's type: cuDNN has no engines that compute a float32 gradient of filters
+ *  from 16-bit activations. Check graph->status afterwards. */
 void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
                             const struct cddpi_cuda_conv *shape);
 
-/** Whether an input in 16 bits has so few channels that it is copied to whole vectors of them, the
- * rest zeros, for the filters' gradient: that of ResNet-50's first convolution of 256 images, in
- * bf16 on an H100, takes cuDNN 9.14 1005 us so, and 1190 us as it is. Forward gains nothing: 1884
- * us and 1830 us. */
+/** Whether a 16-bit input has so few channels that, for the filters' gradient, it is copied to
+ *  whole vectors of channels, padded with zeros. For the first convolution of ResNet-50 with 256
+ *  images, in bf16 on an H100, cuDNN 9.14 takes 1005 us with the copy and 1190 us without. Forward
+ *  gains nothing: 1884 us and 1830 us. */
 bool cddpi_cudnn_conv_few(const struct cddpi_cuda_conv *shape);
 
 /** @p shape with the channels of such a copy. */

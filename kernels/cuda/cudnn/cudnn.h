@@ -1,8 +1,9 @@
-/* cudnn.h - what cuDNN takes over of the table of kernels.
+/* cudnn.h - the entries of the table of kernels that cuDNN can take over.
  *
- * Each call says with @p out_done whether it has put the work into the compute stream. Where it has
- * not and is CDDP_OK, there is no cuDNN here, or it has no engine for the shape that runs: that is
- * found out once a shape, outside of captured graphs, and the caller has kernels of its own. */
+ * Each call reports in @p out_done whether it has enqueued the work in the compute stream. If it
+ * has not and returns CDDP_OK, there is no cuDNN here, or cuDNN has no working engine for the
+ * shape; the caller then uses kernels of its own. This is found out once for each shape, outside of
+ * captured graphs. */
 #ifndef CDDPI_KERNELS_CUDA_CUDNN_CUDNN_H
 #define CDDPI_KERNELS_CUDA_CUDNN_CUDNN_H
 
@@ -25,7 +26,7 @@ cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,
                                     const struct cddpi_cuda_conv *shape, const void *dy,
                                     const void *x, bool add, float *dweight, bool *out_done);
 
-#else /* built without its headers */
+#else /* built without cuDNN's headers */
 
 #define cddpi_cudnn_attention(...) CDDP_OK
 #define cddpi_cudnn_attention_grad(...) CDDP_OK

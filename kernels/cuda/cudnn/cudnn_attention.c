@@ -1,26 +1,26 @@
 /* cudnn_attention.c - owns the operation graphs of causal attention.
  *
  * The nodes are those that NVIDIA documents for fused attention ("cuDNN graph API": supported graph
- * patterns, "fused attention fprop" and "fused attention bprop"), in the order and with the types
- * that its open-source frontend (github.com/NVIDIA/cudnn-frontend, MIT) describes for versions
- * without single softmax and mask nodes; those newer than 9.20 still take them. cuDNN recognises
- * the pattern as a whole: a node left out or a tensor of another type and there is no engine for
+ * patterns, "fused attention fprop" and "fused attention bprop"). Their order and types are those
+ * that its open-source frontend (github.com/NVIDIA/cudnn-frontend, MIT) uses for versions without
+ * single nodes for softmax and mask; versions newer than 9.20 still accept them. cuDNN recognises
+ * the pattern as a whole: if a node is missing or a tensor has another type, there is no engine for
  * it.
  *
- *   forward   S = scale Q K', masked above the diagonal;  P = exp(S - max) / sum;  O = P V;
- *             stats = max + log(sum)
- *   backward  D = sum over columns of dO O;  P = exp(S - stats);  dV = P' dO;
- *             dS = scale P (dO V' - D);  dK = dS' Q;  dQ = dS K
+ *     forward   S = scale Q K', masked above the diagonal;  P = exp(S - max) / sum;  O = P V;
+ *               stats = max + log(sum)
+ *     backward  D = sum over columns of dO O;  P = exp(S - stats);  dV = P' dO;
+ *               dS = scale P (dO V' - D);  dK = dS' Q;  dQ = dS K
  *
- * What lies between products is float32; P and dS are rounded to the type of the inputs before they
- * are multiplied with, as in the formulas for 16-bit types elsewhere. */
+ * Values between products are float32. P and dS are rounded to the type of the inputs before they
+ * are multiplied, as in other implementations for 16-bit types. */
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 
-/* Everything that nodes of one graph share. */
+/* What the nodes of one graph share. */
 struct cudnn_attention_builder {
     struct cddpi_cudnn_graph *graph;
     cudnnDataType_t type;
-    struct cddpi_cudnn_layout packed;  /* queries, keys and values within qkv */
+    struct cddpi_cudnn_layout packed;  /* strides of queries, keys and values in qkv */
     struct cddpi_cudnn_layout plain;   /* out and its gradient */
     struct cddpi_cudnn_layout scores;  /* batch x heads x length x length */
     struct cddpi_cudnn_layout flipped; /* its transpose */
@@ -31,7 +31,8 @@ struct cudnn_attention_builder {
 cddp_status cddpi_cudnn_attention_fits(const struct cddpi_cudnn *cudnn,
                                        const struct cddpi_cuda_attention *shape)
 {
-    enum { LAST_WITH_PADDING = 91500 }; /* up to it, backward needs whole blocks of 128 keys */
+    /* up to this version, backward needs whole blocks of 128 keys */
+    enum { LAST_WITH_PADDING = 91500 };
 
     if (shape->type != CDDP_BF16 && shape->type != CDDP_F16) {
         return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
@@ -199,7 +200,7 @@ static struct cudnn_attention_gradients make_gradients(const struct cudnn_attent
         .dots = cddpi_cudnn_rows(graph, CDDPI_ATTENTION_DOTS, &b->column)};
 }
 
-/* dots = sum of dout x out over a row, times 1 (where dropout would have its factor) */
+/* dots = sum of dout x out over a row, times 1 (the place of dropout's factor) */
 static void make_dots(const struct cudnn_attention_builder *b,
                       const struct cudnn_attention_gradients *g)
 {
@@ -216,7 +217,7 @@ static void make_dots(const struct cudnn_attention_builder *b,
                                                   .math = CUDNN_DATA_FLOAT});
 }
 
-/* to = from' x: keys' rows from queries' */
+/* to = from' x: rows of keys from rows of queries */
 static void transposed_matmul(const struct cudnn_attention_builder *b, cddpi_cudnn_node from,
                               cddpi_cudnn_node x, cddpi_cudnn_node to)
 {

@@ -1,4 +1,4 @@
-/* cudnn_library.c - owns the functions of libcudnn.so.9, and the wording of its failures. */
+/* cudnn_library.c - owns the functions of libcudnn.so.9, and words its errors. */
 #include "kernels/cuda/cudnn/cudnn_library.h"
 
 #include "base/error.h"
@@ -6,7 +6,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* Before it, attention's backward was wrong for some shapes (NVIDIA's release notes of 9.10.2). */
+/* In earlier versions, attention's backward was wrong for some shapes (NVIDIA's release notes of
+ * 9.10.2). */
 enum { OLDEST = 91002 };
 
 static cddp_status look_up(struct cddpi_cudnn *cudnn, const char *name, void *member)
@@ -17,7 +18,8 @@ static cddp_status look_up(struct cddpi_cudnn *cudnn, const char *name, void *me
         return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
                                "libcudnn.so.9 has no %s: is it cuDNN 9?", name);
     }
-    memcpy(member, &symbol, sizeof symbol); /* ISO C has no cast from data to functions */
+    /* ISO C has no cast from data pointers to function pointers */
+    memcpy(member, &symbol, sizeof symbol);
     return CDDP_OK;
 }
 
@@ -55,7 +57,7 @@ cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library, stru
 
 static cddp_status status_of(cudnnStatus_t code)
 {
-    /* Hundreds are kinds: 3000 to 3999 are all "not supported". */
+    /* Each thousand is a category: 3000 to 3999 all mean "not supported". */
     if (code >= CUDNN_STATUS_NOT_SUPPORTED && code < CUDNN_STATUS_INTERNAL_ERROR) {
         return CDDP_ERR_UNAVAILABLE;
     }

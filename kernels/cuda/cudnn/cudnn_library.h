@@ -1,5 +1,5 @@
-/* cudnn_library.h - the functions of cuDNN 9 that are used here, looked up in libcudnn.so.9 when
- * they are first wanted: a module without cuDNN works, with kernels of its own. */
+/* cudnn_library.h - the functions of cuDNN 9 that are used here. They are looked up in
+ * libcudnn.so.9 at the first use, so a module works without cuDNN, with kernels of its own. */
 #ifndef CDDPI_KERNELS_CUDA_CUDNN_LIBRARY_H
 #define CDDPI_KERNELS_CUDA_CUDNN_LIBRARY_H
 
@@ -25,19 +25,19 @@
 #define CDDPI_CUDNN_MEMBER(member, symbol) __typeof__(symbol) *member;
 
 struct cddpi_cudnn {
-    struct cddpi_device *device; /* for texts */
+    struct cddpi_device *device; /* for error messages */
     void *library;
     int version; /* 91900 is 9.19.0 */
     CDDPI_CUDNN_FUNCTIONS(CDDPI_CUDNN_MEMBER)
 };
 
-/** CDDP_ERR_UNAVAILABLE: @p library (of dlopen, it stays the caller's) is too old or lacks a
- *  function; the text says which. Calls nothing of @p device, which is for texts. */
+/** CDDP_ERR_UNAVAILABLE: @p library (from dlopen; it stays the caller's) is too old or lacks a
+ *  function; the text says which. @p device is only used for error messages. */
 cddp_status cddpi_cudnn_look_up(struct cddpi_device *device, void *library,
                                 struct cddpi_cudnn *out);
 
-/** Words @p code, which @p what (a noun) got: CDDP_ERR_UNAVAILABLE if cuDNN does not support it,
- * CDDP_ERR_NO_MEMORY, else CDDP_ERR_DEVICE. */
+/** Word the error @p code of @p what (a noun): CDDP_ERR_UNAVAILABLE if cuDNN does not support it,
+ *  CDDP_ERR_NO_MEMORY, else CDDP_ERR_DEVICE. */
 cddp_status cddpi_cudnn_failed(const struct cddpi_cudnn *cudnn, cudnnStatus_t code,
                                const char *what);
 

@@ -1,15 +1,15 @@
-/* cudnn_measure.c - owns the choice among cuDNN's engines by time.
+/* cudnn_measure.c - chooses among cuDNN's engines by measured time.
  *
- * Heuristics know the card, but not how its clocks and memory are just now; the first of their list
- * is often not the fastest. What engines write is written by each alone, in whole, so that they can
- * be run one after the other on the data at hand. They need not give the same bits: only who takes
- * sums in any order has the alternatives measured. */
+ * cuDNN's heuristics know the card, but not its present clocks and memory speed, so their first
+ * engine is often not the fastest. Each engine overwrites its whole output, so engines can run one
+ * after the other on the data at hand. They need not give the same bits: alternatives are only
+ * measured if the caller accepts sums in any order. */
 #include "kernels/cuda/cudnn/cudnn_plan.h"
 #include "kernels/cuda/timer.h"
 
 #include <float.h>
 
-/* What is run. */
+/* The work that is measured. */
 struct cudnn_measure_trial {
     struct cddpi_cudnn_plan *plan;
     cudnnHandle_t handle;
@@ -31,7 +31,7 @@ static bool execute(void *argument)
                                     trial->workspace) == CDDP_OK;
 }
 
-/* Time it, after a first run that is not timed. An engine that cannot run is no error but
+/* Measure it, after a first run that does not count. An engine that cannot run is not an error, but
  * infinitely slow. */
 static cddp_status time_runs(struct cudnn_measure_trial *trial,
                              const struct cddpi_cuda_timer *timer, float *out)
@@ -42,7 +42,7 @@ static cddp_status time_runs(struct cudnn_measure_trial *trial,
                : CDDP_OK;
 }
 
-/* The plan's engine becomes an alternative, and the alternative the plan's. */
+/* Exchange the plan's engine and the alternative. */
 static void exchange(struct cddpi_cudnn_plan *plan, struct cddpi_cudnn_alternative *alternative)
 {
     struct cddpi_cudnn_alternative was = {plan->plan, plan->engine, plan->reproducible};

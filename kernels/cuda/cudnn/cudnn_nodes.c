@@ -1,6 +1,6 @@
-/* cudnn_nodes.c - owns the spelling of cuDNN's nodes.
+/* cudnn_nodes.c - builds cuDNN's nodes from descriptors and attributes.
  *
- * Which attribute a node wants follows NVIDIA's "cuDNN backend API" reference (Backend Descriptor
+ * The attributes of each node follow NVIDIA's "cuDNN backend API" reference (Backend Descriptor
  * Types: TENSOR, POINTWISE, MATMUL, REDUCTION, CONVOLUTION and the OPERATION_... of each). */
 #include "kernels/cuda/cudnn/cudnn_nodes.h"
 
@@ -42,7 +42,7 @@ void cddpi_cudnn_graph_init(struct cddpi_cudnn_graph *graph, const struct cddpi_
 
 void cddpi_cudnn_graph_fini(struct cddpi_cudnn_graph *graph)
 {
-    while (graph->descriptor_count > 0) { /* users before what they use */
+    while (graph->descriptor_count > 0) { /* in reverse: descriptors before those that they use */
         graph->cudnn->unmake(graph->descriptors[--graph->descriptor_count]);
     }
 }
@@ -102,7 +102,7 @@ static void set_descriptor(struct cddpi_cudnn_graph *graph, cudnnBackendDescript
 
 /* --- tensors --- */
 
-/* What cuDNN may take for granted: all memory of the table of kernels begins so. */
+/* The alignment that cuDNN may assume: all memory of the table of kernels has it. */
 enum { ALIGNMENT = 16 };
 
 static cddpi_cudnn_node tensor(struct cddpi_cudnn_graph *graph, int64_t id, cudnnDataType_t type,

@@ -1,8 +1,8 @@
-/* cudnn_plan.c - owns the choice of cuDNN's engine for a graph, and the execution of plans.
+/* cudnn_plan.c - chooses cuDNN's engine for a graph, and executes plans.
  *
  * Follows NVIDIA's "cuDNN backend API": OPERATIONGRAPH, ENGINEHEUR (modes A and FALLBACK),
- * ENGINECFG, ENGINE's numerical notes, EXECUTION_PLAN, VARIANT_PACK. A target without a device is
- * what NVIDIA calls deviceless ahead-of-time compilation (DEVICEPROP, since 9.8). */
+ * ENGINECFG, ENGINE's numerical notes, EXECUTION_PLAN, VARIANT_PACK. NVIDIA calls a target without
+ * a device deviceless ahead-of-time compilation (DEVICEPROP, since 9.8). */
 #include "kernels/cuda/cudnn/cudnn_plan.h"
 
 #include <string.h>
@@ -11,10 +11,11 @@ enum {
     CONFIGS_OF_A_MODE = 32,
     MOST_CONFIGS = 2 * CONFIGS_OF_A_MODE,
     MOST_WORKSPACE = 1 << 30,
-    MOST_FOR_A_RIVAL = 256 << 20 /* bytes of workspace that speed may cost */
+    /* bytes of workspace beyond which a faster engine is not worth it */
+    MOST_FOR_A_RIVAL = 256 << 20
 };
 
-/* What an engine is taken for, best first. */
+/* Grades of engines, the best first. */
 enum grade { CLEAN, ROUNDS, CHANGES, GRADES };
 
 struct candidates {
@@ -23,7 +24,7 @@ struct candidates {
     int64_t engine[MOST_CONFIGS];
     bool rounds[MOST_CONFIGS];
     int count;
-    int taken; /* by the plan */
+    int taken; /* index of the plan's configuration */
 };
 
 static cudnnBackendDescriptor_t finish_graph(struct cddpi_cudnn_graph *graph,
@@ -45,7 +46,7 @@ static cudnnBackendDescriptor_t finish_graph(struct cddpi_cudnn_graph *graph,
 static bool rounds(cudnnBackendNumericalNote_t note, bool tf32)
 {
     switch (note) {
-    case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: /* of float32 they know nothing but TF32 */
+    case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: /* tensor cores multiply float32 only as TF32 */
         return tf32;
     case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: /* float32 as float16 */
     case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
@@ -58,7 +59,8 @@ static bool rounds(cudnnBackendNumericalNote_t note, bool tf32)
     }
 }
 
-/* Numerical notes of a configuration's engine. @p tf32: tensor cores would round to it. */
+/* The grade of a configuration's engine by its numerical notes. @p tf32: tensor cores would round
+ * to TF32. */
 static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescriptor_t config,
                            bool tf32, int64_t *out_engine, bool *out_rounds)
 {
@@ -94,7 +96,7 @@ static enum grade grade_of(const struct cddpi_cudnn *cudnn, cudnnBackendDescript
     return grade;
 }
 
-/* Heuristics that have nothing to offer are no failure: another mode may. */
+/* If a heuristic offers nothing, that is not an error: another mode may. */
 static void ask(struct cddpi_cudnn_graph *graph, const struct cddpi_cudnn_target *target,
                 cudnnBackendDescriptor_t operations, cudnnBackendHeurMode_t mode,
                 struct candidates *found)
@@ -156,7 +158,8 @@ static cudnnBackendDescriptor_t build(const struct cddpi_cudnn *cudnn,
     return made;
 }
 
-/* The first that can be built and wants little memory, else the first that can be built. */
+/* The first configuration that can be built and needs little memory, or else the first that can be
+ * built. */
 static bool build_first(struct cddpi_cudnn_plan *plan, struct candidates *found, enum grade grade)
 {
     const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
@@ -190,7 +193,7 @@ static bool build_first(struct cddpi_cudnn_plan *plan, struct candidates *found,
     return plan->plan != NULL;
 }
 
-/* Of the first @p count, those that are as exact and want little memory. */
+/* Those of the first @p count configurations that are equally exact and need little memory. */
 static void build_alternatives(struct cddpi_cudnn_plan *plan, const struct candidates *found,
                                int count)
 {
@@ -261,7 +264,8 @@ void cddpi_cudnn_plan_fini(struct cddpi_cudnn_plan *plan)
 void cddpi_cudnn_bind(struct cddpi_cudnn_pointers *pointers, int64_t id, const void *pointer)
 {
     pointers->ids[pointers->count] = id;
-    pointers->pointers[pointers->count++] = (void *)(uintptr_t)pointer; /* cuDNN's are all void * */
+    /* cuDNN takes all pointers as void * */
+    pointers->pointers[pointers->count++] = (void *)(uintptr_t)pointer;
 }
 
 cddp_status cddpi_cudnn_plan_execute(const struct cddpi_cudnn_plan *plan, cudnnHandle_t handle,

@@ -1,5 +1,5 @@
-/* cudnn_run.c - owns the calls of the kernel table that cuDNN takes over: which memory goes where
- * in its plans. */
+/* cudnn_run.c - owns the entries of the kernel table that cuDNN takes over: passes their memory to
+ * cuDNN's plans. */
 #include "base/error.h"
 #include "kernels/cuda/cudnn/cache.h"
 #include "kernels/cuda/cudnn/conv.h"
@@ -23,8 +23,8 @@ static size_t rounded_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* A plan that was made may still not run here. Nobody knows that before its first call, which is
- * left to the caller's own kernels then; they write all of the output. */
+/* A plan that was built may still fail to run here. That is only known at its first call; if it
+ * fails, the caller's own kernels do that call, and overwrite all of the output. */
 static cddp_status execute(const struct cddpi_cudnn_use *use,
                            const struct cddpi_cudnn_pointers *pointers, void *workspace,
                            bool *out_done)
@@ -74,7 +74,7 @@ static struct cddpi_cudnn_key attention_key(const struct cddpi_cuda_attention *s
                                     any_order};
 }
 
-/* Values in the processor's memory are read when the call is made. */
+/* Values in CPU memory, which cuDNN reads during the call. */
 struct constants {
     float scale, hidden, one;
 };
@@ -84,7 +84,7 @@ static struct constants constants_of(const struct cddpi_cuda_attention *shape)
     return (struct constants){1.0f / sqrtf((float)shape->head), -INFINITY, 1.0f};
 }
 
-/* Bytes of the queries of one sequence, and of what comes of them. */
+/* Bytes of one sequence's queries, and of its results. */
 static size_t row_bytes(const struct cddpi_cuda_attention *shape)
 {
     return (size_t)shape->heads * (size_t)shape->head * cddp_type_bytes(shape->type);
@@ -100,10 +100,11 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     struct cddpi_cudnn_use use;
     void *workspace;
     size_t row = row_bytes(shape);
-    size_t unwanted = 0; /* bytes of statistics that were not asked for */
+    size_t unwanted = 0; /* bytes for statistics that the caller did not ask for */
     cddp_status status;
 
-    if (shape->type == CDDP_F32) { /* none of any version: no reason to look for the library */
+    /* no version has engines for float32, so do not even open the library */
+    if (shape->type == CDDP_F32) {
         return CDDP_OK;
     }
     status = cddpi_cudnn_find(device, &key, build_attention, shape, &use);
@@ -132,8 +133,8 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     return execute(&use, &p, workspace, out_done);
 }
 
-/* Without any_order, cuDNN keeps all scores' gradients, of 2 bytes each: sequences are then done a
- * few at a time. Some versions also fail to compile such a plan beyond 1 GiB. */
+/* Without any_order, cuDNN stores the gradients of all scores, 2 bytes each, so only a few
+ * sequences are processed at once. Some versions also fail to compile such a plan beyond 1 GiB. */
 static int sequences_at_once(const struct cddpi_cuda_attention *shape)
 {
     const size_t most_bytes = (size_t)1 << 30;
@@ -150,7 +151,7 @@ static int sequences_at_once(const struct cddpi_cuda_attention *shape)
     return count;
 }
 
-/* Scratch of one call: the plan's own, the rows' dot products, the sums of dq. */
+/* Scratch memory of one call: the plan's workspace, the rows' dot products, the sums of dq. */
 struct backward_scratch {
     void *workspace;
     float *dots, *sums;
@@ -306,8 +307,9 @@ cddp_status cddpi_cudnn_conv_input(struct cddpi_device *device, const struct cdd
     return convolve(device, CDDPI_CONV_INPUT, shape, dx, weight, dy, out_done);
 }
 
-/* cuDNN writes the gradient in the type of the activations, rounded once from sums in float32, and
- * replaces what is there; so it goes through scratch, unless it is float32 and not added to. */
+/* cuDNN writes the gradient in the type of activations, rounded once from float32 sums, and
+ * overwrites the output. So the gradient goes through scratch memory, unless it is float32 and not
+ * accumulated. */
 static cddp_status convolve_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                                    const void *dy, const void *x, bool add, float *dweight,
                                    bool *out_done)
@@ -333,8 +335,8 @@ static cddp_status convolve_weight(struct cddpi_device *device, const struct cdd
                : cddpi_cuda_add_float(device, shape->type, memory, count, add, dweight);
 }
 
-/* The same of a copy of x with whole vectors of channels. It, the gradient with those channels and
- * the plan's workspace follow each other in scratch. */
+/* The same, with a copy of x that has whole vectors of channels. Scratch memory holds that copy,
+ * then the gradient with those channels, then the plan's workspace. */
 static cddp_status convolve_weight_whole(struct cddpi_device *device,
                                          const struct cddpi_cuda_conv *few, const void *dy,
                                          const void *x, bool add, float *dweight, bool *out_done)

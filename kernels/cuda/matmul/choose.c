@@ -1,22 +1,24 @@
-/* choose.c - owns the choice among algorithms for a matrix product.
+/* choose.c - chooses among algorithms for a matrix product.
  *
- * NVIDIA promises the same bits from one algorithm in every run on the same card with a workspace
- * of the caller's; it is a choice by time that would make runs differ. So an algorithm may only
- * take the place of the first, which cuBLASLt's heuristics always name the same, if it gives the
- * first's bits on the data at hand, twice. (Tiles change nothing as long as each element's products
- * are added up in the same order; a sum in another order shows in every second element of float32,
- * but after rounding to bf16 only in one of some ten thousand. So few elements of 16 bits do not
- * decide: then both must be of the same kind, with as many parts of a sum, too.) Data that is
- * mostly zero cannot tell anything apart: then a later call measures. */
+ * NVIDIA guarantees that one algorithm gives the same bits in every run on the same card, if the
+ * caller provides the workspace; only a choice by time can make runs differ. So an algorithm may
+ * replace the first one, which cuBLASLt's heuristics always name the same, only if it gives the
+ * first one's bits on the data at hand, twice.
+ *
+ * (Tiles do not change bits as long as each element's products are added in the same order. A sum
+ * in another order shows in every second float32 element, but after rounding to bf16 only in about
+ * one of ten thousand. So with few 16-bit elements, bits alone do not decide: the algorithms must
+ * also be of the same kind, and split sums into the same number of parts.) Data that is mostly zero
+ * does not tell algorithms apart: then a later call measures. */
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul_kernels.h"
 #include "kernels/cuda/timer.h"
 
 #include <string.h>
 
-enum { RARE = 16 /* one word in so many must not be 0 */ };
+enum { RARE = 16 /* one word in this many must be nonzero */ };
 
-/* Elements whose bits tell sums in different orders apart. */
+/* How many elements it takes to see from their bits that sums are in different orders. */
 static const size_t telling_f32 = 256;
 static const size_t telling_16_bits = (size_t)1 << 21;
 
@@ -40,7 +42,7 @@ static bool writes_aux(const struct cddpi_cuda_matmul_shape *shape)
            shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-/* All that the product has written, as two numbers. Waits for it. */
+/* A fingerprint of everything that the product has written, as two numbers. Waits for it. */
 static cudaError_t take_print(const struct cddpi_cuda_matmuls *matmuls,
                               const struct cddpi_cuda_matmul_plan *plan,
                               const struct cddpi_cuda_matmul_operands *operands,
@@ -64,7 +66,7 @@ static cudaError_t take_print(const struct cddpi_cuda_matmuls *matmuls,
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
-/* What is run. */
+/* The work that is measured. */
 struct choose_trial {
     struct cddpi_device *device;
     const struct cddpi_cuda_matmuls *matmuls;
@@ -82,13 +84,14 @@ static bool launch(void *argument)
 }
 
 struct tally {
-    struct print first; /* of the first algorithm that gives the same bits again */
-    int reference;      /* its index; -1: none yet */
+    struct print first; /* fingerprint of the first algorithm that gives the same bits twice */
+    int reference;      /* its index; -1: not found yet */
     int best;
     float best_ms;
 };
 
-/* Whether two algorithms differ in nothing that changes the order of sums: tiles, stages ... */
+/* Whether two algorithms differ only in what does not change the order of sums: tiles, stages ...
+ */
 static bool are_alike(const struct cddpi_cublaslt *lt, const cublasLtMatmulAlgo_t *a,
                       const cublasLtMatmulAlgo_t *b)
 {
@@ -123,7 +126,7 @@ static bool bits_decide(const struct cddpi_cuda_matmul_shape *shape)
     return elements >= (shape->result == CUDA_R_32F ? telling_f32 : telling_16_bits);
 }
 
-/* One candidate: its first run, which is not timed, shows whether it may be chosen. */
+/* Try one candidate. Its first run is not timed, and shows whether it may be chosen. */
 static cudaError_t try_candidate(struct cddpi_device *device,
                                  const struct cddpi_cuda_matmuls *matmuls,
                                  const struct cddpi_cuda_matmul_plan *plan,
@@ -156,7 +159,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
         error = take_print(matmuls, plan, operands, timer->stream, &after);
     }
     if (error != cudaSuccess || (!any_bits && before.sum != after.sum)) {
-        return error; /* it has not even its own bits twice */
+        return error; /* its own bits differ between two runs */
     }
     if (tally->reference < 0) {
         tally->reference = index;
@@ -169,7 +172,7 @@ static cudaError_t try_candidate(struct cddpi_device *device,
     return cudaSuccess;
 }
 
-/* Whether the data could tell algorithms apart. */
+/* Whether the data can tell algorithms apart. */
 static bool is_telling(const struct cddpi_cuda_matmul_plan *plan, const struct print *print)
 {
     return print->filled >= result_bytes(&plan->shape) / 2 / RARE;
@@ -228,7 +231,7 @@ cddp_status cddpi_cuda_matmul_measure(struct cddpi_device *device,
     cudaError_t error;
     cddp_status status = CDDP_OK;
 
-    /* Runs overwrite the result. Where there is no room to save it, a later call measures. */
+    /* Runs overwrite the result. If there is no memory to save it, a later call measures. */
     if (operands->add) {
         if (cddpi_cuda_alloc(device, bytes, "a product's result while it is measured", &saved) !=
             CDDP_OK) {

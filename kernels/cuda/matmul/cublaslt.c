@@ -1,4 +1,4 @@
-/* cublaslt.c - owns the look-up of cuBLASLt's functions. */
+/* cublaslt.c - looks up cuBLASLt's functions. */
 #include "kernels/cuda/matmul/cublaslt.h"
 
 #include "kernels/cuda/kernels_module.h"

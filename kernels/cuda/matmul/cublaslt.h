@@ -1,5 +1,4 @@
-/* cublaslt.h - the functions of cuBLASLt that are used here, looked up when they are
- * first wanted. */
+/* cublaslt.h - the functions of cuBLASLt that are used here, looked up at their first use. */
 #ifndef CDDPI_KERNELS_CUDA_MATMUL_CUBLASLT_H
 #define CDDPI_KERNELS_CUDA_MATMUL_CUBLASLT_H
 
@@ -34,8 +33,8 @@ struct cddpi_cublaslt {
     CDDPI_CUBLASLT_FUNCTIONS(CDDPI_CUBLASLT_MEMBER)
 };
 
-/** CDDP_ERR_UNAVAILABLE: the library is not there or lacks a function. Needs no device; the library
- * stays open. */
+/** CDDP_ERR_UNAVAILABLE: the library is missing or lacks a function. Needs no device; the library
+ *  stays open. */
 cddp_status cddpi_cublaslt_open(struct cddpi_device *device, struct cddpi_cublaslt *out);
 
 #endif

@@ -1,18 +1,19 @@
 /* matmul_linear.c - owns the matrix products of linear layers, on cuBLASLt.
  *
- * Matrices here are row-major, cuBLASLt's column-major, so it is given the transposed products of
- * the same memory:
+ * Matrices here are row-major and cuBLASLt's are column-major, so it computes the transposed
+ * products of the same memory:
  *
  *     y  = x W^T    as  y^T  = W x^T       m outputs  n rows     k inputs
  *     dx = dy W     as  dx^T = W^T dy^T    m inputs   n rows     k outputs
  *     dW = dy^T x   as  dW^T = x^T dy      m inputs   n outputs  k rows
  *
- * Products are bound by arithmetic: 2 m n k operations each, 6 x 124 million a row for a step of
- * GPT-2 124M; the card's dense rate in bf16 is 989 TFLOP/s. What is done between them is bound by
- * memory: at 65536 rows a GELU of its own moves 0.8 GB, a sixth of a millisecond beside a product
- * of half of one. So bias and activation are the product's epilogue. Where cuBLASLt has no such
- * epilogue for a shape (a GELU with its input kept needs rows of a multiple of 8), as much as it
- * has is taken, and kernels of our own do the rest; they round to the 16-bit type in between. */
+ * Products are limited by arithmetic: 2 m n k operations each, 6 x 124 million a row for a step of
+ * GPT-2 124M; the card's dense rate in bf16 is 989 TFLOP/s. Operations between products are limited
+ * by memory: with 65536 rows, a separate GELU moves 0.8 GB, which takes a sixth of a millisecond,
+ * beside a product of half a millisecond. So bias and activation are the product's epilogue. If
+ * cuBLASLt has no such epilogue for a shape (a GELU that saves its input needs rows of a multiple
+ * of 8), we use the part that it has, and kernels of our own do the rest; they round to the 16-bit
+ * type in between. */
 #include "base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul_kernels.h"
@@ -25,8 +26,8 @@ static int32_t library_type(cddp_type type)
     return type == CDDP_F32 ? CUDA_R_32F : type == CDDP_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/* Of a pointer, in bytes. No algorithm wants more than 16; gradients lie in buckets at multiples of
- * 64, so that they may move (as they do when buckets are planned anew) without a new choice. */
+/* Of a pointer, in bytes. No algorithm needs more than 16. Gradients are in buckets at multiples of
+ * 64. They move when buckets are planned anew; that must not lead to a new choice. */
 static int32_t alignment(const void *pointer)
 {
     uintptr_t at = (uintptr_t)pointer & 63;
@@ -79,7 +80,7 @@ static cddp_status run(const struct matmul_linear_call *call, struct cddpi_cuda_
     return cddpi_cuda_matmul_run(call->device, call->matmuls, &shape, operands, out_missing);
 }
 
-/* A plain product must be there. */
+/* Unlike an epilogue, a plain product must exist. */
 static cddp_status need(const struct matmul_linear_call *call, cddp_status status, bool missing)
 {
     const struct cddpi_cuda_linear *l = call->linear;
@@ -131,7 +132,7 @@ static cddp_status forward_with(const struct matmul_linear_call *call, const voi
     return run(call, shape, &operands, out_missing);
 }
 
-/* What the library has no epilogue for: @p sum gets x W^T + b, y what is made of it. */
+/* If the library lacks the epilogue: @p sum receives x W^T + b, and y the activation of that. */
 static cddp_status forward_apart(const struct matmul_linear_call *call, const void *x,
                                  const void *weight, const void *bias, void *y, void *sum)
 {
@@ -167,7 +168,7 @@ static cddp_status linear(struct cddpi_device *device, const struct cddpi_cuda_l
 {
     struct matmul_linear_call call;
     bool keeps = aux != NULL && shape->epilogue == CDDPI_EPILOGUE_GELU;
-    bool missing = keeps && shape->outputs % 8 != 0; /* what an aux matrix must be */
+    bool missing = keeps && shape->outputs % 8 != 0; /* aux needs rows of a multiple of 8 */
     cddp_status status = begin(device, shape, &call);
 
     if (status != CDDP_OK || shape->rows == 0) {
@@ -244,9 +245,10 @@ static cddp_status weight_with(const struct matmul_linear_call *call, const void
     return run(call, shape, &operands, out_missing);
 }
 
-/* Not by the product's epilogue (CUBLASLT_EPILOGUE_BGRADB): for bf16, cuBLASLt 13.0 to 13.2 have it
- * in Ampere's kernels only (sm80, mma.sync), which reach half of what Hopper's do. One more read of
- * dy is a fiftieth of a step of GPT-2; a weight's gradient at half speed would be a tenth. */
+/* This does not use the product's epilogue (CUBLASLT_EPILOGUE_BGRADB). For bf16, cuBLASLt 13.0 to
+ * 13.2 have it only in kernels for Ampere (sm80, mma.sync), which reach half the speed of Hopper's.
+ * Reading dy once more takes a fiftieth of a step of GPT-2; computing a weight's gradient at half
+ * speed would take a tenth. */
 static cddp_status sum_bias(const struct matmul_linear_call *call, const void *dy, bool add,
                             float *dbias)
 {
@@ -260,7 +262,7 @@ static cddp_status sum_bias(const struct matmul_linear_call *call, const void *d
                                 scratch);
 }
 
-/* The sums of no rows are zeros. */
+/* Sums over zero rows are zeros. */
 static cddp_status clear(const struct matmul_linear_call *call, float *dweight, float *dbias)
 {
     const struct cddpi_cuda_linear *l = call->linear;

@@ -1,4 +1,4 @@
-/* matmul_plan.c - owns what the device cache holds for matrix products: cuBLASLt's handle, the
+/* matmul_plan.c - owns the entry of the device cache for matrix products: cuBLASLt's handle, the
  * workspace, and a plan for each shape. */
 #include "kernels/cuda/matmul/matmul_plan.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What NVIDIA recommends for the H100 and later; an A100 wants less. */
+/* NVIDIA's recommendation for the H100 and later; an A100 needs less. */
 static const size_t workspace_bytes = (size_t)32 << 20;
 static const size_t fingerprint_bytes = 2 * sizeof(uint64_t);
 static const size_t smallest_scratch = (size_t)1 << 20;
@@ -71,7 +71,8 @@ static void matmuls_release(struct cddpi_device *device, void *state)
     cddpi_cuda_host_free(device, matmuls);
 }
 
-/* The environment is libcddp's table (src/runtime/base/env.h), which also says what these mean. */
+/* Environment variables are listed in libcddp's table (src/runtime/base/env.h), with their meaning.
+ */
 bool cddpi_cuda_tf32(void)
 {
     const char *tf32 = getenv("CDDP_TF32");
@@ -198,7 +199,7 @@ cublasStatus_t cddpi_cuda_matmul_launch(struct cddpi_device *device,
                               cddpi_cuda_compute_stream(device));
 }
 
-/* Each step only if those before it went well. */
+/* Run a step only if all earlier ones succeeded. */
 #define THEN(error, call)                                                                          \
     do {                                                                                           \
         if ((error) == CUBLAS_STATUS_SUCCESS) {                                                    \
@@ -233,7 +234,7 @@ static cublasStatus_t describe(const struct cddpi_cuda_matmuls *matmuls,
     return error;
 }
 
-/* Pointers are part of the descriptor; heuristics look at their alignment. */
+/* Pointers are part of the descriptor, because heuristics check their alignment. */
 static cublasStatus_t point(const struct cddpi_cuda_matmuls *matmuls,
                             const struct cddpi_cuda_matmul_plan *plan,
                             const struct cddpi_cuda_matmul_operands *operands)
@@ -255,8 +256,8 @@ static cublasStatus_t point(const struct cddpi_cuda_matmuls *matmuls,
     return error;
 }
 
-/* Split sums may be added up in their own type only: in the output's they lose bits, and in place
- * their order is in question. */
+/* Split sums must be added in the type of accumulation: in the output's type they would lose bits,
+ * and in place their order would not be fixed. */
 static cublasStatus_t prefer(const struct cddpi_cuda_matmuls *matmuls,
                              const struct cddpi_cuda_matmul_shape *shape,
                              cublasLtMatmulPreference_t preference)
@@ -283,7 +284,7 @@ static cublasStatus_t prefer(const struct cddpi_cuda_matmuls *matmuls,
     return error;
 }
 
-/* What cuBLASLt proposes, best first; none is no error. */
+/* The algorithms that cuBLASLt proposes, the best first. An empty list is not an error. */
 static cublasStatus_t propose(const struct cddpi_cuda_matmuls *matmuls,
                               const struct cddpi_cuda_matmul_plan *plan,
                               cublasLtMatmulHeuristicResult_t *out, int *out_count)
@@ -366,7 +367,7 @@ static struct cddpi_cuda_matmul_plan *find_plan(const struct cddpi_cuda_matmuls 
     return NULL;
 }
 
-/* Ask for algorithms, and measure them where that can be done. */
+/* Get algorithms, and measure them if that is possible now. */
 static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
                           struct cddpi_cuda_matmul_plan *plan,
                           const struct cddpi_cuda_matmul_operands *operands)

@@ -1,17 +1,18 @@
-/* matmul_plan.h - matrix products as cuBLASLt does them, one plan for each shape: descriptors, and
- * the algorithm that was chosen for it. Matrices are column-major here. */
+/* matmul_plan.h - matrix products by cuBLASLt, with one plan for each shape: descriptors, and the
+ * chosen algorithm. Matrices are column-major here. */
 #ifndef CDDPI_KERNELS_CUDA_MATMUL_PLAN_H
 #define CDDPI_KERNELS_CUDA_MATMUL_PLAN_H
 
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/matmul/cublaslt.h"
 
-/* D (m x n) = epilogue(op(A) op(B)), all that a choice depends on. Plain numbers without gaps, so
- * that two can be compared as memory. Alignments are of pointers, in bytes, 64 at most. */
+/* Everything that the choice for D (m x n) = epilogue(op(A) op(B)) depends on. Plain numbers
+ * without padding, so that two shapes can be compared as memory. Alignments are those of pointers,
+ * in bytes, at most 64. */
 struct cddpi_cuda_matmul_shape {
     int32_t m, n, k;
     int32_t transpose_a, transpose_b;
-    int32_t type;   /* cudaDataType of A, B, and of what the epilogue reads */
+    int32_t type;   /* cudaDataType of A, of B, and of the epilogue's inputs */
     int32_t result; /* of D */
     int32_t epilogue;
     int32_t choice; /* enum cddpi_cuda_matmul_choice */
@@ -21,12 +22,12 @@ struct cddpi_cuda_matmul_shape {
 struct cddpi_cuda_matmul_operands {
     const void *a, *b;
     void *d;
-    const void *bias; /* NULL: the epilogue has none */
-    void *aux;        /* m x n; NULL: the epilogue has none */
-    bool add;         /* D += */
+    const void *bias; /* NULL: the epilogue has no bias */
+    void *aux;        /* m x n; NULL: the epilogue does not use it */
+    bool add;         /* D += instead of D = */
 };
 
-/* $CDDP_PRODUCTS; unset: what the caller asks for. */
+/* The values of $CDDP_PRODUCTS; unset: the caller decides. */
 enum cddpi_cuda_matmul_choice {
     CDDPI_CUDA_MATMUL_UNSET,
     CDDPI_CUDA_MATMUL_FIRST,
@@ -36,7 +37,7 @@ enum cddpi_cuda_matmul_choice {
 
 enum {
     CDDPI_CUDA_MATMUL_CANDIDATES = 16,
-    CDDPI_CUDA_MATMUL_TRIES = 3 /* calls after which nothing more is measured */
+    CDDPI_CUDA_MATMUL_TRIES = 3 /* after this many measuring calls, nothing more is measured */
 };
 
 struct cddpi_cuda_matmul_plan {
@@ -44,35 +45,35 @@ struct cddpi_cuda_matmul_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulHeuristicResult_t chosen;
-    bool missing; /* cuBLASLt has nothing for this shape */
-    int tries;    /* calls that measured so far */
+    bool missing; /* cuBLASLt has no algorithm for this shape */
+    int tries;    /* number of calls that measured so far */
 };
 
 enum { CDDPI_CUDA_MATMUL_OLD = 32 };
 
-/* What the device cache holds for matrix products. */
+/* The entry of the device cache for matrix products. */
 struct cddpi_cuda_matmuls {
     struct cddpi_cublaslt lt;
     cublasLtHandle_t handle;
     enum cddpi_cuda_matmul_choice choice;
     bool tf32;
     void *workspace;
-    uint64_t *fingerprint; /* two numbers */
+    uint64_t *fingerprint; /* two numbers, see cddpi_cuda_fingerprint() */
     struct cddpi_cuda_matmul_plan **plans;
     size_t plan_count, plan_room;
-    /* Memory for what is between two launches of one call. It grows; what captured graphs may still
-     * use is kept. */
+    /* Memory for data between two launches of one call. It grows; old memory is kept, because
+     * captured graphs may still use it. */
     void *scratch;
     size_t scratch_bytes;
     void *old[CDDPI_CUDA_MATMUL_OLD];
     size_t old_count;
 };
 
-/** The device's, made by the first call, which cannot be part of a capture.
- *  CDDP_ERR_UNAVAILABLE: there is no cuBLASLt, with the reason. */
+/** The device's entry, created by the first call, which must not happen in a capture.
+ *  CDDP_ERR_UNAVAILABLE: there is no cuBLASLt; with the reason. */
 cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cuda_matmuls **out);
 
-/** The part of matrix products in first_use_bytes of struct cddpi_cuda_kernels. */
+/** The share of matrix products in first_use_bytes of struct cddpi_cuda_kernels. */
 size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device);
 
 /** @p bytes of scratch, valid until the next call. */
@@ -83,31 +84,31 @@ cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
 /** Whether the compute stream is being captured. */
 bool cddpi_cuda_matmuls_capturing(struct cddpi_device *device);
 
-/** Put the product into the compute stream. @p out_missing: cuBLASLt has nothing for this shape and
- * epilogue; nothing was done. */
+/** Enqueue the product in the compute stream. @p out_missing: cuBLASLt has no algorithm for this
+ *  shape and epilogue, and nothing was done. */
 cddp_status cddpi_cuda_matmul_run(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
                                   const struct cddpi_cuda_matmul_shape *shape,
                                   const struct cddpi_cuda_matmul_operands *operands,
                                   bool *out_missing);
 
-/* --- between matmul_plan.c and choose.c --- */
+/* --- shared by matmul_plan.c and choose.c --- */
 
-/** Put the product into the compute stream, with @p algorithm. */
+/** Enqueue the product in the compute stream, with @p algorithm. */
 cublasStatus_t cddpi_cuda_matmul_launch(struct cddpi_device *device,
                                         const struct cddpi_cuda_matmuls *matmuls,
                                         const struct cddpi_cuda_matmul_plan *plan,
                                         const struct cddpi_cuda_matmul_operands *operands,
                                         float beta, const cublasLtMatmulAlgo_t *algorithm);
 
-/** Measure the @p count candidates, of which the first is chosen so far, and choose. What operands
- * point at has its old content afterwards where it is added to, else anything. */
+/** Measure the @p count candidates, of which the first is chosen so far, and choose. Afterwards D
+ *  has its old contents if the product adds to it, otherwise undefined contents. */
 cddp_status cddpi_cuda_matmul_measure(struct cddpi_device *device,
                                       struct cddpi_cuda_matmuls *matmuls,
                                       struct cddpi_cuda_matmul_plan *plan,
                                       const struct cddpi_cuda_matmul_operands *operands,
                                       const cublasLtMatmulHeuristicResult_t *candidates, int count);
 
-/** CDDP_ERR_DEVICE with the product's shape and cuBLASLt's sentence. */
+/** CDDP_ERR_DEVICE with the product's shape and cuBLASLt's description of the error. */
 cddp_status cddpi_cuda_matmul_failed(struct cddpi_device *device,
                                      const struct cddpi_cuda_matmuls *matmuls,
                                      const struct cddpi_cuda_matmul_shape *shape,

@@ -1,5 +1,5 @@
-/* exec.c - owns the execution context, which is what ops see while they run: pointers into the
- * arena, parameters and gradients; and the passes over the ops. */
+/* exec.c - owns the execution context, through which running ops reach the arena, parameters and
+ * gradients; and runs the passes over the ops. */
 #include "nn/exec.h"
 
 #include "base/clock.h"
@@ -135,7 +135,7 @@ bool cddpi_exec_defers(const struct cddpi_exec *exec)
 
 typedef cddp_status (*work_fn)(struct cddpi_exec *exec, void *state);
 
-/* The work alone: a device has nothing else to do. */
+/* Measures only this op's work: the device is idle before and after it. */
 static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
 {
     struct cddpi_device *device = exec->model->device;
@@ -176,7 +176,7 @@ static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
                              : cddpi_fail_prefix(status, "layer \"%s\"", exec->op->layer.name);
 }
 
-/* Updates of the op's parameters may still be on their way. */
+/* Wait for pending updates of the op's parameters. */
 static cddp_status await_params(const struct cddpi_exec *exec, int index)
 {
     const struct cddpi_model *model = exec->model;
@@ -220,7 +220,7 @@ static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
     return CDDP_OK;
 }
 
-/* Recompute the segment that backward enters at op @p index, if it enters one there. */
+/* Recompute the segment that backward enters at op @p index, if there is one. */
 static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
 {
     for (int i = cddpi_plan_segment_begin(exec->plan, index); i <= index; i++) {

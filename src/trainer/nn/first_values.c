@@ -1,12 +1,12 @@
-/* first_values.c - owns the first values of parameters and buffers.
+/* first_values.c - owns the initial values of parameters and buffers.
  *
- * A parameter's values are a function of the seed and its number alone. Element e comes from word
- * e % 4 of Philox counter e / 4 in the stream (seed, CDDPI_RANDOM_INIT, number). Uniform: (2 u - 1)
- * x bound with u = 24 bits of the word. Normal: Box and Muller's transform in float64, words 0 and
- * 1 giving elements 0 (cosine) and 1 (sine), words 2 and 3 the other two.
+ * A parameter's values depend only on the seed and on the parameter's number. Element e comes from
+ * word e % 4 of Philox counter e / 4 in the stream (seed, CDDPI_RANDOM_INIT, number). Uniform: (2 u
+ * - 1) x bound, where u is 24 bits of the word. Normal: the Box-Muller transform in float64; words
+ * 0 and 1 give elements 0 (cosine) and 1 (sine), words 2 and 3 the other two.
  *
- * So parts of parameters are drawn by several threads, which take them in turns: GPT-2 of 124
- * million parameters takes seconds on one. */
+ * So several threads can draw blocks of parameters in any order. On one thread, GPT-2 with 124
+ * million parameters would take seconds. */
 #include "base/env.h"
 #include "base/normal.h"
 #include "base/philox.h"
@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 65536, MOST_THREADS = 256 }; /* elements that a thread takes at once */
+enum { BLOCK = 65536, MOST_THREADS = 256 }; /* elements of a block, which one thread draws */
 
-/* What the threads share. Blocks count through all parameters. */
+/* What the threads share. Blocks are numbered across all parameters. */
 struct drawing {
     const struct cddpi_model *model;
     atomic_size_t next; /* the next block to take */
@@ -43,7 +43,7 @@ static void fill_values(const cddp_param *tensor, size_t begin, size_t end, floa
     }
 }
 
-/* Elements from @p begin, a multiple of 4, to @p end. */
+/* Draw elements [@p begin, @p end); @p begin is a multiple of 4. */
 static void draw(const cddp_param *tensor, const struct cddpi_param_info *info,
                  const struct cddpi_philox *stream, size_t begin, size_t end)
 {
@@ -95,13 +95,13 @@ static size_t blocks_of(const struct cddpi_model *model, size_t param)
     return (cddpi_tensor_elements(&model->params.items[param]) + BLOCK - 1) / BLOCK;
 }
 
-/* Make blocks until there are none. */
+/* Draw blocks until there are none left. */
 static void *make_blocks(void *argument)
 {
     struct drawing *drawing = argument;
     const struct cddpi_model *model = drawing->model;
     size_t block = atomic_fetch_add(&drawing->next, 1);
-    size_t before = 0; /* blocks of the parameters before this one */
+    size_t before = 0; /* number of blocks in the parameters before this one */
 
     for (size_t p = 0; p < model->params.count; p++) {
         size_t count = blocks_of(model, p);
@@ -114,8 +114,9 @@ static void *make_blocks(void *argument)
     return NULL;
 }
 
-/* $CDDP_THREADS, else the processors of this rank, for a moment in which it does nothing else. A
- * launcher may have bound it to its share of them; otherwise all ranks have the same. */
+/* $CDDP_THREADS if it is set, otherwise this rank's share of the CPUs; nothing else runs on them
+ * yet. If a launcher has bound the rank to some CPUs, these are its share; if not, the local ranks
+ * share all CPUs equally. */
 static int threads_of_rank(const struct cddpi_model *model)
 {
     int64_t ranks = model->group != NULL ? cddp_group_local_world_size(model->group) : 1;
@@ -145,9 +146,9 @@ static void make_params(const struct cddpi_model *model)
     for (size_t p = 0; p < model->params.count; p++) {
         blocks += blocks_of(model, p);
     }
-    sigfillset(&all); /* signals are for the thread that trains */
+    sigfillset(&all); /* signals are handled by the training thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    /* the caller is one of them, and makes alone what others cannot be started for */
+    /* the caller is one of the threads, and does the work of those that could not be started */
     while (count < MOST_THREADS && count + 1 < wanted && (size_t)count + 1 < blocks &&
            pthread_create(&threads[count], NULL, make_blocks, &drawing) == 0) {
         count++;

@@ -1,9 +1,10 @@
-/* layer_bytes.c - owns what each layer of a model takes of memory, for those who divide them. */
+/* layer_bytes.c - owns the memory that each layer of a model takes, for code that divides layers
+ * among ranks. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/model_state.h"
 
-/* A parameter that several layers have is the first one's. */
+/* A parameter that several layers share counts for the first one. */
 static void add_params(const struct cddpi_model *model, const struct cddpi_op *op, bool *counted,
                        struct cddpi_layer_bytes *out)
 {
@@ -38,7 +39,7 @@ cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *spec, int sam
     for (int i = 0; i < model->graph.op_count; i++) {
         const struct cddpi_op *op = &model->graph.ops[i];
 
-        if (op->output >= 0) { /* the loss has none */
+        if (op->output >= 0) { /* the loss has no output */
             add_params(model, op, counted, &bytes[op->number]);
             bytes[op->number].activations += (size_t)samples * cddpi_shape_elements(&op->out) *
                                              sizeof(float);

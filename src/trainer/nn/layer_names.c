@@ -1,5 +1,5 @@
-/* layer_names.c - owns how people name layers of a description: by name, by what names begin with,
- * or by number. */
+/* layer_names.c - owns how users select layers of a description: by name, by prefix, or by number.
+ */
 #include "base/error.h"
 #include "nn/model_state.h"
 
@@ -25,7 +25,7 @@ cddp_status cddpi_model_check_layers(const struct cddpi_model_spec *spec)
     return status;
 }
 
-/* "layer3" begins "layer3.0.conv1", but not "layer30". */
+/* "layer3" is a prefix of "layer3.0.conv1", but not of "layer30". */
 static bool is_group_of(const char *layer, const char *name)
 {
     size_t length = strlen(name);

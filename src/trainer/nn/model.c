@@ -1,5 +1,5 @@
-/* model.c - owns the model's life: creation from a description, the cache of plans, the arena they
- * share, and the smaller calls of model.h. */
+/* model.c - owns the model's life: creation from a description, the cache of plans, the arena that
+ * plans share, and the smaller functions of model.h. */
 #include "nn/model.h"
 #include "nn/cpu/dnnl.h"
 
@@ -50,8 +50,8 @@ static void count_uses(struct cddpi_model *model)
     }
 }
 
-/* As backward goes: ops in reverse, within one the bias before the weight; what several ops use
- * comes with the last of them. */
+/* The order of backward: ops in reverse, and within an op the bias before the weight. A parameter
+ * that several ops use comes with the last of them. */
 static void order_params(struct cddpi_model *model)
 {
     for (int i = model->graph.op_count - 1; i >= 0; i--) {
@@ -263,7 +263,8 @@ size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
         bytes += model->regions[r].bytes;
     }
     for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
-        for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) { /* the current ones' are out of date */
+        /* the rows of the current slots are out of date */
+        for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
             bytes += i != model->places[r] ? model->slots[i].memory[r].bytes : 0;
         }
     }
@@ -282,7 +283,7 @@ double cddpi_model_work(const struct cddpi_model *model)
     return work;
 }
 
-/* The place for one more plan: an empty one, or that of the plan not used for longest; NULL: all
+/* The place for a new plan: an empty one, or that of the least recently used plan. NULL: all plans
  * wait for a backward in other slots. */
 static struct cddpi_plan **free_place(struct cddpi_model *model)
 {

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* Without the table of another layer. */
+/* Without the table that belongs to another layer. */
 static size_t op_params(const struct cddpi_model *model, const struct cddpi_op *op)
 {
     size_t count = 0;

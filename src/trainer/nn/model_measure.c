@@ -1,4 +1,4 @@
-/* model_measure.c - owns the measuring of a model's layers, each alone, for those who divide them.
+/* model_measure.c - measures each layer of a model alone, for code that divides layers among ranks.
  */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -7,16 +7,16 @@
 
 #include <string.h>
 
-enum { ROUNDS = 4 }; /* the first one plans and warms up, and does not count */
+enum { ROUNDS = 4 }; /* the first one plans and warms up, and is not counted */
 
-/* A batch of noise, in the processor's memory or copied to the device. */
+/* A batch of noise, in CPU memory or copied to the device. */
 struct noise {
     struct cddpi_device *device;
     float *input;
     int32_t *tokens, *label;
     uint64_t *ids;
     uint32_t *draws;
-    void *grads; /* one block */
+    void *grads; /* one block for all gradients */
     void **bound;
 };
 
@@ -138,7 +138,7 @@ static cddp_status run(struct cddpi_model *model, const struct noise *noise, int
     return cddpi_model_backward(model, 1.0 / samples, false, NULL, NULL);
 }
 
-/* The fastest of some rounds, for each op. */
+/* For each op, the minimum over some rounds. */
 static cddp_status measure_ops(struct cddpi_model *model, int samples, double *least)
 {
     struct noise noise = {.device = model->device};
@@ -164,14 +164,15 @@ static cddp_status measure_ops(struct cddpi_model *model, int samples, double *l
     return status;
 }
 
-/* Per layer of the description; the loss goes with the last one. */
+/* Add up times by layer of the description; the loss counts for the last layer. */
 static void add_to_layers(const struct cddpi_model *model, const double *seconds, double *out)
 {
     for (int i = 0; i < model->graph.op_count; i++) {
         bool is_loss = model->graph.ops[i].ops == &cddpi_op_loss;
         size_t layer = is_loss ? model->graph.ops[i - 1].number : model->graph.ops[i].number;
 
-        out[layer] += seconds[i] > 1e-9 ? seconds[i] : 1e-9; /* an op, if only a view */
+        /* even an op that is only a view takes some time */
+        out[layer] += seconds[i] > 1e-9 ? seconds[i] : 1e-9;
     }
 }
 

@@ -50,7 +50,7 @@ static cddp_status append_tensor(struct cddpi_tensors *tensors, const char *laye
                           suffix, elements, MAX_ELEMENTS);
     }
     item->name = cddpi_format("%s.%s", layer, suffix);
-    tensors->count++; /* destroy releases what of it there is */
+    tensors->count++; /* from here on, destroy releases it, even if it is incomplete */
     if (item->name == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the name of %s", suffix);
     }

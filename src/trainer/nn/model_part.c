@@ -1,10 +1,10 @@
-/* model_part.c - owns what a part of a model has beside a whole one: its parameters among all, and
- * its edges. */
+/* model_part.c - owns what a part of a model has in addition to a whole one: the numbers of its
+ * parameters in the whole model, and its edges. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/model_state.h"
 
-/* The numbers of an op's parameters, or of its buffers. */
+/* Returns the numbers of an op's parameters, or of its buffers. */
 typedef int *(*numbers_fn)(struct cddpi_op *op);
 
 static int *params_of(struct cddpi_op *op)
@@ -40,7 +40,8 @@ static bool reads(struct cddpi_graph *graph, numbers_fn of, int number)
     return false;
 }
 
-/* Drop the tensors that no op of the graph reads. *@p from, one a tensor: the number it had. */
+/* Drop the tensors that no op of the graph uses. *@p from receives the old number of each remaining
+ * tensor. */
 static void keep_read(struct cddpi_graph *graph, struct cddpi_tensors *tensors, numbers_fn of,
                       uint32_t *from)
 {
@@ -51,7 +52,8 @@ static void keep_read(struct cddpi_graph *graph, struct cddpi_tensors *tensors, 
             cddpi_free((char *)tensors->items[i].name);
             continue;
         }
-        renumber(graph, of, (int)i, (int)kept); /* never one that comes later: kept <= i */
+        /* kept <= i, so no tensor still to come has the number `kept` */
+        renumber(graph, of, (int)i, (int)kept);
         tensors->items[kept] = tensors->items[i];
         from[kept++] = (uint32_t)i;
     }
@@ -70,7 +72,7 @@ static void keep_params(struct cddpi_model *model)
 
 static void keep_buffers(struct cddpi_model *model)
 {
-    uint32_t *numbers = model->part->param_numbers; /* keep_params() writes them again */
+    uint32_t *numbers = model->part->param_numbers; /* keep_params() overwrites them */
 
     keep_read(&model->graph, &model->buffers, buffers_of, numbers);
     for (size_t i = 0; i < model->buffers.count; i++) {

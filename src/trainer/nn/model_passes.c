@@ -1,5 +1,5 @@
-/* model_passes.c - owns the calls of model.h that run a batch: forward, backward, and the gradients
- * of parameters where they are made apart. */
+/* model_passes.c - owns the functions of model.h that run a batch: forward, backward, and parameter
+ * gradients if they are separate. */
 #include "base/error.h"
 #include "nn/exec.h"
 #include "nn/model_state.h"
@@ -43,7 +43,7 @@ int cddpi_model_batch_count(const struct cddpi_model *model)
     return model->batch.count;
 }
 
-/* Whether gradients have a place; none of this pass has arrived. */
+/* Check that gradients are bound, and count none as arrived in this pass. */
 static cddp_status begin_gradients(struct cddpi_model *model)
 {
     for (size_t i = 0; i < model->params.count; i++) {
@@ -78,10 +78,11 @@ cddp_status cddpi_model_backward(struct cddpi_model *model, double scale, bool a
     if (model->split && exec.plan != NULL) {
         CDDPI_TRY(cddpi_model_grow_region(model, exec.plan, CDDPI_REGION_GRADS));
     }
-    model->pending_backward = false; /* gradients take the place of activations */
+    model->pending_backward = false; /* gradients overwrite activations */
     model->pending_weights = model->split;
     if (exec.plan == NULL) {
-        exec.ready = model->split ? NULL : ready; /* else the other pass tells of all */
+        /* if split, cddpi_model_weights() reports all gradients */
+        exec.ready = model->split ? NULL : ready;
         return cddpi_exec_idle_backward(&exec);
     }
     return cddpi_exec_backward(&exec);

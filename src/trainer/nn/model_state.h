@@ -1,4 +1,4 @@
-/* model_state.h - what a model holds, for the files of src/nn. */
+/* model_state.h - what a model holds, for the files of src/trainer/nn. */
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
@@ -20,25 +20,25 @@ struct cddpi_tensors {
 
 struct cddpi_param_info {
     enum cddpi_init init;
-    double spread; /* uniform: the bound, normal: the standard deviation */
+    double spread; /* uniform: the bound; normal: the standard deviation */
     bool decays;
 };
 
-/* A parameter that another part has, too. */
+/* A parameter that is shared with another part of the model. */
 struct cddpi_param_tie {
-    bool shared; /* its memory is the other part's */
-    bool begun;  /* the other part's backward has put its own share into the gradient before */
+    bool shared; /* the memory belongs to the other part */
+    bool begun;  /* the other part's backward has already written its share of the gradient */
 };
 
 struct cddpi_dnnl;
 
-/* How this machine multiplies bf16: factors rounded and multiplied as float32, by dot products of
- * pairs (AVX512_BF16), or in tiles (AMX). */
+/* How this machine multiplies bf16: factors are rounded, then multiplied as float32; by dot
+ * products of pairs (AVX512_BF16); or in tiles (AMX). */
 enum cddpi_bf16 { CDDPI_BF16_ROUNDED, CDDPI_BF16_PAIRS, CDDPI_BF16_AMX };
 
-/* Fallbacks for oneDNN's kernels, on the processor: where one is needed; or, so that tests can
- * try on any processor what others need, everywhere: our own loops and products, other layouts with
- * copies, channels added up to whole blocks. */
+/* Fallbacks for oneDNN's kernels on the CPU: our own loops and products, other layouts with copies,
+ * and padding channels to whole blocks. Normally they are used where needed; tests can turn each on
+ * everywhere, to cover on any CPU what other CPUs need. */
 enum cddpi_fallbacks {
     CDDPI_FALLBACKS_NEEDED,
     CDDPI_FALLBACKS_OWN,
@@ -48,29 +48,29 @@ enum cddpi_fallbacks {
 
 struct cddpi_model_cuda;
 
-/* What a model does in its own way on each kind of device. */
+/* What differs between a model on the CPU and on a device. */
 struct cddpi_model_ops {
     bool takes_fp16;
-    bool keeps_outputs; /* of a training forward, unless the loss works in their place: of tokens */
-    /* Move a model that was made on the processor to the device of @p spec. Half of it is released
-     * by destroy(). */
+    bool keeps_outputs; /* of a training forward, except for tokens, where the loss overwrites them
+                         */
+    /* Move a model that was created on the CPU to the device of @p spec. destroy() also releases a
+     * half-moved model. */
     cddp_status (*create)(struct cddpi_model *model, const struct cddpi_model_spec *spec);
     void (*destroy)(struct cddpi_model *model);
-    /* The model's own memory for its parameters. */
+    /* Release the model's own memory for parameters. */
     void (*release_params)(struct cddpi_model *model);
-    /* Let the arena be of @p bytes at least, for @p count samples; the last forward
-     * is forgotten. */
+    /* Grow the arena to at least @p bytes, for @p count samples; the last forward is forgotten. */
     cddp_status (*grow_arena)(struct cddpi_model *model, size_t bytes, int count, bool training);
     /* Whether the model can take @p batch. */
     cddp_status (*check_batch)(const struct cddpi_model *model, const struct cddpi_batch *batch);
-    /* Choose what images become, before the ops are planned; and bring a batch's into that form. */
+    /* Choose the form of the images before the ops are planned, and convert a batch to that form.
+     */
     void (*plan_data)(struct cddpi_plan *plan);
     cddp_status (*data)(struct cddpi_exec *exec);
     /* out = a + b */
     cddp_status (*add)(const struct cddpi_model *model, const void *a, const void *b, size_t count,
                        void *out);
-    /* @p count numbers from @p index on of the outputs, where the processor can read them: valid
-     * until the next call. */
+    /* @p count outputs from element @p index on, in CPU memory: valid until the next call. */
     cddp_status (*read)(struct cddpi_model *model, size_t index, size_t count, const float **out);
     const char *(*matmul_note)(const struct cddpi_model *model);
     const char *(*precision_note)(const struct cddpi_model *model);
@@ -79,18 +79,18 @@ struct cddpi_model_ops {
 
 extern const struct cddpi_model_ops cddpi_model_on_cpu, cddpi_model_on_cuda;
 
-/* A parameter in the form in which products on a device read it. */
+/* A parameter in the form that products on a device read. */
 struct cddpi_param_copy {
     enum cddpi_copy form;
-    void *data;   /* NULL: the parameter itself is read */
-    bool stale;   /* made again before it is next read */
+    void *data;   /* NULL: products read the parameter itself */
+    bool stale;   /* refreshed before it is next read */
     size_t count; /* of its elements: those of the parameter, then zeros */
 };
 
-/* Sums that wait to be taken. */
+/* Collected sums that were not taken yet. */
 struct cddpi_collected {
     double *sums;              /* pinned */
-    struct cddpi_event *event; /* when they are there */
+    struct cddpi_event *event; /* fires when the sums have arrived */
     struct cddpi_loss_result result;
 };
 
@@ -99,8 +99,9 @@ struct cddpi_region_memory {
     size_t bytes;
 };
 
-/* Another batch between its passes: what struct cddpi_model holds of the current one. Each region
- * has numbers of its own; all but memory is under that of CDDPI_REGION_KEPT. */
+/* A batch other than the current one, between its passes: the fields that struct cddpi_model holds
+ * for the current batch. Each region has slot numbers of its own; every field except memory belongs
+ * to the number of CDDPI_REGION_KEPT. */
 struct cddpi_model_slot {
     struct cddpi_region_memory memory[CDDPI_REGION_SCRATCH];
     struct cddpi_batch batch;
@@ -110,142 +111,145 @@ struct cddpi_model_slot {
     bool pending_backward, pending_weights;
 };
 
-enum { CDDPI_MODEL_PLANS = 16 }; /* kept; the one not used for longest makes room */
+enum { CDDPI_MODEL_PLANS = 16 }; /* cached plans; a new one evicts the least recently used */
 
 struct cddpi_model {
-    struct cddpi_layer_list list; /* whose strings the graph borrows */
+    struct cddpi_layer_list list; /* owns the strings that the graph borrows */
     struct cddpi_graph graph;
-    struct cddpi_part *part; /* NULL: the graph is the whole model's */
+    struct cddpi_part *part; /* NULL: the graph covers the whole model */
     char *title;             /* the preset's name, or "layers" */
-    int classes;             /* or tokens of the vocabulary */
+    int classes;             /* for tokens: the size of the vocabulary */
     int predictions;         /* of a sample */
     bool tokens_in;          /* the data are tokens */
     enum cddpi_loss loss;
     bool recompute;
-    bool split; /* gradients of parameters are made apart from backward */
+    bool split; /* parameter gradients are computed separately from backward */
     enum cddpi_precision precision;
-    enum cddpi_bf16 bf16; /* with that precision */
-    bool amx;             /* for products of float32 */
+    enum cddpi_bf16 bf16; /* how bf16 is multiplied, with that precision */
+    bool amx;             /* float32 products may use AMX */
     enum cddpi_fallbacks fallbacks;
     uint64_t seed;
     cddp_group *group;
-    struct cddpi_device *device;       /* the processor or another */
+    struct cddpi_device *device;       /* the CPU or a CUDA device */
     const struct cddpi_model_ops *ops; /* for that kind of device */
     cddp_type type;                    /* of activations, and of copies of parameters */
     struct cddpi_tensors params, buffers;
-    bool params_bound;              /* their memory is the caller's */
+    bool params_bound;              /* parameters live in the caller's memory */
     cddpi_param_wait_fn param_wait; /* NULL: parameters can be read at any time */
     void *param_wait_context;
-    struct cddpi_param_info *infos; /* one a parameter */
-    struct cddpi_param_tie *ties;   /* one a parameter */
-    float *first_values;            /* one a buffer: of all its elements */
-    void **grads;                   /* one a parameter */
-    uint32_t *grads_expected; /* one a parameter: how many ops contribute to its gradient ... */
-    uint32_t *grads_arrived;  /* ... and how many of them did, in this backward */
+    struct cddpi_param_info *infos; /* one for each parameter */
+    struct cddpi_param_tie *ties;   /* one for each parameter */
+    float *first_values;            /* one for each buffer: the value of all its elements */
+    void **grads;                   /* one for each parameter */
+    /* one for each parameter: how many ops contribute to its gradient ... */
+    uint32_t *grads_expected;
+    uint32_t *grads_arrived; /* ... and how many of them have contributed in this backward */
     uint32_t *ready_order;
     size_t ready_count;
     struct cddpi_dnnl *dnnl;         /* made when an op first needs it */
-    struct cddpi_model_cuda *cuda;   /* what only models on such a device have */
+    struct cddpi_model_cuda *cuda;   /* what only models on a CUDA device have */
     struct cddpi_param_copy *copies; /* of the first copy_count parameters: all of them or none */
     size_t copy_count;
-    const float *loss_scale; /* memory of the device; NULL: 1. Not on the processor */
-    int dropouts;            /* how many ops draw by what a batch brings; none on the processor */
+    const float *loss_scale; /* device memory; NULL: 1. Unused on the CPU */
+    int dropouts;            /* how many ops use the draws of a batch; 0 on the CPU */
     struct cddpi_plan *plans[CDDPI_MODEL_PLANS];
     uint64_t runs;
-    char *arena; /* memory of the device */
+    char *arena; /* memory of the model's device */
     size_t arena_bytes;
-    struct cddpi_region_memory regions[CDDPI_REGIONS]; /* of a split model: all but the first, which
-                                                   is the arena */
+    /* split model: all regions except the first, which is the arena */
+    struct cddpi_region_memory regions[CDDPI_REGIONS];
     /* of the last forward */
     struct cddpi_batch batch;
-    const void *outputs;        /* of the type of activations */
-    size_t outputs_stride;      /* from row to row */
-    struct cddpi_plan *pending; /* what backward goes through; NULL: none, or no samples */
+    const void *outputs;   /* in the type of activations */
+    size_t outputs_stride; /* elements between rows */
+    /* the plan that backward will run; NULL: nothing to run, or no samples */
+    struct cddpi_plan *pending;
     bool pending_backward, pending_weights;
-    double *op_seconds; /* one an op: what its passes take is added; NULL: nothing is measured */
+    double *op_seconds; /* one for each op: the time of its passes is added; NULL: do not measure */
     struct cddpi_model_slot
-        *slots; /* the current one's row is out of date; NULL: there is only one */
-    int places[CDDPI_REGION_SCRATCH]; /* the current one, by region */
-    double *sums; /* memory of the device: of losses and of correct predictions since the last
-                     collect */
-    uint32_t timeout_ms; /* of waiting for the device */
+        *slots; /* the current slot's row is out of date; NULL: there is only one slot */
+    int places[CDDPI_REGION_SCRATCH]; /* the current slot numbers, by region */
+    double *sums;        /* device memory: losses and correct predictions since the last collect */
+    uint32_t timeout_ms; /* limit for waiting on the device */
     struct cddpi_collected collected[CDDPI_MODEL_COLLECTED];
     unsigned collected_first, collected_count;
     uint64_t memory_version;
 };
 
-/** Register a parameter of @p op under "<layer>.<suffix>"; it gets memory when all are known. */
+/** Register a parameter of @p op under "<layer>.<suffix>"; memory is allocated once all are known.
+ */
 CDDP_CHECKED cddp_status cddpi_model_add_param(struct cddpi_model *model, struct cddpi_op *op,
                                                int k, const char *suffix, int dims,
                                                const int64_t *shape, struct cddpi_param_info info);
-/** The same under "<layer>.<suffix>" with another name than the op's. */
+/** The same, with a given layer name instead of the op's. */
 CDDP_CHECKED cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op *op,
                                                   int k, const char *layer, const char *suffix,
                                                   int dims, const int64_t *shape,
                                                   struct cddpi_param_info info);
-/** Likewise running statistics: @p count elements of @p value. */
+/** Register a buffer in the same way: @p count elements, each @p value. */
 CDDP_CHECKED cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *op,
                                                 int k, const char *suffix, int64_t count,
                                                 float value);
-/** Keep of the graph only the part that @p spec says. */
+/** Reduce the graph to the part that @p spec selects. */
 CDDP_CHECKED cddp_status cddpi_model_cut(struct cddpi_model *model,
                                          const struct cddpi_model_spec *spec);
-/** The number of parameter @p index among those of the whole model. */
+/** The number of parameter @p index in the whole model. */
 static inline uint32_t cddpi_model_param_number(const struct cddpi_model *model, size_t index)
 {
     return model->part == NULL ? (uint32_t)index : model->part->param_numbers[index];
 }
-/** Release what slots hold, the current one's regions included, but not the arena. */
+/** Release what the slots hold, the current one's regions included, but not the arena. */
 void cddpi_model_release_slots(struct cddpi_model *model);
 /** Release what the part holds. */
 void cddpi_model_release_part(struct cddpi_model *model);
-/** Whether another slot than the current one waits for a backward by @p plan. */
+/** Whether a slot other than the current one waits for a backward with @p plan. */
 bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan);
 
-/** Let @p region of the current slot have room for what @p plan places there: all but the first. */
+/** Grow @p region of the current slot to what @p plan needs there. Not for the first region. */
 CDDP_CHECKED cddp_status cddpi_model_grow_region(struct cddpi_model *model,
                                                  const struct cddpi_plan *plan,
                                                  enum cddpi_region region);
 
-/** Memory for parameters and buffers, not cleared. */
+/** Allocate parameters and buffers, without clearing them. */
 CDDP_CHECKED cddp_status cddpi_model_alloc_params(struct cddpi_model *model);
-/** Write the first values of parameters, from the seed, and of buffers into their memory: by
- * several threads, with the same bits for any number of them. */
+/** Write the initial values of parameters (from the seed) and buffers into their memory. Several
+ *  threads work on it; the bits do not depend on their number. */
 void cddpi_model_make_first_values(const struct cddpi_model *model);
 size_t cddpi_tensor_elements(const cddp_param *tensor);
 void cddpi_tensors_fini(struct cddpi_tensors *tensors);
 
-/** Memory for sums of losses. Half of it is released by cddpi_model_release_outputs(). */
+/** Allocate memory for sums of losses. cddpi_model_release_outputs() also releases half-made
+ *  memory. */
 CDDP_CHECKED cddp_status cddpi_model_create_outputs(struct cddpi_model *model);
 void cddpi_model_release_outputs(struct cddpi_model *model);
-/** Make the copies of exec->op's parameters that are stale. */
+/** Refresh the stale copies of exec->op's parameters. */
 CDDP_CHECKED cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec);
-/** As cddpi_model_describe_plan(), on the processor. */
+/** cddpi_model_describe_plan() for the CPU. */
 CDDP_CHECKED cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file);
-/** Forget the last forward: its activations are gone, so outputs and backward are, too. */
+/** Forget the last forward: its activations are gone, so outputs and backward are unavailable. */
 void cddpi_model_forget_forward(struct cddpi_model *model);
 
-/** The plan for @p count samples, from the cache or new; the arena is large enough for it. */
+/** The plan for @p count samples, cached or new; the arena is large enough for it. */
 CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,
                                           struct cddpi_plan **out);
 
-/** Check that a batch can have @p count samples, of which @p low are the fewest. */
+/** Check that a batch may have @p count samples, at least @p low. */
 CDDP_CHECKED cddp_status cddpi_check_count(int count, int low);
 /** Check that @p batch has what the model takes. */
 CDDP_CHECKED cddp_status cddpi_check_batch_kind(const struct cddpi_model *model,
                                                 const struct cddpi_batch *batch);
 
-/** Products run on as many threads as $CDDP_THREADS says, else one. */
+/** Let products run on $CDDP_THREADS threads, or on one if that is unset. */
 void cddpi_compute_threads(void);
-/** That, and where addresses are limited the first product, while there is room: libraries that
- *  generate code do not check. */
+/** The same, and if the address space is limited, run a first product while there is room:
+ *  libraries that generate code do not check for failed allocations. */
 CDDP_CHECKED cddp_status cddpi_compute_begin(void);
 /** C (m x n) = op(A) op(B) + beta C, row-major and dense, float32; @p beta is 0 or 1, and m or k
  * may be 0. */
 CDDP_CHECKED cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n,
                                     size_t k, const float *a, const float *b, float beta, float *c);
-/** C = alpha op(A) op(B) + beta C of matrices whose rows lie @p lda, @p ldb and @p ldc elements
- * apart. */
+/** C = alpha op(A) op(B) + beta C, where consecutive rows are @p lda, @p ldb and @p ldc elements
+ *  apart. */
 CDDP_CHECKED cddp_status cddpi_gemm_strided(bool transpose_a, bool transpose_b, size_t m, size_t n,
                                             size_t k, float alpha, const float *a, size_t lda,
                                             const float *b, size_t ldb, float beta, float *c,

@@ -1,6 +1,5 @@
-/* outputs.c - owns what a model gives out: sums of losses, which on a device are fetched
- * without waiting, and outputs; and the random numbers that the processor gives to dropout on a
- * device. */
+/* outputs.c - owns a model's results: outputs, and sums of losses, which on a device are fetched
+ * without waiting; and the random numbers that the CPU prepares for dropout on a device. */
 #include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/dropout_op.h"

@@ -1,5 +1,5 @@
-/* slots.c - owns what a model remembers of several batches between their passes, and the memory
- * that they have there. */
+/* slots.c - owns what a model remembers of several batches between their passes, and their memory.
+ */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/model_state.h"
@@ -95,7 +95,7 @@ cddp_status cddpi_model_grow_region(struct cddpi_model *model, const struct cddp
     if (bytes <= memory->bytes) {
         return CDDP_OK;
     }
-    data = cddpi_alloc_aligned(bytes); /* a split model is one of the processor */
+    data = cddpi_alloc_aligned(bytes); /* a split model is always on the CPU */
     if (data == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY,
                           "model: no memory for %zu bytes of what gradients are made of", bytes);

@@ -1,11 +1,11 @@
-/* adamw.c - owns Adam with decoupled weight decay, as torch.optim.AdamW does it.
+/* adamw.c - owns Adam with decoupled weight decay, as in torch.optim.AdamW.
  *
  *     p *= 1 - lr weight_decay
  *     m += (g - m)(1 - beta1);  v = beta2 v + (1 - beta2) g g
  *     p -= lr / (1 - beta1^t)  m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
  *
- * t counts the updates of this very parameter, as PyTorch's does: one that got no gradient for some
- * steps begins with its own first step. */
+ * t counts the updates of each parameter separately, as in PyTorch: a parameter without a gradient
+ * in the first steps starts with its own step 1. */
 #include "optim/optim_impl.h"
 
 #include <math.h>

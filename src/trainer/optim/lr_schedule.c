@@ -1,8 +1,8 @@
 /* lr_schedule.c - owns learning rates as pure functions of the step, with the same bits on every
- * machine: ranks of one job each compute their own, so libm's pow() and cos(), whose last bit may
- * differ between processors, are not used.
+ * machine. Each rank of a job computes its own, so libm's pow() and cos(), whose last bit may
+ * differ between CPUs, are not used.
  *
- * With warmup = max(0, warmup_steps), total = total_steps, and steps below 0 taken for 0:
+ * With warmup = max(0, warmup_steps), total = total_steps, and steps below 0 counted as 0:
  *
  *     step < warmup:  lr (step + 1) / warmup
  *     else:           progress = (step - warmup) / max(1, total - warmup - 1), at most 1
@@ -15,15 +15,16 @@
  * In wsd, decay is decay_steps, at most total - warmup; done is step + 1 - (total - decay), in 0 to
  * decay; f(x) is 1 - x (linear) or 1 - sqrt(x) (sqrt; Haegele et al. 2024, Hu et al. 2024).
  *
- * So the last step, total - 1, has final_lr exactly (unless it is the only one after warm-up: then
- * lr), and so has every step beyond. Finite for all finite inputs: what overflows is bounded. */
+ * So the last step, total - 1, has exactly final_lr (unless it is the only one after warm-up: then
+ * lr), and so does every later step. Results are finite for all finite inputs: overflows are
+ * clamped. */
 #include "optim/optim_impl.h"
 
 #include <float.h>
 #include <math.h>
 
-/* cos(pi x) for x in [0, 1], by the series of sin(pi (1/2 - x)): within 2 units of the last place
- * of 1. */
+/* cos(pi x) for x in [0, 1], by the series of sin(pi (1/2 - x)); the error is within 2 units in the
+ * last place of 1. */
 static double cos_pi(double x)
 {
     double y = 3.14159265358979323846 * (0.5 - x);
@@ -58,7 +59,7 @@ static double bounded(double value)
     return value >= -DBL_MAX ? value : -DBL_MAX;
 }
 
-/* Warm up, stay, decay. sqrt() is rounded correctly everywhere, unlike pow() and cos(). */
+/* Warm up, stay at lr, decay. sqrt() is rounded correctly everywhere, unlike pow() and cos(). */
 static double wsd_lr(const struct cddpi_lr_schedule *s, int64_t warmup, int64_t step)
 {
     int64_t total = s->total_steps > 0 ? s->total_steps : 1;
@@ -68,7 +69,7 @@ static double wsd_lr(const struct cddpi_lr_schedule *s, int64_t warmup, int64_t 
     if (step >= total - 1) {
         return s->final_lr;
     }
-    decay = decay < total - warmup ? decay : total - warmup; /* warmup <= step < total */
+    decay = decay < total - warmup ? decay : total - warmup; /* warmup <= step < total here */
     if (step < total - decay) {
         return s->lr;
     }
@@ -97,7 +98,7 @@ double cddpi_schedule_lr(const struct cddpi_lr_schedule *schedule, int64_t step)
         if (progress >= 1.0) {
             return s.final_lr;
         }
-        progress = 0.5 + 0.5 * cos_pi(progress); /* 1 at first, 0 at last */
+        progress = 0.5 + 0.5 * cos_pi(progress); /* falls from 1 to 0 */
         return s.lr * progress + s.final_lr * (1.0 - progress);
     case CDDPI_SCHEDULE_STEP:
         return bounded(s.lr * bounded(cddpi_power(s.gamma, (step - warmup) / size)));

@@ -1,5 +1,5 @@
-/* optim.c - owns the optimizer's state: which parameters move, and their tensors
- * for checkpoints. */
+/* optim.c - owns the optimizer's state: the list of trainable parameters, and their tensors for
+ * checkpoints. */
 #include "optim/optim.h"
 
 #include "base/alloc.h"
@@ -88,7 +88,7 @@ static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *param
     return CDDP_OK;
 }
 
-/* One slot a parameter, or one a span of this rank's; both in the order of parameters. */
+/* One slot for each parameter, or for each span of this rank; both in the order of parameters. */
 static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *params,
                               const bool *decays)
 {
@@ -111,7 +111,7 @@ static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *param
 
         if (optim->group != NULL) {
             if (next == spans || span[next].param != param->index) {
-                continue; /* others update it */
+                continue; /* another rank updates this parameter */
             }
             own = span[next++];
         }
@@ -126,7 +126,7 @@ static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *param
     return CDDP_OK;
 }
 
-/* Elements rounded up so that the next tensor begins on a cache line. */
+/* Round up, so that the next tensor begins on a cache line. */
 static size_t padded(size_t count)
 {
     return cddpi_align_to(count, CDDPI_ALIGNMENT / sizeof(float));
@@ -172,7 +172,7 @@ size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index)
     return bytes;
 }
 
-/* The next tensor of the state, under a new name; NULL: no memory. */
+/* The next tensor of the state, with its name set; NULL: out of memory. */
 static cddp_tensor *add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name)
 {
     char *text = cddpi_format("%s%s%s", prefix, name[0] != '\0' ? "." : "", name);
@@ -209,7 +209,8 @@ static bool add_counters(struct cddpi_optim *optim)
     return true;
 }
 
-/* Data is set where it is known: sharded, that is when full tensors are held. */
+/* Set the data pointers if they are known; if sharded, they are set once full tensors are
+ * allocated. */
 static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_param *param,
                         size_t moments)
 {
@@ -249,7 +250,7 @@ cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_p
     return cddpi_optim_create_sharded(spec, params, decays, count, NULL, NULL, out);
 }
 
-/* The processor updates the processor's tensors themselves. */
+/* On the CPU, updates use the CPU's tensors directly. */
 static cddp_status nothing_to_move(struct cddpi_optim *optim)
 {
     (void)optim;
@@ -330,10 +331,11 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim);
 }
 
-/* Pieces of which gradients, moments and parameters stay in the first-level cache, or near it. */
+/* Elements of a piece: its gradients, moments and parameters stay in or near the L1 cache. */
 enum { PIECE = 2048 };
 
-/* Call @p use with the gradient of every slot, piece by piece where it is reduced only now. */
+/* Call @p use with the gradient of every slot, piece by piece if the gradient is reduced only now.
+ */
 typedef void (*use_fn)(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
                        const float *grad, void *context);
 
@@ -365,7 +367,7 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
 
 struct optim_step {
     double lr, grad_scale;
-    double *squares; /* NULL: not wanted */
+    double *squares; /* NULL: not needed */
 };
 
 static void add_squares(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,

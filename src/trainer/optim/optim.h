@@ -8,108 +8,111 @@
 #include <cddp/checkpoint.h>
 #include <cddp/ddp.h>
 
-/* The words are train.conf's. */
+/* The names in train.conf. */
 #define CDDPI_OPTIM_TYPE_MAP(X)                                                                    \
     X(CDDPI_OPTIM_SGD, "sgd")                                                                      \
     X(CDDPI_OPTIM_ADAMW, "adamw")
 enum cddpi_optim_type { CDDPI_OPTIM_TYPE_MAP(CDDPI_CHOICE_ID) };
 
-/* Values are used as they are: the caller sets the defaults (train.conf's table does). */
+/* Zero is not a default here: the caller sets all values (the defaults are in train.conf's table).
+ */
 struct cddpi_optim_spec {
     enum cddpi_optim_type type;
     double momentum;              /* sgd */
     bool nesterov;                /* sgd */
     double weight_decay;          /* sgd: added to the gradient; adamw: decoupled */
-    bool decay_all;               /* also biases and normalisation */
+    bool decay_all;               /* also decay biases and normalisation */
     double beta1, beta2, epsilon; /* adamw */
 };
 
 struct cddpi_optim;
 
 /** @param params         @p count float32 tensors; they and their gradients stay the caller's.
- * Frozen parameters are passed over.
- *  @param decays         Per parameter; NULL: all. */
+ *                 Frozen parameters are skipped.
+ *  @param decays         Whether each parameter has weight decay; NULL: all have it. */
 CDDP_CHECKED cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec,
                                             const cddp_param *params, const bool *decays,
                                             size_t count, struct cddpi_optim **out);
-/** The same for a rank of a sharded optimizer (options.shard of @p ddp, which is borrowed): it
- *  updates this rank's spans of @p params, whose data is where cddp_ddp_param() has it. With
- * @p group NULL it is not sharded. */
+/** The same for a rank of a sharded optimizer (options.shard of @p ddp, which is borrowed). It
+ *  updates this rank's spans of @p params, whose data is where cddp_ddp_param() placed it. @p group
+ *  NULL: not sharded. */
 CDDP_CHECKED cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
                                                     const cddp_param *params, const bool *decays,
                                                     size_t count, cddp_group *group, cddp_ddp *ddp,
                                                     struct cddpi_optim **out);
 void cddpi_optim_destroy(struct cddpi_optim *optim);
 
-/** One update, as torch.optim.SGD and AdamW do it. @p grads[i] is scaled by @p grad_scale on the
- * way (clipping). @p grads[i] NULL: parameter i keeps still.
- *  @param out_squares  What cddpi_optim_square_sum() would have been before, found on the way; may
- *                      be NULL. */
+/** One update, as in torch.optim.SGD and AdamW. @p grads[i] is multiplied by @p grad_scale in the
+ *  same pass (clipping). @p grads[i] NULL: parameter i does not change.
+ *  @param out_squares  What cddpi_optim_square_sum() would have returned before the update,
+ *                      computed in the same pass; may be NULL. */
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
                       double *out_squares);
 
 /** The sum of squares of this rank's part of the gradients, in float64, in an order fixed by the
- *  shapes: all ranks' together are the square of the gradients' norm. */
+ *  shapes. The sum over all ranks is the square of the gradients' norm. */
 double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads);
 
-/** Bytes of the state of parameter @p index that this rank holds; checkpoints' full tensors not
- *  counted. */
+/** Bytes of the state of parameter @p index on this rank, without the full tensors for checkpoints.
+ */
 size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index);
 
-/** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints; they point into
- * the optimizer, so loading into them restores it. Sharded: between the calls below, on rank 0. */
+/** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints. They point into
+ *  the optimizer, so loading into them restores it. Sharded: only on rank 0, and only between
+ *  cddpi_optim_alloc_full_state() or cddpi_optim_gather_full_state() and
+ *  cddpi_optim_free_full_state(). */
 const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);
 
-/** How many of these tensors, from the first on, every rank has whole even when it is sharded. */
+/** How many of these tensors, from the first on, are complete on every rank even if the optimizer
+ *  is sharded. */
 size_t cddpi_optim_counters(const struct cddpi_optim *optim);
 
-/* The state of a sharded optimizer as a file has it, which is the same as without shards. All of
- * these do nothing where the optimizer is not sharded. */
+/* The state of a sharded optimizer in the form of a checkpoint, which is the same as without
+ * shards. These functions do nothing if the optimizer is not sharded. */
 
-/** Rank 0 alone: make room for full tensors, so that they can be loaded. */
+/** Rank 0 only: allocate full tensors, so that they can be loaded. */
 CDDP_CHECKED cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim);
-/** Rank 0 gets everyone's state in full tensors. Collective. */
+/** Gather all ranks' state in full tensors on rank 0. Collective. */
 CDDP_CHECKED cddp_status cddpi_optim_gather_full_state(struct cddpi_optim *optim);
-/** Everyone gets its part of rank 0's full tensors; the counters are the caller's to share.
- * Collective. */
+/** Scatter rank 0's full tensors to all ranks; the caller broadcasts the counters. Collective. */
 CDDP_CHECKED cddp_status cddpi_optim_scatter_full_state(struct cddpi_optim *optim);
 /** Release the full tensors, if there are any. */
 void cddpi_optim_free_full_state(struct cddpi_optim *optim);
 
-/* On a CUDA device. Parameters and gradients are its memory then, the state lies there, and an
- * update only puts work into its compute stream:
+/* On a CUDA device. Parameters, gradients and the state are device memory then, and an update only
+ * enqueues work in the device's compute stream:
  *
  *     rate       what changes from step to step; not part of a capture
- *     squares    (optional) what gradients are clipped by
- *     update     in a capture, too
+ *     squares    (optional) for clipping
+ *     update     also in a capture
  *
- * Tensors for checkpoints are copies in the processor's memory, made by fetch and given back by
- * send. */
+ * Tensors for checkpoints are copies in CPU memory: fetch copies from the device, send to it. */
 
-/** Move the state to @p device (borrowed, outlives the optimizer). @p timeout_ms: of waiting for
- * it.
+/** Move the state to @p device (borrowed, outlives the optimizer). @p timeout_ms limits each wait
+ *  for the device.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_DEVICE, CDDP_ERR_TIMEOUT. */
 CDDP_CHECKED cddp_status cddpi_optim_to_device(struct cddpi_optim *optim,
                                                struct cddpi_device *device, uint32_t timeout_ms);
-/** Let updates write new values of parameter i in @p type (CDDP_F32, CDDP_BF16 or CDDP_F16) to
- *  @p copies[i], too, rounded as the kernel `cast` does it: memory of the device for the whole
- *  parameter, which outlives the optimizer; NULL: nowhere. As many as create was given parameters;
- *  the array is read by the call. What an update leaves as it is (skipped, no gradient, another
- *  rank's shard), it leaves in the copy, too. */
+/** Let updates also write the new values of parameter i as @p type (CDDP_F32, CDDP_BF16 or
+ *  CDDP_F16) to @p copies[i], rounded as by the kernel `cast`. @p copies[i] is device memory for
+ *  the whole parameter that outlives the optimizer; NULL: no copy. There is one entry for each
+ *  parameter given to create; the array is only read during the call. What an update does not
+ *  change (skipped, no gradient, another rank's shard), it does not change in the copy either. */
 void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *const *copies);
-/** The learning rate of the updates that are put into the stream from now on, and where the
- *  gradients are: those of the step before, or others if the reducer has moved them. */
+/** Set the learning rate of the updates that are enqueued from now on, and the place of the
+ *  gradients, which moves if the reducer has moved them. */
 CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads,
                                                  double lr);
-/** What cddpi_optim_square_sum() gives, to @p out in device memory. */
+/** Enqueue cddpi_optim_square_sum(), with the result at @p out in device memory. */
 CDDP_CHECKED cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out);
-/** @p scale, @p skip: device memory, as struct cddpi_cuda_update has them; may be NULL. An update
- *  that is skipped is counted by the processor until it is told: cddpi_optim_skipped(). */
+/** @p scale, @p skip: device memory, as in struct cddpi_cuda_update; may be NULL. The CPU counts a
+ *  skipped update as done until cddpi_optim_skipped() reports it. */
 CDDP_CHECKED cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *scale,
                                                    const int32_t *skip);
-/** The update @p back rates ago (0: of the last one; at most 3) turned out to have been skipped. */
+/** Report that the update @p back rates ago was skipped (0: the last one; at most 3). */
 void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back);
-/** The device's state to the processor's tensors, or back; both wait. Nothing on the processor. */
+/** Copy the device's state to the CPU's tensors, or back; both wait. They do nothing if the state
+ *  is on the CPU. */
 CDDP_CHECKED cddp_status cddpi_optim_fetch(struct cddpi_optim *optim);
 CDDP_CHECKED cddp_status cddpi_optim_send(struct cddpi_optim *optim);
 
@@ -118,7 +121,7 @@ CDDP_CHECKED cddp_status cddpi_optim_send(struct cddpi_optim *optim);
     X(CDDPI_SCHEDULE_LINEAR, "linear")                                                             \
     X(CDDPI_SCHEDULE_COSINE, "cosine")                                                             \
     X(CDDPI_SCHEDULE_STEP, "step")                                                                 \
-    X(CDDPI_SCHEDULE_WSD, "wsd") /* warm up, stay, decay */
+    X(CDDPI_SCHEDULE_WSD, "wsd") /* warm up, stable, decay */
 enum cddpi_schedule_type { CDDPI_SCHEDULE_TYPE_MAP(CDDPI_CHOICE_ID) };
 
 #define CDDPI_SCHEDULE_DECAY_MAP(X)                                                                \
@@ -130,12 +133,13 @@ struct cddpi_lr_schedule {
     enum cddpi_schedule_type type;
     double lr;            /* the peak */
     double final_lr;      /* linear, cosine, wsd: at the last step */
-    int64_t warmup_steps; /* linear from lr / warmup_steps */
+    int64_t warmup_steps; /* grows linearly from lr / warmup_steps */
     int64_t total_steps;  /* of the whole run */
-    int64_t step_size;    /* step: that number of steps after warm-up ... */
+    int64_t step_size;    /* step: every step_size steps after warm-up ... */
     double gamma;         /* ... lr is multiplied by this */
-    int64_t decay_steps;  /* wsd: the last so many steps fall; 0: a tenth of total_steps */
-    enum cddpi_schedule_decay decay; /* wsd: how they fall */
+    int64_t decay_steps;  /* wsd: the number of last steps, over which lr falls; 0: a tenth of
+                             total_steps */
+    enum cddpi_schedule_decay decay; /* wsd: the shape of the decay */
 };
 
 /** The learning rate of step @p step (0 is the first): a pure function. */

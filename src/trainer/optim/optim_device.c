@@ -1,5 +1,5 @@
-/* optim_device.c - owns the optimizer's state on a CUDA device, and updates that only put work into
- * its compute stream. */
+/* optim_device.c - owns the optimizer's state on a CUDA device. Updates only enqueue work in the
+ * device's compute stream. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -7,23 +7,25 @@
 
 #include <string.h>
 
-enum { RATES = 4 }; /* learning rates on their way to the device, at most */
+enum { RATES = 4 }; /* learning rates that can be on their way to the device */
 
 struct cddpi_optim_device {
     struct cddpi_device *device;
     uint32_t timeout_ms;
-    float *moments; /* laid out as the processor's */
-    int64_t *steps; /* a slot's updates so far */
-    double *rate;   /* the learning rate; the device's ... */
-    double *rates;  /* ... and those sent, pinned; each is free again once its event is done */
+    float *moments; /* in the same layout as on the CPU */
+    int64_t *steps; /* for each slot: updates so far */
+    double *rate;   /* the learning rate in device memory ... */
+    double *rates; /* ... and pinned copies on their way there; each can be reused once its event is
+                      done */
     struct cddpi_event *sent[RATES];
     uint64_t rates_sent;
-    bool *counted; /* RATES x trainable parameters: which ones the processor has counted an update
-                      of */
+    bool *counted; /* RATES x trainable parameters: whether the CPU has counted an update of the
+                      parameter */
     cddp_type copy_type;
-    void **copies; /* by slot: written by updates, too; NULL: none */
-    void **grads;  /* by slot: what the table below was made for; NULL: none */
-    bool outdated; /* it was made for other copies */
+    void **copies; /* for each slot: updates also write here; NULL: no copy */
+    void **grads;  /* for each slot: the gradients for which the table below was made; NULL: no
+                      gradient */
+    bool outdated; /* the table was made for other copies */
     void *table;
     size_t table_bytes;
     struct cddpi_cuda_tensors tensors;
@@ -128,7 +130,7 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
     on->timeout_ms = timeout_ms;
     optim->device = on;
     optim->placement = &on_device;
-    on->copy_type = CDDP_F32; /* of none */
+    on->copy_type = CDDP_F32; /* there are no copies */
     on->copies = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->copies);
     on->grads = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->grads);
     on->counted = cddpi_zalloc_array(optim->trainable_count + 1, RATES * sizeof *on->counted);
@@ -159,7 +161,7 @@ void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *
     }
 }
 
-/* Where the gradient of @p slot lies: all of it, or the part in this rank's shard. */
+/* The gradient of @p slot: the whole one, or the part in this rank's shard. */
 static float *grad_of(const struct cddpi_optim_slot *slot, void *const *grads)
 {
     float *grad = grads[slot->index];
@@ -178,7 +180,7 @@ static bool has_table_for(const struct cddpi_optim *optim, void *const *grads)
     return same;
 }
 
-/* The slots that have a gradient, as the kernels want them. Returns how many there are. */
+/* Fill in the slots that have a gradient, in the kernels' form. Returns their number. */
 static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
                          struct cddpi_cuda_slot *out)
 {
@@ -241,12 +243,13 @@ static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
     if (status == CDDP_OK) {
         status = kernels->tensors(on->device, slots, count, on->table, &on->tensors);
     }
-    on->outdated = status != CDDP_OK; /* a part of it may have been written */
+    /* after a failure, parts of the table may have been overwritten */
+    on->outdated = status != CDDP_OK;
     cddpi_free(slots);
     return status;
 }
 
-/* On the processor, which does not know yet whether the device will skip it. */
+/* Count on the CPU, which does not know yet whether the device will skip the update. */
 static void count_update(struct cddpi_optim *optim, void *const *grads, bool *out_counted)
 {
     ++*optim->step;
@@ -266,7 +269,7 @@ cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grad
     if (!has_table_for(optim, grads)) {
         status = make_table(optim, grads);
     }
-    if (status == CDDP_OK) { /* it was sent RATES steps ago, so this hardly waits */
+    if (status == CDDP_OK) { /* it was sent RATES steps ago, so this rarely waits */
         status = ops->wait(on->device, on->sent[place], on->timeout_ms);
     }
     if (status != CDDP_OK) {

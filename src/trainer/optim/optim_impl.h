@@ -5,12 +5,12 @@
 #include "kernels/cpu/cpu_optim.h"
 #include "optim/optim.h"
 
-enum { CDDPI_OPTIM_MOMENTS = 2 }; /* state tensors of a parameter's shape, at most */
+enum { CDDPI_OPTIM_MOMENTS = 2 }; /* state tensors of a parameter's shape: at most this many */
 
-/* A parameter that is not frozen, or the span of one that this rank updates. */
+/* A trainable parameter, or the span of one that this rank updates. */
 struct cddpi_optim_slot {
-    size_t index; /* of the parameter in what create was given */
-    size_t first; /* element of it */
+    size_t index; /* of the parameter among those given to create */
+    size_t first; /* the span's first element in the parameter */
     float *data;
     size_t count;
     bool decays;
@@ -18,22 +18,22 @@ struct cddpi_optim_slot {
     const int64_t *steps;                /* adamw: updates of this parameter so far */
 };
 
-/* A parameter that is not frozen, whole. */
+/* A trainable parameter, whole. */
 struct cddpi_optim_trainable {
     size_t index;
     size_t count;
-    size_t offset; /* of its elements in a moment's part of `full_state` */
+    size_t offset; /* of its elements in each moment of `full_state` */
 };
 
 struct cddpi_optim;
 
-/* Where updates find the state: in the processor's tensors, or on a device, beside them. */
+/* Where updates keep the state: in the CPU's tensors, or also on a device. */
 struct cddpi_optim_placement {
-    /* The state there to the processor's tensors, or back. */
+    /* Copy the device's state to the CPU's tensors, or back. */
     cddp_status (*fetch)(struct cddpi_optim *optim);
     cddp_status (*send)(struct cddpi_optim *optim);
-    void (*leave)(struct cddpi_optim *optim); /* release what is there; from then on the processor's
-                                                 tensors are used */
+    void (*leave)(struct cddpi_optim *optim); /* release what is on the device; from then on, the
+                                                 CPU's tensors are used */
 };
 
 extern const struct cddpi_optim_placement cddpi_optim_on_cpu;
@@ -45,19 +45,21 @@ struct cddpi_optim {
     size_t slot_count;
     struct cddpi_optim_trainable *trainable; /* parameters that are not frozen */
     size_t trainable_count;
-    int64_t *step;  /* updates so far; then, for adamw, the parameters' own. Part of the state */
-    float *moments; /* one block for all, zeros at first; on a device, its copy on the processor */
-    size_t moment_elements;            /* of the block */
-    struct cddpi_optim_device *device; /* what it has there, if it is placed there */
+    int64_t *step;  /* updates so far; then, for adamw, one for each parameter. Part of the state */
+    float *moments; /* one block for all moments, initially zero; on a device, its copy in CPU
+                       memory */
+    size_t moment_elements;            /* in the block */
+    struct cddpi_optim_device *device; /* its state on a device; NULL: it is on the CPU */
     cddp_tensor *tensors;
     char **names; /* of the tensors, `tensor_count` */
     size_t tensor_count;
     const struct cddpi_optim_kernels *kernels;
 
-    /* sharded */
-    cddp_group *group; /* NULL: it is not */
+    /* sharded only */
+    cddp_group *group; /* NULL: not sharded */
     cddp_ddp *ddp;
-    float *full_state; /* moment after moment, each of `full_elements`; NULL: not held */
+    /* one moment after the other, each `full_elements` long; NULL: not allocated */
+    float *full_state;
     size_t full_elements;
 };
 
@@ -68,7 +70,7 @@ size_t cddpi_optim_moment_count(const struct cddpi_optim *optim);
 struct cddpi_optim_ops {
     size_t moment_count;
     const char *moment_names[CDDPI_OPTIM_MOMENTS];
-    bool counts_steps; /* of each parameter, since the update depends on it */
+    bool counts_steps; /* counts updates of each parameter, because the update depends on it */
     void (*update)(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
                    const float *grad, double lr, double grad_scale);
 };
@@ -78,8 +80,8 @@ void cddpi_sgd_update(const struct cddpi_optim *optim, const struct cddpi_optim_
 void cddpi_adamw_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
                         const float *grad, double lr, double grad_scale);
 
-/** @p base to the power @p exponent >= 0 by squaring: the same bits on every machine, which pow()
- * does not promise. */
+/** @p base to the power @p exponent >= 0 by squaring. The bits are the same on every machine; pow()
+ *  does not guarantee that. */
 double cddpi_power(double base, int64_t exponent);
 
 #endif

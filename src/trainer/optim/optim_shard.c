@@ -1,5 +1,5 @@
-/* optim_shard.c - owns the state of a sharded optimizer as checkpoints have it: full tensors on
- * rank 0, brought together from all ranks or given out to them, one moment at a time. */
+/* optim_shard.c - owns the state of a sharded optimizer in the form of checkpoints: full tensors on
+ * rank 0, gathered from all ranks or scattered to them, one moment at a time. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "optim/optim_impl.h"
@@ -18,7 +18,7 @@ static size_t span_elements(const struct cddpi_optim *optim, int rank)
     return elements;
 }
 
-/* Of the rank that has most: what each sends or gets. */
+/* The largest share of any rank: each rank sends or receives this many elements. */
 static size_t most_elements(const struct cddpi_optim *optim)
 {
     size_t most = 0;
@@ -33,9 +33,9 @@ static size_t most_elements(const struct cddpi_optim *optim)
 
 /* Buffers of a transfer. */
 struct transfer {
-    size_t count; /* elements of each rank */
+    size_t count; /* of each rank */
     float *own;
-    float *all; /* rank 0 */
+    float *all; /* on rank 0 */
 };
 
 static cddp_status transfer_init(const struct cddpi_optim *optim, struct transfer *out)
@@ -59,7 +59,7 @@ static void transfer_fini(struct transfer *transfer)
     cddpi_free(transfer->all);
 }
 
-/* This rank's state, span after span. */
+/* Copy this rank's state, one span after the other. */
 static void move_own(const struct cddpi_optim *optim, size_t moment, float *own, bool pack)
 {
     for (size_t i = 0; i < optim->slot_count; i++) {
@@ -85,7 +85,7 @@ static float *whole_tensor(const struct cddpi_optim *optim, size_t moment, size_
     return optim->full_state + moment * optim->full_elements + optim->trainable[i].offset;
 }
 
-/* Everyone's state, rank after rank, to full tensors or from them. */
+/* Copy all ranks' state, one rank after the other, to full tensors or from them. */
 static void move_all(const struct cddpi_optim *optim, size_t moment,
                      const struct transfer *transfer, bool pack)
 {
@@ -142,7 +142,7 @@ void cddpi_optim_free_full_state(struct cddpi_optim *optim)
     optim->full_state = NULL;
 }
 
-/* A rank that cannot take part must not let the others wait. */
+/* A rank that cannot take part aborts the group, so that the others do not wait for it. */
 static cddp_status prepare(struct cddpi_optim *optim, struct transfer *transfer)
 {
     cddp_status status = transfer_init(optim, transfer);

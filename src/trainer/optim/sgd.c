@@ -1,8 +1,8 @@
-/* sgd.c - owns stochastic gradient descent, as torch.optim.SGD with dampening 0 does it.
+/* sgd.c - owns stochastic gradient descent, as in torch.optim.SGD with dampening 0.
  *
  *     d = g + weight_decay p;  b = momentum b + d;  p -= lr (nesterov ? d + momentum b : b)
  *
- * PyTorch's first step sets b = d, which is the same since b begins as zero. */
+ * PyTorch's first step sets b = d. That gives the same result, because b is initially zero. */
 #include "optim/optim_impl.h"
 
 void cddpi_sgd_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,

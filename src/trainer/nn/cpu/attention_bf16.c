@@ -1,8 +1,8 @@
-/* attention_bf16.c - owns attention's products with bf16 factors. The walk is that of
- * cpu_attention.c; each block of queries has products of its own, since oneDNN fixes their shapes.
+/* attention_bf16.c - owns attention's products with bf16 factors. The loops are those of
+ * cpu_attention.c; each block of queries has its own primitives, because oneDNN fixes their shapes.
  *
- * A head's keys are packed once: the packed form of all keys begins with that of the first ones, as
- * long as a head is not wider than a block of columns. */
+ * A head's keys are packed once. The packed form of all keys begins with the packed form of the
+ * first ones, as long as a head is not wider than a block of columns. */
 #include "nn/cpu/attention_bf16.h"
 
 #include "base/alloc.h"
@@ -14,15 +14,15 @@
 
 #include <math.h>
 
-enum { BLOCK = 64 }; /* queries; a multiple of CDDPI_BF16_ROWS */
+enum { BLOCK = 64 }; /* queries of a block; a multiple of CDDPI_BF16_ROWS */
 
-/* Queries first ... first + rows - 1 against keys 0 ... keys - 1. All matrices are dense, since the
- * fast kernels take no others. Those of keys are filled up to a multiple of 16, by zeros of the
- * packed forms. */
+/* Queries [first, first + rows) against keys [0, keys). All matrices are dense, because the fast
+ * kernels accept no others. The number of keys is rounded up to a multiple of 16, with zeros from
+ * the packed forms. */
 struct attention_bf16_block {
     size_t first, rows, keys, columns;
-    struct cddpi_primitive scores, values;                 /* forward; scores in backward, too */
-    struct cddpi_primitive grad_p, grad_v, grad_k, grad_q; /* backward */
+    struct cddpi_primitive scores, values; /* for forward; backward also uses `scores` */
+    struct cddpi_primitive grad_p, grad_v, grad_k, grad_q; /* for backward */
 };
 
 struct cddpi_attention_bf16 {
@@ -32,15 +32,15 @@ struct cddpi_attention_bf16 {
     int forward_memory, backward_memory; /* buffers */
 };
 
-/* What a pass over a head works in. */
+/* The memory for one head's pass. */
 struct attention_bf16_memory {
     float *head, *scores, *grad_scores, *rows, *result, *grad_k, *grad_v;
     uint16_t *q, *q_packed, *k_turned, *k_packed, *v_turned, *v_packed, *grad, *grad_packed;
     uint16_t *p, *p_turned, *ds_turned;
 };
 
-/* Take the place at @p *at for @p count elements, aligned for vectors. Without @p memory this only
- * adds up bytes. */
+/* Reserve @p count elements at *@p at, aligned for vectors. Without @p memory, only add up bytes.
+ */
 static void *take_memory(char *memory, size_t *at, size_t count, size_t element_bytes)
 {
     size_t here = *at;
@@ -49,7 +49,7 @@ static void *take_memory(char *memory, size_t *at, size_t count, size_t element_
     return memory != NULL ? memory + here : NULL;
 }
 
-/* Returns the bytes. */
+/* Place the memory of one head's pass. Returns its bytes. */
 static size_t lay_out(const struct cddpi_attention *shape, bool backward, char *memory,
                       struct attention_bf16_memory *out)
 {
@@ -93,7 +93,7 @@ static cddp_status plan_block(struct cddpi_plan *plan, int index, struct cddpi_d
     size_t rows = block->rows;
     size_t columns = block->columns;
     size_t width = shape->width;
-    /* the last block comes first in backward */
+    /* backward starts with the last block */
     unsigned add = block->keys == shape->context ? 0 : CDDPI_POST_ADD;
     const struct cddpi_bf16_matmul by_width = {.m = rows, .n = columns, .k = width};
     const struct cddpi_bf16_matmul by_keys = {.m = rows, .n = width, .k = columns};
@@ -194,7 +194,7 @@ void cddpi_attention_bf16_destroy(struct cddpi_attention_bf16 *state)
     cddpi_free(state);
 }
 
-/* out = scale x, rows of @p width elements that lie apart. */
+/* out = scale x, for rows of @p width elements that are @p stride apart. */
 static void copy_rows(const float *x, size_t stride, size_t rows, size_t width, float scale,
                       float *out, size_t out_stride)
 {
@@ -210,10 +210,10 @@ static float scale_of(const struct cddpi_attention *shape)
     return (float)(1 / sqrt((double)shape->width));
 }
 
-/* One head of one sample: where its columns begin. */
+/* One head of one sample: the offsets of its columns. */
 struct attention_bf16_head {
-    size_t packed_at, plain_at, row_at; /* in qkv, out and kept */
-    size_t packed, plain;               /* elements from row to row */
+    size_t packed_at, plain_at, row_at; /* offsets in qkv, out and kept */
+    size_t packed, plain;               /* elements between rows */
 };
 
 static struct attention_bf16_head head_at(const struct cddpi_attention *shape, size_t i)
@@ -279,7 +279,7 @@ cddp_status cddpi_attention_bf16_forward(const struct cddpi_exec *exec,
     return status;
 }
 
-/* The factors of a head's products. */
+/* Pack the factors of a head's products. */
 static void take_head(const struct cddpi_attention *shape, const struct attention_bf16_head *head,
                       const float *qkv, const float *grad_out,
                       const struct attention_bf16_memory *memory)
@@ -302,7 +302,7 @@ static void take_head(const struct cddpi_attention *shape, const struct attentio
     cddpi_bf16_split(memory->head, context, width, &grads);
 }
 
-/* Probabilities and the gradient of the scores, as factors. */
+/* Recompute probabilities, and the gradient of the scores, and round both to factors. */
 static cddp_status recompute(const struct cddpi_exec *exec, struct attention_bf16_block *block,
                              size_t width, const struct attention_bf16_head *head,
                              const struct attention_bf16_memory *memory, const float *out,
@@ -348,7 +348,8 @@ static cddp_status add_gradients(const struct cddpi_exec *exec, struct attention
     return CDDP_OK;
 }
 
-/* The last block comes first: it alone reaches every key, so it sets what the others add to. */
+/* Start with the last block: only this one reaches every key, so it overwrites the sums to which
+ * the others add. */
 cddp_status cddpi_attention_bf16_backward(const struct cddpi_exec *exec,
                                           struct cddpi_attention_bf16 *state, const float *qkv,
                                           const float *out, const float *grad_out,

@@ -1,5 +1,5 @@
-/* cpu_attention.c - owns which matrix products attention consists of, and the loop over samples,
- * heads and blocks of queries. */
+/* cpu_attention.c - owns attention's matrix products, and the loop over samples, heads and blocks
+ * of queries. */
 #include "nn/cpu/cpu_attention.h"
 
 #include "base/error.h"
@@ -10,34 +10,34 @@
 #include <math.h>
 #include <string.h>
 
-/* Queries of a block: so few that most of what is above the diagonal is left out and scores stay in
- * the second-level cache, and so many that products run at nearly full speed. AMX needs more for
- * that. */
+/* Queries of a block: few enough that most of the products above the diagonal are skipped and
+ * scores stay in the L2 cache; many enough that products run at nearly full speed, which takes more
+ * of them on AMX. */
 enum { BLOCK = 64, AMX_BLOCK = 128 };
 
-/* A long context is read by so many blocks that copying a head's keys and values together pays:
- * their rows lie a page or more apart. */
+/* With more blocks than this, it pays to copy a head's keys and values together first: their rows
+ * are a page or more apart, and every block reads them. */
 enum { FEW_BLOCKS = 4 };
 
-/* One head of one sample: its columns of all that comes in and goes out. */
+/* One head of one sample: its columns in all inputs and outputs. */
 struct cpu_attention_head {
     const float *q, *out, *grad_out;
     float *grad_q;
-    const float *k, *v; /* may be copies, as may their gradients */
+    const float *k, *v; /* these, and their gradients, may be copies */
     float *grad_k, *grad_v;
-    size_t packed;     /* elements from row to row of q */
-    size_t key_stride; /* and of k and v */
-    size_t plain;      /* and of out */
+    size_t packed;     /* elements between rows of q */
+    size_t key_stride; /* elements between rows of k and v */
+    size_t plain;      /* elements between rows of out */
     size_t context, width;
     float scale;
-    /* memory to work in */
+    /* scratch memory */
     float *scores, *grad_scores, *sums;
-    size_t stride;     /* of both scores */
-    float *copies;     /* of k, v and their gradients; NULL: none */
-    void *amx_scratch; /* for matrix products on AMX; NULL: by sgemm */
+    size_t stride;     /* between rows of scores and of their gradients */
+    float *copies;     /* copies of k, v and their gradients; NULL: no copies */
+    void *amx_scratch; /* for products on AMX; NULL: sgemm */
 };
 
-/* Queries first ... first + rows - 1; no query looks further than keys. */
+/* Queries [first, first + rows); none of them attends to key `keys` or later ones. */
 struct cpu_attention_block {
     size_t first, rows, keys;
 };
@@ -72,7 +72,7 @@ static bool copies(const struct cddpi_attention *shape)
     return block_count(shape) > FEW_BLOCKS;
 }
 
-/* Scores, their gradients and the rows' sums. */
+/* Memory for scores, their gradients and the rows' sums. */
 static size_t scores_scratch(const struct cddpi_attention *shape)
 {
     return (2 * stride_of(shape) + 1) * block_rows(shape);
@@ -83,7 +83,8 @@ static size_t plain_scratch(const struct cddpi_attention *shape)
     return scores_scratch(shape) + (copies(shape) ? 4 * shape->context * shape->width : 0);
 }
 
-/* Of the products of a block of queries: scores have as many columns as there are keys. */
+/* AMX scratch memory for the products of a block of queries; scores have as many columns as there
+ * are keys. */
 static size_t amx_scratch(const struct cddpi_attention *shape)
 {
     size_t most = shape->context > shape->width ? shape->context : shape->width;
@@ -114,7 +115,7 @@ static void copy_rows(const float *from, size_t from_stride, float *to, size_t t
     }
 }
 
-/* Let the head use copies. */
+/* Copy the head's keys and values together. */
 static void gather(struct cpu_attention_head *head)
 {
     size_t elements = head->context * head->width;
@@ -143,7 +144,7 @@ static void divide_scratch(struct cpu_attention_head *head, const struct cddpi_a
     head->amx_scratch = shape->amx ? scratch + plain_scratch(shape) : NULL;
 }
 
-/* Head i of all samples' heads. */
+/* Head i, where heads of all samples are counted. */
 static struct cpu_attention_head head_at(const struct cddpi_attention *shape, size_t i,
                                          const float *qkv, float *scratch)
 {
@@ -170,13 +171,13 @@ static void scatter(const struct cpu_attention_head *head, float *grad_k, float 
     copy_rows(head->grad_v, head->key_stride, grad_v, head->packed, head->context, head->width);
 }
 
-/* Where head i of all samples' heads starts in the outputs. */
+/* The offset of head i in the outputs, where heads of all samples are counted. */
 static size_t output_at(const struct cddpi_attention *shape, size_t i)
 {
     return (i / shape->heads * shape->context * shape->heads + i % shape->heads) * shape->width;
 }
 
-/* C = alpha op(A) op(B) [+ C], on AMX where there is memory for it and it is faster. */
+/* C = alpha op(A) op(B) [+ C], on AMX if there is scratch memory for it and it is faster. */
 static cddp_status multiply(const struct cpu_attention_head *head,
                             const struct cddpi_nn_matmul *matmul)
 {
@@ -247,7 +248,7 @@ cddp_status cddpi_attention_forward(const struct cddpi_attention *shape, const f
     return status;
 }
 
-/* Probabilities in place of the scores, and the gradient of the scores. */
+/* Replace the scores by probabilities, and compute the gradient of the scores. */
 static cddp_status recompute(const struct cpu_attention_head *head,
                              const struct cpu_attention_block *block, const float *log_sum)
 {
@@ -292,7 +293,8 @@ static cddp_status key_gradient(const struct cpu_attention_head *head,
                                                     .adds = block->keys < head->context});
 }
 
-/* The last block comes first: it alone reaches every key, so it sets what the others add to. */
+/* Start with the last block: only this one reaches every key, so it overwrites the sums to which
+ * the others add. */
 static cddp_status backward_block(const struct cpu_attention_head *head,
                                   const struct cpu_attention_block *block, const float *log_sum)
 {

@@ -1,4 +1,4 @@
-/* dnnl.c - owns oneDNN's engine, and how primitives are made and run. */
+/* dnnl.c - owns oneDNN's engine, and creates and runs primitives. */
 #include "nn/cpu/dnnl.h"
 
 #include "base/alloc.h"
@@ -12,7 +12,8 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { CODE_BYTES = 8 << 20 }; /* for the code that oneDNN generates, which it does not check */
+/* address space for the code that oneDNN generates without checking for failure */
+enum { CODE_BYTES = 8 << 20 };
 
 cddp_status cddpi_dnnl_check(dnnl_status_t status, const char *what)
 {
@@ -50,7 +51,7 @@ static void limit_instructions(void)
 #else
 static void limit_instructions(void)
 {
-    /* the variable's words are of x86 */
+    /* the values of the variable are names of x86 instruction sets */
 }
 #endif
 
@@ -130,7 +131,7 @@ static cddp_status make_attributes(unsigned post, const char *what, dnnl_primiti
     if (status != dnnl_success) {
         return cddpi_dnnl_check(status, what);
     }
-    /* scratch memory comes from our arena, so that plans share it */
+    /* our arena provides scratch memory, so that plans share it */
     status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
     if (status == dnnl_success && post != 0) {
         status = append_post(*out, post);
@@ -171,7 +172,7 @@ const char *cddpi_dnnl_name(const_dnnl_primitive_desc_t desc)
 
     if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) != dnnl_success ||
         name == NULL) {
-        return "ref:unnamed"; /* without a name it is taken for slow */
+        return "ref:unnamed"; /* without a name it counts as slow */
     }
     return name;
 }
@@ -183,7 +184,7 @@ bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc)
     return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0;
 }
 
-/* A word of the name says so: "ref:any", "bnorm_ref:any", "simple_nchw:any", "gemm:ref". */
+/* A word in the name says so: "ref:any", "bnorm_ref:any", "simple_nchw:any", "gemm:ref". */
 bool cddpi_dnnl_is_reference(const char *name)
 {
     static const char *const words[] = {"ref", "reference", "simple", "naive"};
@@ -245,7 +246,7 @@ cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi
     CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
     CDDPI_TRY(cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive"));
     if (bytes > 0) {
-        /* the first argument, so that the run can fill it in */
+        /* scratch memory is the first argument, so that the run can fill it in */
         CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch));
         CDDPI_TRY(cddpi_plan_buffer(plan, part->op, bytes, lifetime, &primitive->scratch));
     }
@@ -272,7 +273,7 @@ cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cd
 
 static cddp_status point(struct cddpi_primitive *primitive, int slot, const void *pointer)
 {
-    void *handle = (void *)(uintptr_t)pointer; /* oneDNN only reads its inputs */
+    void *handle = (void *)(uintptr_t)pointer; /* oneDNN does not write to its inputs */
 
     if (primitive->set[slot] == handle) {
         return CDDP_OK;

@@ -1,4 +1,4 @@
-/* dnnl_layout.c - owns layouts of tensors for oneDNN, of either version. */
+/* dnnl_layout.c - owns tensor layouts for oneDNN, version 2 or 3. */
 #include "base/alloc.h"
 #include "nn/cpu/dnnl.h"
 
@@ -32,7 +32,7 @@ dnnl_data_type_t cddpi_md_type(cddpi_md layout)
     return type;
 }
 
-/* The sizes of an image in blocks; NULL: it is not one. */
+/* The sizes of a blocked image; NULL: the layout is something else. */
 static const dnnl_dim_t *sizes_of(cddpi_md layout)
 {
     dnnl_format_kind_t kind = dnnl_format_kind_undef;
@@ -135,7 +135,7 @@ void cddpi_mds_drop(struct cddpi_mds *holder)
     }
 }
 
-/* Add @p held, if there was memory for it and it was made. */
+/* Add @p held to @p holder, if it was allocated and created. */
 static cddpi_md hold(struct cddpi_mds *holder, struct cddpi_held_md *held, dnnl_status_t status)
 {
     if (held == NULL || status != dnnl_success) {
@@ -196,7 +196,7 @@ static cddpi_md image(struct cddpi_mds *holder, int count, const struct cddpi_sh
 
 static dnnl_format_tag_t tag_of(const struct cddpi_shape *shape, int block)
 {
-    bool point = shape->height == 1 && shape->width == 1; /* nchw and nhwc are the same then */
+    bool point = shape->height == 1 && shape->width == 1; /* then nchw and nhwc are the same */
 
     if (block == 16 || block == 8) {
         return block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
@@ -221,10 +221,10 @@ cddpi_md cddpi_md_any_image(struct cddpi_mds *holder, int count, const struct cd
     return image(holder, count, shape, dnnl_f32, dnnl_format_tag_any);
 }
 
-/* Which of our images @p layout is: its tag, shape and block; block 0: none of them. */
+/* Which of our image layouts @p layout is: its tag, shape and block; block 0: another layout. */
 static int recognise(cddpi_md layout, struct cddpi_shape *shape, dnnl_format_tag_t *tag)
 {
-    static const int blocks[] = {1, 8, 16, 0 /* the channels */};
+    static const int blocks[] = {1, 8, 16, 0 /* block = channels */};
     const dnnl_dim_t *sizes = layout != NULL ? sizes_of(layout) : NULL;
     int found = 0;
 

@@ -13,7 +13,7 @@ dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-/* One of them. */
+/* The description of an operation of any kind. */
 union operation {
     dnnl_convolution_desc_t conv;
     dnnl_pooling_desc_t pool;

@@ -16,7 +16,7 @@ dnnl_status_t cddpi_dnnl_append_relu(dnnl_post_ops_t ops)
 static dnnl_status_t make_first(dnnl_engine_t engine, const struct cddpi_dnnl_request *request,
                                 dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *out)
 {
-    static const dnnl_dims_t dense = {0}; /* windows without holes */
+    static const dnnl_dims_t dense = {0}; /* no dilation */
     dnnl_prop_kind_t kind = request->training ? dnnl_forward_training : dnnl_forward_inference;
     const struct cddpi_dnnl_window *window = &request->window;
 

@@ -1,4 +1,4 @@
-/* filters.c - owns our own copies of filters into other layouts and back. */
+/* filters.c - copies filters to other layouts and back. */
 #include "nn/cpu/filters.h"
 
 #include "base/alloc.h"
@@ -27,8 +27,8 @@ static cddp_status make_places(struct cddpi_filters *filters, const dnnl_dim_t *
     return CDDP_OK;
 }
 
-/* What index @p index of dimension @p dim adds to the place: of each block inside, from the
- * innermost on, the index within it; then the stride. */
+/* The term that index @p index of dimension @p dim adds to the offset: for each inner block of that
+ * dimension, from the innermost on, the index within it; then the stride. */
 static size_t place_of(const struct cddpi_md_blocks *blocks, int dim, size_t index)
 {
     size_t place = 0;
@@ -50,7 +50,7 @@ cddp_status cddpi_filters_init(struct cddpi_filters *filters, const dnnl_dim_t *
 {
     struct cddpi_md_blocks blocks;
     dnnl_data_type_t type = cddpi_md_type(md);
-    int without; /* dimensions that the layout lacks: its one group is at 0 */
+    int without; /* number of dimensions that the layout lacks: with one group, its index is 0 */
     cddp_status status;
 
     *filters = (struct cddpi_filters){0};
@@ -89,7 +89,8 @@ cddp_status cddpi_filters_init_last(struct cddpi_filters *filters, const dnnl_di
     return status;
 }
 
-/* Call @p body with `at`, the place of plain element `from`, for each of them. */
+/* Run @p body for each element, with `at`, the offset in the other layout of plain element `from`.
+ */
 #define FOR_EACH_ELEMENT(filters, at, from, body)                                                  \
     do {                                                                                           \
         const size_t *const *p_ = (const size_t *const *)(filters)->places;                        \

@@ -1,5 +1,5 @@
-/* matmul.c - owns the choice between AMX and sgemm for matrix products, and the bias and relu that
- * follow an sgemm. */
+/* matmul.c - chooses between AMX and sgemm for matrix products, and adds bias and relu after an
+ * sgemm. */
 #include "nn/cpu/matmul.h"
 
 #include "base/env.h"
@@ -7,9 +7,9 @@
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 
-/* Below, splitting the factors takes longer than AMX saves. */
+/* For smaller products, splitting the factors takes longer than AMX saves. */
 static const size_t LEAST_SIDE = 64;
-static const size_t LEAST_WORK = (size_t)1 << 20; /* multiplications */
+static const size_t LEAST_WORK = (size_t)1 << 20; /* in multiplications */
 
 bool cddpi_matmul_has_amx(enum cddpi_matmul_mode matmul)
 {

@@ -1,4 +1,4 @@
-/* model_cpu.c - owns what a model does in its own way on the processor. */
+/* model_cpu.c - owns the part of a model that is specific to the CPU. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
@@ -15,7 +15,7 @@ static cddp_status create(struct cddpi_model *model, const struct cddpi_model_sp
 
 static void destroy(struct cddpi_model *model)
 {
-    (void)model; /* its tensors are released with it */
+    (void)model; /* its tensors are released together with the model */
 }
 
 static void release_params(struct cddpi_model *model)

@@ -1,6 +1,6 @@
-/* nn_bf16.c - owns matrix products of bf16 factors on oneDNN's matmul. With its right factor packed
- * and its left one row-major it reaches six to nine times float32's rate on a core with AMX; its
- * transposed forms and its inner products are up to twice slower than that. */
+/* nn_bf16.c - owns matrix products of bf16 factors by oneDNN's matmul. With a packed right factor
+ * and a row-major left one, it reaches six to nine times the rate of float32 on a core with AMX.
+ * oneDNN's transposed forms and inner products are up to two times slower than that. */
 #include "nn/cpu/nn_bf16.h"
 
 #include "base/error.h"
@@ -27,8 +27,8 @@ static cddp_status describe(struct cddpi_dnnl *dnnl, struct cddpi_mds *holder,
     return cddpi_dnnl_describe(dnnl, &request, out);
 }
 
-/* By the name of its kernel: "brg:avx512_core_amx_bf16" of version 2, "brg_matmul:avx512_core_amx"
- * of version 3, and the like. */
+/* Derived from the kernel's name: "brg:avx512_core_amx_bf16" in version 2,
+ * "brg_matmul:avx512_core_amx" in version 3, and similar ones. */
 static enum cddpi_bf16 level_of(const_dnnl_primitive_desc_t desc)
 {
     const char *name = NULL;

@@ -4,20 +4,21 @@
 
 #include "nn/cpu/dnnl.h"
 
-/** Ask oneDNN what it has for bf16 on this processor; model->bf16 is set. */
+/** Ask oneDNN which bf16 kernels it has on this CPU, and set model->bf16. */
 CDDP_CHECKED cddp_status cddpi_bf16_probe(struct cddpi_model *model);
 
-/** As cddpi_model_precision_note(). */
+/** Implements cddpi_model_precision_note(). */
 const char *cddpi_bf16_note(const struct cddpi_model *model);
 
 /* C (m x n) = A (m x k) B (k x n): A row-major, B packed (kernels/cpu/bf16.h). */
 struct cddpi_bf16_matmul {
     size_t m, n, k;
-    bool bias;     /* n float32 numbers are added to each row */
+    bool bias;     /* adds n float32 numbers to each row */
     unsigned post; /* of enum cddpi_post */
 };
 
-/** Plan it for @p op's forward or backward. Its arguments are A, B, C and the bias, if any.
+/** Plan it for @p op's forward or backward. Its arguments are A, B, C and the bias, if there is
+ *  one.
  *  @return CDDP_ERR_UNAVAILABLE: oneDNN has no fast kernel for it. */
 CDDP_CHECKED cddp_status cddpi_bf16_matmul_init(struct cddpi_primitive *primitive,
                                                 struct cddpi_dnnl *dnnl,

@@ -1,16 +1,16 @@
-/* threads.c - owns how loops of ours run on several threads: on OpenMP's, if oneDNN brought them
- * into the process. Threads of our own would compete with those for the same cores, because they
- * spin for a while after each primitive. */
+/* threads.c - runs loops of ours on OpenMP's threads, if oneDNN brought OpenMP into the process.
+ * Threads of our own would compete with those for the same cores, because OpenMP's threads spin for
+ * a while after each primitive. */
 #include "nn/cpu/threads.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What gcc and clang compile parallel regions to; both runtimes have it. */
+/* gcc and clang compile parallel regions to this call; both runtimes have it. */
 typedef void (*parallel_fn)(void (*fn)(void *), void *context, unsigned threads, unsigned flags);
 
-static parallel_fn parallel; /* NULL: there is no OpenMP here */
+static parallel_fn parallel; /* NULL: no OpenMP in the process */
 static int (*max_threads)(void);
 static void (*set_threads)(int);
 
@@ -67,7 +67,8 @@ void cddpi_team_resize(size_t threads)
     }
 }
 
-/* A team of several does not begin another one; else this thread must be told. */
+/* A team of several threads does not start a nested one. If this thread runs the only item itself,
+ * its team must be set to one thread. */
 void cddpi_for_each_alone(size_t count, void (*fn)(void *context, size_t item), void *context)
 {
     size_t threads = cddpi_team_size();

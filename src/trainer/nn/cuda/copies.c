@@ -1,5 +1,5 @@
-/* copies.c - makes the copies of parameters that ops on a device read in their place, when they are
- * stale. */
+/* copies.c - refreshes the stale copies of parameters that ops on a device read instead of the
+ * parameters. */
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"

@@ -1,12 +1,12 @@
 /* exec_cuda.c - owns what plans and ops on a CUDA device share: the batch's images in the form that
- * ops read, the arena, and what an op asks of its execution context. */
+ * ops read, the arena, and the functions of an op's execution context. */
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 
 #include <stdio.h>
 
-/* Whether images go into flat layers only, which want them plain. */
+/* Whether images are only read by flat layers, which need the plain layout. */
 static bool only_flattened(const struct cddpi_graph *graph)
 {
     for (int i = 0; i < graph->op_count; i++) {
@@ -60,7 +60,7 @@ cddp_status cddpi_cuda_data(struct cddpi_exec *exec)
         (size_t)shape->channels, (size_t)shape->height * (size_t)shape->width, out);
 }
 
-/* How many samples' arena @p bytes can hold, fewer than @p count. */
+/* How many samples, fewer than @p count, fit in an arena of @p bytes. */
 static int largest_that_fits(struct cddpi_model *model, size_t bytes, int count, bool training)
 {
     int low = 0;
@@ -79,7 +79,8 @@ static int largest_that_fits(struct cddpi_model *model, size_t bytes, int count,
     return low;
 }
 
-/* Libraries and kernels will want more than they say beforehand, so the message says "about". */
+/* Libraries and kernels will need more memory than they report beforehand, so the message says
+ * "about". */
 static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
 {
     struct cddpi_device *device = model->device;
@@ -206,7 +207,7 @@ bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index)
 {
     const struct cddpi_plan_op *op = &exec->plan->ops[index];
 
-    /* recomputed, the two follow each other only within a segment */
+    /* when recomputed, both ops run one after the other only if they are in the same segment */
     return (op->flags & CDDPI_FORWARD_DEFERRED) != 0 &&
            (!exec->recomputed ||
             (op->recompute_time >= 0 && op[1].recompute_time == op->recompute_time + 1));

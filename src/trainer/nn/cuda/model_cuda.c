@@ -12,7 +12,7 @@ static size_t aligned(size_t bytes)
     return cddpi_align_to(bytes, CDDPI_CUDA_ALIGNMENT);
 }
 
-/* Move @p tensors, which lie on the processor, into one new block of the device. */
+/* Move @p tensors from CPU memory into one new block of device memory. */
 static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *tensors,
                         const char *what, void **out)
 {
@@ -34,7 +34,8 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
         offset += aligned(length);
     }
     if (status == CDDP_OK) {
-        status = device->ops->finish(device, model->timeout_ms); /* before its source is freed */
+        /* wait for the copy before its source is freed */
+        status = device->ops->finish(device, model->timeout_ms);
     }
     if (status != CDDP_OK) {
         device->ops->release(device, block);
@@ -57,7 +58,7 @@ static enum cddpi_copy form_of(const struct cddpi_model *model, const struct cdd
     return form == CDDPI_COPY_CAST && model->type == CDDP_F32 ? CDDPI_COPY_NONE : form;
 }
 
-/* Ops that share a parameter agree on the form. */
+/* Ops that share a parameter use the same form. */
 static void keep_copy(const struct cddpi_model *model, const struct cddpi_op *op, int k)
 {
     struct cddpi_param_copy *copy = &model->copies[op->params[k]];
@@ -159,7 +160,7 @@ static void destroy(struct cddpi_model *model)
     struct cddpi_model_cuda *cuda = model->cuda;
     const struct cddpi_device_ops *ops = model->device->ops;
 
-    if (cuda == NULL) { /* without memory for it */
+    if (cuda == NULL) { /* creation failed for lack of memory */
         return;
     }
     ops->event_destroy(model->device, cuda->read_event);
@@ -222,8 +223,8 @@ cddp_type cddpi_model_copy_type(const struct cddpi_model *model)
     return model->type;
 }
 
-/* An update that writes copies may have left some parameters as they were, so what was stale before
- * it still is. */
+/* An update that writes copies may have skipped some parameters, so copies that were stale before
+ * stay stale. */
 void cddpi_model_params_changed(struct cddpi_model *model, bool copies_written)
 {
     for (size_t i = 0; i < model->copy_count; i++) {
@@ -239,7 +240,7 @@ void cddpi_model_replayed(struct cddpi_model *model)
     for (size_t i = 0; i < model->copy_count; i++) {
         model->copies[i].stale = false;
     }
-    model->outputs = NULL; /* its activations lie there */
+    model->outputs = NULL; /* the replay has overwritten the activations */
 }
 
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
@@ -259,7 +260,7 @@ static const char *matmul_note(const struct cddpi_model *model)
 static const char *precision_note(const struct cddpi_model *model)
 {
     (void)model;
-    return NULL; /* 16 bits are faster */
+    return NULL; /* on a device, 16 bits are always faster */
 }
 
 static cddp_status describe_plan(struct cddpi_model *model, int count, FILE *file)
@@ -276,7 +277,8 @@ const struct cddpi_model_ops cddpi_model_on_cuda = {
     .destroy = destroy,
     .release_params = release_params,
     .grow_arena = cddpi_cuda_grow_arena,
-    .check_batch = cddpi_check_batch_kind, /* what it holds is the device's */
+    /* the batch's contents are device memory, so check only its kind */
+    .check_batch = cddpi_check_batch_kind,
     .plan_data = cddpi_cuda_plan,
     .data = cddpi_cuda_data,
     .add = cddpi_cuda_sum,

@@ -1,4 +1,4 @@
-/* model_cuda.h - what a model holds on a CUDA device, for the files of src/nn. */
+/* model_cuda.h - what a model holds on a CUDA device, for the files of src/trainer/nn. */
 #ifndef CDDPI_NN_CUDA_MODEL_CUDA_H
 #define CDDPI_NN_CUDA_MODEL_CUDA_H
 
@@ -6,24 +6,24 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "nn/plan/model_plan.h"
 
-enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms like such addresses best */
+enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms prefer this alignment */
 
 struct cddpi_model_cuda {
     const struct cddpi_cuda_kernels *kernels;
-    bool any_order;         /* sums need not have the same order in every run */
-    void *params, *buffers; /* blocks of memory; params: NULL once they are the caller's */
-    void *copy_block;       /* that of all copies */
-    float *read;            /* pinned: outputs on their way to the processor */
+    bool any_order;         /* the order of sums may differ between runs */
+    void *params, *buffers; /* one block of memory each; params: NULL once the caller owns them */
+    void *copy_block;       /* one block for all copies */
+    float *read;            /* pinned: where outputs arrive on the CPU */
     size_t read_bytes;
     struct cddpi_event *read_event;
-    double *exchange;       /* what ranks tell each other: ops/sync_norm_cuda.c */
-    size_t exchange_stride; /* room for one rank's, in doubles */
+    double *exchange;       /* what ranks exchange: ops/sync_norm_cuda.c */
+    size_t exchange_stride; /* doubles for each rank */
 };
 
-/* For model_cuda.c's row of struct cddpi_model_ops, in exec_cuda.c. */
+/* model_cuda.c's row of struct cddpi_model_ops; these are in exec_cuda.c. */
 void cddpi_cuda_plan(struct cddpi_plan *plan);
 CDDP_CHECKED cddp_status cddpi_cuda_data(struct cddpi_exec *exec);
-/** CDDP_ERR_NO_MEMORY says which count of samples fits. */
+/** CDDP_ERR_NO_MEMORY says how many samples would fit. */
 CDDP_CHECKED cddp_status cddpi_cuda_grow_arena(struct cddpi_model *model, size_t bytes, int count,
                                                bool training);
 CDDP_CHECKED cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const void *a,
@@ -31,32 +31,32 @@ CDDP_CHECKED cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const v
 CDDP_CHECKED cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
                                          const float **out);
 
-/* For the files of ops. */
+/* For the files of ops/. */
 
 const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec);
 struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec);
-/** Of activations. */
+/** The type of activations. */
 cddp_type cddpi_exec_type(const struct cddpi_exec *exec);
-/** Parameter @p k as products read it; NULL: the op has none. */
+/** Parameter @p k in the form that products read; NULL: the op has no such parameter. */
 const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k);
-/** Whether this pass leaves op @p index to the next op (CDDPI_FORWARD_DEFERRED). */
+/** Whether this pass leaves the forward of op @p index to the next op (CDDPI_FORWARD_DEFERRED). */
 bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index);
-/** The only op that reads @p value; NULL: there are more, or none. */
+/** The only op that reads @p value; NULL: there are several, or none. */
 const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value);
-/** Report that both parameters are complete, the second one first. */
+/** Report both parameters as complete, the second one first. */
 CDDP_CHECKED cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec);
-/** The gradient of the output after the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or as
- *  it is. */
+/** The gradient of the output after the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or unchanged.
+ */
 CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out);
-/** Rows of features in the batch: samples, or tokens. */
+/** Rows of features in the batch: its samples, or its tokens. */
 size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op);
 
-/** The outputs of linear layer @p op as products see them: as many as it has, or for the logits of
- * a vocabulary in 16 bits, that number rounded up to a multiple that products like; the added ones
- * are 0. */
+/** The number of outputs of linear layer @p op that products use. It is the layer's own number,
+ *  except for the logits of a vocabulary in 16 bits: those are padded with zeros to a multiple that
+ *  is fast in products. */
 size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op);
-/** What a linear layer after a GELU reads in backward, where it makes the GELU's gradient;
- *  NULL: the gradient of the input is wanted as it is. */
+/** What backward of a linear layer reads to include the gradient of the GELU before it. NULL: there
+ *  is none to include; the input's gradient is wanted as it is. */
 const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec);
 
 extern const struct cddpi_op_kernels cddpi_cuda_linear, cddpi_cuda_conv2d, cddpi_cuda_batch_norm,

@@ -1,4 +1,4 @@
-/* graph.c - owns the way from a list of layers to the graph: names, shapes, fused relus. */
+/* graph.c - builds the graph from a list of layers: names, shapes, fused relus. */
 #include "nn/graph/graph.h"
 
 #include "base/alloc.h"
@@ -7,14 +7,14 @@
 #include <string.h>
 
 enum { LAYER_DATA = -1, MAX_SIDE = 1 << 16, MAX_CHANNELS = 1 << 24 };
-static const size_t max_elements = (size_t)1 << 28; /* of one sample's value */
+static const size_t max_elements = (size_t)1 << 28; /* of a value, for one sample */
 
 /* One layer while the graph is built. */
 struct link {
     int inputs[CDDPI_OP_INPUTS]; /* layers, or LAYER_DATA */
     int input_count;
-    int uses;  /* of its output */
-    int value; /* that is its output */
+    int uses;  /* number of layers that read its output */
+    int value; /* the value that is its output */
 };
 
 struct graph_builder {
@@ -99,7 +99,7 @@ static bool same_shape(const struct cddpi_shape *a, const struct cddpi_shape *b)
     return a->channels == b->channels && a->height == b->height && a->width == b->width;
 }
 
-/* Refuse layers of features for tokens, and layers of images for sequences. */
+/* Reject tokens for layers of features, and sequences for layers of images. */
 static cddp_status check_kind(const struct cddpi_op *op)
 {
     for (int k = 0; k < op->input_count; k++) {
@@ -173,8 +173,8 @@ static cddp_status add_op(struct graph_builder *builder, size_t i)
     return CDDP_OK;
 }
 
-/* The op that makes layer @p i's first input, if it is for that layer alone and does nothing more
- * behind it yet. */
+/* The op that computes layer @p i's first input, if only that layer reads it and nothing is fused
+ * to it yet. */
 static struct cddpi_op *fusible_producer(const struct graph_builder *builder, size_t i)
 {
     int input = builder->links[i].inputs[0];
@@ -188,8 +188,8 @@ static struct cddpi_op *fusible_producer(const struct graph_builder *builder, si
     return op->relu || op->gelu ? NULL : op;
 }
 
-/* Whether add @p i can be done by the batch_norm just before it, which makes one of the summands,
- * on this device. */
+/* Whether the add @p i can be fused into the batch_norm just before it, which computes one of its
+ * summands, on this device. */
 static bool fuse_add(struct graph_builder *builder, size_t i)
 {
     struct link *link = &builder->links[i];
@@ -214,7 +214,7 @@ static bool fuse_add(struct graph_builder *builder, size_t i)
     return false;
 }
 
-/* Whether layer @p i is one that the op before it does in the same pass. */
+/* Whether layer @p i can be fused into the op before it. */
 static bool fuse(struct graph_builder *builder, size_t i)
 {
     const struct cddpi_layer *layer = &builder->list->layers[i];

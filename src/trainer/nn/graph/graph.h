@@ -1,8 +1,8 @@
-/* graph.h - the static graph: ops in the order they run, the values between them, and the table
- * of functions (struct cddpi_op_ops) that each file of ops/ fills.
+/* graph.h - the static graph: ops in execution order, the values between them, and the table of
+ * functions (struct cddpi_op_ops) that each file of ops/ defines.
  *
- * A layer becomes one op, except a relu that its producer does in the same pass. The loss is the
- * last op. Nothing here depends on the batch: see model_plan.h for that. */
+ * Each layer becomes one op, except a relu that is fused into its producer. The loss is the last
+ * op. Nothing here depends on the batch size: see model_plan.h for that. */
 #ifndef CDDPI_NN_GRAPH_GRAPH_H
 #define CDDPI_NN_GRAPH_GRAPH_H
 
@@ -12,14 +12,14 @@
 
 enum { CDDPI_OP_INPUTS = 2, CDDPI_OP_PARAMS = 4, CDDPI_VALUE_INPUT = 0 };
 
-/* What begins `params` and `buffers` of an op. */
+/* Initial values of an op's `params` and `buffers`. */
 #define CDDPI_OP_NO_PARAMS                                                                         \
     {                                                                                              \
         -1, -1, -1, -1                                                                             \
     }
 
-/* Of one sample. Flat: `channels` features, height and width 1. Sequence: `height` rows of
- * `channels` features, width 1. */
+/* The shape of one sample. Flat: `channels` features, height and width 1. Sequence: `height` rows
+ * of `channels` features, width 1. */
 struct cddpi_shape {
     int channels, height, width;
     bool flat;
@@ -31,7 +31,7 @@ static inline struct cddpi_shape cddpi_shape_flat(int channels)
     return (struct cddpi_shape){channels, 1, 1, true, false};
 }
 
-/* Of one sample, for what works on each row of features alone. */
+/* Rows of features in one sample, for ops that treat each row separately. */
 static inline size_t cddpi_shape_rows(const struct cddpi_shape *shape)
 {
     return shape->sequence ? (size_t)shape->height : 1;
@@ -44,16 +44,17 @@ static inline size_t cddpi_shape_elements(const struct cddpi_shape *shape)
 
 struct cddpi_op {
     const struct cddpi_op_ops *ops;
-    const struct cddpi_op_kernels *kernels; /* those of ops for the model's device */
-    struct cddpi_layer layer;               /* complete; its name is this op's */
-    uint32_t number;             /* of the layer in the description: names its random numbers */
+    const struct cddpi_op_kernels *kernels; /* for the model's device */
+    struct cddpi_layer layer;               /* with defaults filled in; its name is the op's name */
+    uint32_t number;             /* of the layer in the description; selects its random numbers */
     int inputs[CDDPI_OP_INPUTS]; /* values */
     int input_count;
-    int output;                   /* value; the loss has none: -1 */
-    bool relu;                    /* does the relu that followed, too */
-    bool gelu;                    /* likewise the gelu (on a device only) */
-    int params[CDDPI_OP_PARAMS];  /* of the model: weight, bias; or the op's own; -1: none */
-    int buffers[CDDPI_OP_PARAMS]; /* of the model: running mean and variance; -1: none */
+    int output;                  /* value; -1: the loss, which has none */
+    bool relu;                   /* the following relu is fused into this op */
+    bool gelu;                   /* the following gelu is fused into this op (on a device only) */
+    int params[CDDPI_OP_PARAMS]; /* indices in the model: weight and bias, or as the op defines; -1:
+                                    none */
+    int buffers[CDDPI_OP_PARAMS]; /* indices in the model: running mean and variance; -1: none */
     struct cddpi_shape in, out;
 };
 
@@ -61,7 +62,7 @@ struct cddpi_graph_value {
     struct cddpi_shape shape;
     int producer; /* op; -1: the data */
     int uses;
-    bool needs_grad; /* a parameter lies before it */
+    bool needs_grad; /* there is a parameter before it, so backward needs its gradient */
 };
 
 struct cddpi_graph {
@@ -71,50 +72,51 @@ struct cddpi_graph {
     int value_count;
 };
 
-/* The form of a parameter on a device beside the float32 one. */
+/* The form of a parameter that a device keeps beside the float32 one. */
 enum cddpi_copy {
     CDDPI_COPY_NONE,
-    CDDPI_COPY_CAST,         /* of the model's type */
-    CDDPI_COPY_CHANNELS_LAST /* O x height x width x I of that type */
+    CDDPI_COPY_CAST,         /* in the model's type */
+    CDDPI_COPY_CHANNELS_LAST /* O x height x width x I, in the model's type */
 };
 
 struct cddpi_model;
 struct cddpi_plan;
 struct cddpi_exec;
 
-/* An op on one kind of device: on the processor by oneDNN and kernels/cpu, on a CUDA device by the
- * tables of src/runtime/device and kernels/cuda. */
+/* The implementation of an op on one kind of device: oneDNN and kernels/cpu on the CPU, the tables
+ * of src/runtime/device and kernels/cuda on a CUDA device. */
 struct cddpi_op_kernels {
-    bool fuses_add;  /* batch_norm: may have a second input, which it adds before its relu */
-    bool fuses_gelu; /* does the gelu that followed, too, unless that is exact */
-    /* Choose the output's layout, ask for memory, make primitives. *state may stay NULL. */
+    bool fuses_add;  /* batch_norm: can have a second input, which it adds before its relu */
+    bool fuses_gelu; /* can fuse the following gelu, unless that is exact */
+    /* Choose the output's layout, request memory, create primitives. *state may stay NULL. */
     cddp_status (*plan)(struct cddpi_plan *plan, int op, void **state);
     void (*unplan)(void *state); /* NULL: cddpi_free() */
     cddp_status (*forward)(struct cddpi_exec *exec, void *state);
     cddp_status (*backward)(struct cddpi_exec *exec, void *state);
-    /* Of an op that can make gradients of parameters later than those of inputs, apart from its
-     * backward: these. Backward calls it where cddpi_exec_defers() is false; else the plan keeps
-     * what CDDPI_WEIGHTS_... and CDDPI_..._TO_WEIGHTS say. NULL: backward makes all. */
+    /* For an op that can compute parameter gradients separately from backward and later: do so.
+     * Backward calls it where cddpi_exec_defers() is false; otherwise the plan keeps the memory
+     * that CDDPI_WEIGHTS_... and CDDPI_..._TO_WEIGHTS ask for. NULL: backward computes all
+     * gradients. */
     cddp_status (*weights)(struct cddpi_exec *exec, void *state);
-    /* What a rank without samples does for those that have some; NULL: nothing. */
+    /* What a rank without samples must do for the ranks that have some; NULL: nothing. */
     cddp_status (*idle_forward)(struct cddpi_exec *exec);
     cddp_status (*idle_backward)(struct cddpi_exec *exec);
-    /* What the op reads parameter @p k as; NULL: float32 as it is. */
+    /* The form in which the op reads parameter @p k; NULL: float32. */
     enum cddpi_copy (*copy)(const struct cddpi_op *op, int k);
 };
 
 struct cddpi_op_ops {
     const char *name;
     bool fuses_relu;
-    bool images_only; /* does not take sequences */
-    /* Change @p out, which is op->in, to the shape of the output, or CDDP_ERR_CONFIG: what does not
-     * fit, without the layer's name, which the caller puts in front. NULL: every input fits, and
-     * the output has its shape. */
+    bool images_only; /* rejects sequences */
+    /* Change @p out from op->in to the output's shape. CDDP_ERR_CONFIG says what does not fit; the
+     * caller puts the layer's name in front. NULL: accepts every input, and the output has its
+     * shape. */
     cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
                          struct cddpi_shape *out);
-    /* Register parameters and buffers; NULL: has none. */
+    /* Register parameters and buffers; NULL: the op has none. */
     cddp_status (*declare)(struct cddpi_model *model, struct cddpi_op *op);
-    /* Multiplications of a sample's forward; NULL: too few to count. */
+    /* Multiplications of one sample's forward; NULL: too few to count. */
     double (*work)(const struct cddpi_op *op);
     const struct cddpi_op_kernels *on[CDDPI_DEVICE_KINDS];
 };
@@ -124,10 +126,10 @@ extern const struct cddpi_op_ops cddpi_op_linear, cddpi_op_conv2d, cddpi_op_batc
     cddpi_op_dropout, cddpi_op_embedding, cddpi_op_layer_norm, cddpi_op_attention, cddpi_op_loss,
     cddpi_op_receive, cddpi_op_send, cddpi_op_response_norm, cddpi_op_lstm,
     cddpi_op_conv_transpose2d;
-/* A row each, as kernels/pointwise.h has them; a layer's gelu is that of GELU, exact or not. */
+/* One for each row of kernels/pointwise.h. A gelu layer always uses the row GELU, exact or not. */
 extern const struct cddpi_op_ops cddpi_op_pointwise[CDDPI_POINTWISE_COUNT];
 
-/** Resolve names, infer shapes and fuse. The graph borrows the strings of @p list. */
+/** Resolve names, infer shapes and fuse ops. The graph borrows the strings of @p list. */
 CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,
                                            struct cddpi_layer_list *list, struct cddpi_graph *out);
 void cddpi_graph_fini(struct cddpi_graph *graph);

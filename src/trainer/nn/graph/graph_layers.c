@@ -1,4 +1,4 @@
-/* graph_layers.c - owns the table of layer types, and what becomes of a description's layers. */
+/* graph_layers.c - owns the table of layer types, and the completion of a description's layers. */
 #include "nn/graph/graph_layers.h"
 
 #include "base/alloc.h"
@@ -165,7 +165,8 @@ static cddp_status complete_window(struct cddpi_layer *layer)
     }
     CDDPI_TRY(in_range("kernel", layer->kernel, 1, 1 << 12));
     CDDPI_TRY(in_range("stride", layer->stride, 1, 1 << 12));
-    /* so that no window lies in the padding alone, as PyTorch has it for pools */
+    /* smaller than the kernel (for pools at most half of it, as in PyTorch), so no window lies in
+     * the padding alone */
     return in_range("padding", layer->padding, 0, pool ? layer->kernel / 2 : layer->kernel - 1);
 }
 

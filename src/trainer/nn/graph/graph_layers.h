@@ -1,4 +1,5 @@
-/* graph_layers.h - the table of layer types: their names in train.conf and what each takes. */
+/* graph_layers.h - the table of layer types: their names in train.conf and the fields that each
+ * accepts. */
 #ifndef CDDPI_NN_GRAPH_LAYERS_H
 #define CDDPI_NN_GRAPH_LAYERS_H
 
@@ -33,25 +34,26 @@ struct cddpi_layer_row {
     const struct cddpi_op_ops *ops;
 };
 
-extern const char *const cddpi_layer_words[CDDPI_LAYER_COUNT]; /* as train.conf has them */
+extern const char *const cddpi_layer_words[CDDPI_LAYER_COUNT]; /* the names in train.conf */
 extern const struct cddpi_layer_row cddpi_layer_rows[CDDPI_LAYER_COUNT];
 
-enum { CDDPI_LAYER_NAME_BYTES = 200 }; /* with the zero */
+enum { CDDPI_LAYER_NAME_BYTES = 200 }; /* with the terminating zero */
 
-/* A description that owns its strings: what presets build and the graph is made of. */
+/* A description that owns its strings. Presets build it, and the graph is built from it. */
 struct cddpi_layer_list {
     struct cddpi_layer *layers;
     size_t count, capacity;
-    bool no_memory; /* an append failed; the list is not complete */
-    bool he_normal; /* convolutions start as He et al. have it, with fan_out */
+    bool no_memory; /* an append failed, so the list is incomplete */
+    bool he_normal; /* convolutions are initialised as in He et al., with fan_out */
 };
 
-/** Append a copy of @p layer. @p format names it (NULL: the copy has layer->name). */
+/** Append a copy of @p layer. @p format gives its name (NULL: the copy keeps layer->name). */
 void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer layer,
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
 void cddpi_layer_list_fini(struct cddpi_layer_list *list);
 
-/** Fill @p list with the layers of the preset that @p spec names, or with a copy of its own. */
+/** Fill @p list with the layers of the preset that @p spec names, or with a copy of the layers in
+ *  @p spec. */
 CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec,
                                              struct cddpi_layer_list *list);
 
@@ -59,27 +61,27 @@ CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec
 CDDP_CHECKED cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec,
                                              struct cddpi_layer_list *list);
 
-/** Those of alexnet and vgg11. */
+/** Presets alexnet and vgg11. */
 CDDP_CHECKED cddp_status cddpi_preset_alexnet(const struct cddpi_model_spec *spec,
                                               struct cddpi_layer_list *list);
 CDDP_CHECKED cddp_status cddpi_preset_vgg11(const struct cddpi_model_spec *spec,
                                             struct cddpi_layer_list *list);
 
-/** That of dcgan; and what it makes of the data's shape, which becomes that of its images: an input
- *  of latent vectors, one output, its loss. */
+/** Preset dcgan, and its change to the spec: the data's shape becomes the shape of the images, the
+ *  input becomes latent vectors, with one output and its own loss. */
 CDDP_CHECKED cddp_status cddpi_preset_dcgan(const struct cddpi_model_spec *spec,
                                             struct cddpi_layer_list *list);
 CDDP_CHECKED cddp_status cddpi_dcgan_complete(struct cddpi_model_spec *spec);
 
-/** That of gpt2. */
+/** Preset gpt2. */
 CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,
                                            struct cddpi_layer_list *list);
 
-/** That of lstm_lm. */
+/** Preset lstm_lm. */
 CDDP_CHECKED cddp_status cddpi_preset_lstm_lm(const struct cddpi_model_spec *spec,
                                               struct cddpi_layer_list *list);
 
-/** Check that @p layer sets only what its type takes, and fill in defaults. */
+/** Check that @p layer sets only fields that its type accepts, and fill in defaults. */
 CDDP_CHECKED cddp_status cddpi_layer_complete(struct cddpi_layer *layer);
 
 #endif

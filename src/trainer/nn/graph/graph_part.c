@@ -1,6 +1,6 @@
-/* graph_part.c - owns the cutting of a graph: the ops of some layers are copied, and each value
- * that crosses a cut gets an op that receives it at its beginning, or one that sends it at its end.
- * A value that only passes through is received and sent. */
+/* graph_part.c - cuts a graph. It copies the ops of some layers; each value that crosses a cut gets
+ * an op that receives it at the part's beginning, or one that sends it at the part's end. A value
+ * that only passes through is received and sent. */
 #include "nn/graph/graph_part.h"
 
 #include "base/alloc.h"
@@ -11,11 +11,12 @@ struct graph_part_cut {
     const struct cddpi_graph *whole;
     struct cddpi_graph *graph;
     struct cddpi_part *part;
-    int *mapped;    /* the part's value for each of the whole graph's; -1: it has none */
-    int first, end; /* ops of the whole graph */
+    int *mapped;    /* for each of the whole graph's values the part's value; -1: the part does not
+                       have it */
+    int first, end; /* range of the whole graph's ops */
 };
 
-/* Whether op @p index or a later one of the whole graph reads @p value. */
+/* Whether the whole graph's op @p index or a later one reads @p value. */
 static bool read_from(const struct cddpi_graph *whole, int value, int index)
 {
     for (int i = index; i < whole->op_count; i++) {
@@ -28,7 +29,8 @@ static bool read_from(const struct cddpi_graph *whole, int value, int index)
     return false;
 }
 
-/* Whether @p value is there before op @p index of the whole graph and read from there on. */
+/* Whether @p value is computed before op @p index of the whole graph, and read by that op or later
+ * ones. */
 static bool crosses(const struct cddpi_graph *whole, int value, int index)
 {
     return whole->values[value].producer < index && read_from(whole, value, index);
@@ -80,7 +82,7 @@ static void add_edge(struct graph_part_cut *cut, struct cddpi_edges *edges, int 
     edges->values[edges->count++] = value;
 }
 
-/* The data come from the batch wherever the part begins with the first layer. */
+/* If the part begins with the first layer, the data come from the batch. */
 static cddp_status receive_all(struct graph_part_cut *cut)
 {
     for (int v = 0; cut->first > 0 && v < cut->whole->value_count; v++) {
@@ -151,7 +153,7 @@ static bool allocate(struct graph_part_cut *cut)
     cut->mapped = cddpi_zalloc_array(values, sizeof *cut->mapped);
     cut->part->origin = cddpi_zalloc_array(values, sizeof *cut->part->origin);
     cut->graph->values = cddpi_zalloc_array(values, sizeof *cut->graph->values);
-    /* besides the layers', one that receives and one that sends each value */
+    /* besides the layers' ops, one to receive and one to send each value */
     cut->graph->ops = cddpi_zalloc_array((size_t)cut->whole->op_count + 2 * values,
                                          sizeof *cut->graph->ops);
     return cut->mapped != NULL && cut->part->origin != NULL && cut->graph->values != NULL &&
@@ -159,7 +161,7 @@ static bool allocate(struct graph_part_cut *cut)
            allocate_edges(&cut->part->out, values);
 }
 
-/* The ops of layers first to end: the loss goes with the last layer. */
+/* The ops of layers [first, end); the loss belongs to the last layer. */
 static cddp_status find_ops(struct graph_part_cut *cut, const struct cddpi_layer_list *list,
                             struct cddpi_layer_range range, enum cddpi_part_loss part_loss)
 {

@@ -1,4 +1,4 @@
-/* layer_list.c - owns lists of layers that own their strings. */
+/* layer_list.c - owns lists of layers, with their strings. */
 #include "base/alloc.h"
 #include "nn/graph/graph_layers.h"
 

@@ -1,9 +1,10 @@
 /* preset_alexnet.c - owns alexnet: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with
  * Deep Convolutional Neural Networks", figure 2, for images of 224 x 224.
  *
- * Its two towers, which the paper had on a GPU each, are groups of channels: they see each other's
- * in the third convolution and in the linear layers alone. Or, with two towers, they are layers of
- * their own, so that each can be on a device: a layer that reads both is the sum of two. */
+ * Its two towers, which the paper had on one GPU each, are groups of channels. They only read each
+ * other's channels in the third convolution and in the linear layers. With `towers` = 2, the towers
+ * are separate layers, so that each can be on its own device; a layer that reads both towers is
+ * then the sum of two layers. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
 
@@ -28,7 +29,7 @@ static void append_pool(struct cddpi_layer_list *list, const char *tower, int nu
         "%spool%d", tower, number);
 }
 
-/* The paper's alpha of 1e-4 is not divided by the number of channels, its k is 2. */
+/* The paper's alpha of 1e-4 is not divided by the number of channels, and its k is 2. */
 static void append_norm_and_pool(struct cddpi_layer_list *list, const char *tower, int number)
 {
     cddpi_layer_list_append(list,
@@ -47,7 +48,7 @@ static void append_flatten(struct cddpi_layer_list *list, const char *tower)
                             tower);
 }
 
-/* What follows a linear layer but the last. */
+/* What follows each linear layer except the last one. */
 static void append_relu_and_dropout(struct cddpi_layer_list *list, const char *tower, int number,
                                     double dropout)
 {
@@ -67,7 +68,8 @@ static void append_linear(struct cddpi_layer_list *list, int number, int units, 
     append_relu_and_dropout(list, "", number, dropout);
 }
 
-/* Of channels that two towers have together. */
+/* The towers as groups of channels: @p units and @p wide count the channels of both towers
+ * together. */
 static void append_groups(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list,
                           int units, int wide)
 {
@@ -91,8 +93,8 @@ static void append_groups(const struct cddpi_model_spec *spec, struct cddpi_laye
         list, (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = spec->classes}, "fc8");
 }
 
-/* A layer that reads both towers, at the ends @p ends of them, by a half of its weights each; one
- * of the halves has the bias. */
+/* A layer that reads both towers, at their ends @p ends: the sum of two layers, each with half of
+ * the weights; one of them has the bias. */
 static void append_crossing(struct cddpi_layer_list *list, const char *tower, const char *name,
                             struct cddpi_layer half, const char *const *ends)
 {
@@ -136,8 +138,8 @@ static void append_middle(struct cddpi_layer_list *list, const char *tower, int 
     append_flatten(list, tower);
 }
 
-/* Of layers that each tower has for itself: a1 ..., b1 ..., then a3 ... from where they first see
- * each other on, and so for each linear layer. */
+/* The layers of separate towers: a1 ..., b1 ... up to where they first read each other, then a3 ...
+ * from there, and so on for each linear layer. */
 static void append_towers(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list,
                           int units, int wide)
 {
@@ -168,7 +170,7 @@ static void append_towers(const struct cddpi_model_spec *spec, struct cddpi_laye
 cddp_status cddpi_preset_alexnet(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
     int units = spec->stage_units != 0 ? spec->stage_units : USUAL_UNITS;
-    int wide = units * 8 / 3; /* 256, and below 384 and 4096, of 96 */
+    int wide = units * 8 / 3; /* 256 if units is 96; below likewise 384 and 4096 */
 
     if (units < 6 || units > 6144 || units % 6 != 0) {
         return cddpi_fail(CDDP_ERR_CONFIG,

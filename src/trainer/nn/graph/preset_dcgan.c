@@ -1,15 +1,16 @@
 /* preset_dcgan.c - owns dcgan: Radford, Metz and Chintala, "Unsupervised Representation Learning
- * with Deep Convolutional Generative Adversarial Networks", as PyTorch's example has it, for images
- * of any side that halves down to 4 to 7 (64, as there, or 28 or 32).
+ * with Deep Convolutional Generative Adversarial Networks", as in PyTorch's example, for images
+ * whose side can be halved down to 4 to 7 (64, as in the example, or 28 or 32).
  *
- * One list of layers: those of the generator make an image of a latent vector, those of the
- * discriminator judge an image by one number, the logit of its being real. */
+ * One list of layers: first the generator, which turns a latent vector into an image, then the
+ * discriminator, which turns an image into one number, the logit of its being real. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
 
 enum { USUAL_LATENT = 100, USUAL_UNITS = 64, MOST_UNITS = 1024, MOST_HALVINGS = 10 };
 
-static const double deviation = 0.02; /* of all first weights: of normalisation, around 1 */
+/* of all initial weights; those of normalisation are around 1 */
+static const double deviation = 0.02;
 
 static void append_layer(struct cddpi_layer_list *list, const char *part, const char *what,
                          int number, struct cddpi_layer layer)
@@ -23,7 +24,7 @@ static void append_norm(struct cddpi_layer_list *list, const char *part, int num
                  (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .deviation = deviation});
 }
 
-/* The side of the smallest image, of which @p side is @p out_halvings times the double. */
+/* The side of the smallest image: @p side after *@p out_halvings halvings. */
 static int smallest(int side, int *out_halvings)
 {
     *out_halvings = 0;

@@ -1,6 +1,6 @@
 /* preset_gpt2.c - owns GPT-2 (Radford et al., 2019): blocks of attention and a perceptron, each
- * after a layer_norm and beside the identity. Names are Hugging Face's without "transformer.";
- * first values are nanoGPT's and llm.c's. */
+ * after a layer_norm and with a residual connection. Names are Hugging Face's without
+ * "transformer."; initial values are nanoGPT's and llm.c's. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
 
@@ -76,7 +76,7 @@ static cddp_status check_spec(const struct cddpi_model_spec *spec)
 struct preset_gpt2_builder {
     struct cddpi_layer_list *list;
     const struct cddpi_model_spec *spec;
-    char block[32]; /* what names begin with */
+    char block[32]; /* prefix of the block's names */
     int segment;
 };
 
@@ -97,7 +97,8 @@ static void append_dropout(const struct preset_gpt2_builder *builder, const char
     }
 }
 
-/* The last layer beside the identity; @p input named the layer before the branch. */
+/* Add the last layer to the residual stream; @p input is the name of the layer before the branch.
+ */
 static void append_add(const struct preset_gpt2_builder *builder, const char *input,
                        const char *name)
 {
@@ -121,7 +122,8 @@ static const char *last_name(const struct cddpi_layer_list *list)
 static void append_block(const struct preset_gpt2_builder *builder)
 {
     const struct cddpi_model_spec *spec = builder->spec;
-    double last = 0.02 / sqrt(2.0 * spec->blocks); /* of what is added to the identity */
+    /* for layers that are added to the residual stream */
+    double last = 0.02 / sqrt(2.0 * spec->blocks);
     const char *input = last_name(builder->list);
 
     append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_1");

@@ -1,7 +1,7 @@
 /* preset_lstm_lm.c - owns the word-level language model of PyTorch's examples
- * (word_language_model): an embedding, LSTM layers one after the other, and a linear layer that may
- * share the embedding's table. Names of parameters are those of its RNNModel, so that its
- * load_state_dict() takes a checkpoint of this one. */
+ * (word_language_model): an embedding, LSTM layers one after the other, and a linear layer that can
+ * share the embedding's table. Parameters have the names of its RNNModel, so its load_state_dict()
+ * accepts a checkpoint of this preset. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
 
@@ -18,7 +18,7 @@ static void append_dropout(const struct cddpi_model_spec *spec, struct cddpi_lay
 cddp_status cddpi_preset_lstm_lm(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
     static const int usual[] = {512, 512};
-    const double deviation = 0.057735027; /* that of the example's uniform numbers up to 0.1 */
+    const double deviation = 0.057735027; /* of uniform numbers up to 0.1, which the example uses */
     const int *hidden = spec->hidden != NULL ? spec->hidden : usual;
     int count = spec->hidden != NULL ? spec->hidden_count : 2;
     int embed;

@@ -1,5 +1,5 @@
 /* preset_vgg.c - owns vgg11: Simonyan and Zisserman, "Very Deep Convolutional Networks for
- * Large-Scale Image Recognition", configuration A, for images of 224 x 224; first weights and the
+ * Large-Scale Image Recognition", configuration A, for images of 224 x 224. Initial weights and the
  * order of parameters are torchvision's. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
@@ -13,7 +13,7 @@ static void append_linear(struct cddpi_layer_list *list, int number, int units)
         "fc%d", number);
 }
 
-/* What lies between two linear layers. */
+/* What follows each linear layer except the last one. */
 static void append_between(struct cddpi_layer_list *list, int number, double dropout)
 {
     cddpi_layer_list_append(list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "fc_relu%d",
@@ -27,7 +27,7 @@ static void append_between(struct cddpi_layer_list *list, int number, double dro
 
 cddp_status cddpi_preset_vgg11(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
-    /* widths in channels of the first, 0: a pool */
+    /* width of each layer, in multiples of the first one's channels; 0: a pool */
     static const int widths[] = {1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0};
     int units = spec->stage_units != 0 ? spec->stage_units : USUAL_UNITS;
     int convs = 0;

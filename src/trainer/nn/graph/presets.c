@@ -1,4 +1,4 @@
-/* presets.c - owns the models that have a name: each is a list of layers. */
+/* presets.c - owns the named models: each is a list of layers. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
 
@@ -61,10 +61,11 @@ static cddp_status build_cnn(const struct cddpi_model_spec *spec, struct cddpi_l
 struct resnet {
     struct cddpi_layer_list *list;
     bool sync;
-    int segment; /* of the block at hand, or of the layers before the first */
+    int segment; /* of the current block, or of the layers before the first block */
 };
 
-/* What ranks exchange in forward they exchange once. */
+/* Start a new segment, unless batch_norm is synchronised: what ranks exchange in forward, they
+ * exchange only once. */
 static void begin_segment(struct resnet *net)
 {
     net->segment += net->sync ? 0 : 1;
@@ -91,7 +92,7 @@ static void append_relu(const struct resnet *net, const char *block, const char 
                             "%s%s", block, name);
 }
 
-/* The name of the last layer, until the list next grows. */
+/* The name of the last layer, valid until the list grows. */
 static const char *last_name(const struct cddpi_layer_list *list)
 {
     return list->no_memory ? NULL : list->layers[list->count - 1].name;
@@ -110,8 +111,8 @@ static void append_sum(const struct resnet *net, const char *main_path, const ch
     append_relu(net, block, relu);
 }
 
-/* Two convolutions beside the identity, or beside a projection where the shape changes (He et al.,
- * option B). */
+/* Two convolutions with a residual connection, or with a projection where the shape changes (He et
+ * al., option B). */
 static void append_block(const struct resnet *net, int stage, int number, int units)
 {
     int stride = stage > 1 && number == 0 ? 2 : 1;
@@ -161,8 +162,8 @@ static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
-/* Three convolutions, the middle one over squares and with the stride (torchvision's "v1.5"). The
- * first block of a stage has a projection beside it. */
+/* Three convolutions; the middle one is 3 x 3 and has the stride (torchvision's "v1.5"). The first
+ * block of a stage has a projection instead of the residual connection. */
 static void append_bottleneck(const struct resnet *net, int stage, int number, int units)
 {
     int stride = stage > 1 && number == 0 ? 2 : 1;
@@ -192,8 +193,8 @@ static void append_bottleneck(const struct resnet *net, int stage, int number, i
     append_sum(net, main_path, shortcut, block, "relu3");
 }
 
-/* He et al., section 4.1, for images of 224 x 224; names and order of parameters
- * are torchvision's. */
+/* He et al., section 4.1, for images of 224 x 224. Names and the order of parameters are
+ * torchvision's. */
 static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
                                   struct cddpi_layer_list *list)
 {

@@ -1,5 +1,5 @@
-/* add.c - owns the sum of two equal shapes, with the relu after it in the same pass. Summands in
- * different layouts meet in the first one's. */
+/* add.c - owns the sum of two equal shapes, with a fused relu. If the summands have different
+ * layouts, the second one is converted to the first one's layout. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
@@ -82,7 +82,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* Where the inputs' gradients are views, the mask is all there is to do. */
+/* If the inputs' gradients are views, only the relu's mask is left to do. */
 static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 {
     struct add_state *state = opaque;
@@ -98,11 +98,11 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* The layer_norm after it reads the sum in the pass that makes it. */
+/* A following layer_norm reads the sum in the pass that computes it, so it does this op's work. */
 static bool is_done_later(const struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    const struct cddpi_op *next = op + 1; /* the loss is the last op */
+    const struct cddpi_op *next = op + 1; /* exists, because the loss is the last op */
 
     return !op->relu && next->ops == &cddpi_op_layer_norm && next->inputs[0] == op->output;
 }

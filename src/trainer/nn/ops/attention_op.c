@@ -1,4 +1,4 @@
-/* attention_op.c - owns causal attention of several heads as an op: shapes and memory around
+/* attention_op.c - owns causal multi-head attention as an op: shapes and memory around
  * nn/cpu/cpu_attention.h. */
 #include "nn/cpu/attention_bf16.h"
 
@@ -9,7 +9,7 @@
 
 struct attention_state {
     struct cddpi_attention attention;
-    struct cddpi_attention_bf16 *bf16; /* NULL: products of float32 */
+    struct cddpi_attention_bf16 *bf16; /* NULL: float32 products */
     int forward_scratch;               /* buffers */
     int backward_scratch, kept;        /* training only */
 };
@@ -38,7 +38,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-/* Two products with half of all pairs of tokens. */
+/* Two products, each over half of all pairs of tokens. */
 static double work(const struct cddpi_op *op)
 {
     return (double)op->in.height * (double)op->in.height * (double)op->out.channels;

@@ -1,5 +1,4 @@
-/* batch_norm_cuda.c - owns batch normalisation on a device, with the sum and the relu after it in
- * the same pass. */
+/* batch_norm_cuda.c - owns batch normalisation on a device, with a fused sum and relu. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
@@ -7,9 +6,10 @@
 #include "nn/ops/batch_norm_op.h"
 
 struct batch_norm_cuda_state {
-    struct cddpi_cuda_sync_norm norm; /* without sync: of this rank's batch, and no rows */
+    /* without sync: only `shape`, for this rank's batch, is used */
+    struct cddpi_cuda_sync_norm norm;
     bool sync;
-    int unwanted; /* buffer: for the input's gradient where it is not wanted */
+    int unwanted; /* buffer: receives the input's gradient if nobody needs it */
 };
 
 static cddp_status plan_training(struct cddpi_plan *plan, int index,
@@ -19,7 +19,8 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
     size_t bytes = (size_t)op->in.channels * sizeof(float);
     cddp_status status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.mean);
 
-    /* without a sum, the input tells what the relu let through; over ranks it is the output */
+    /* the relu's mask follows from the input if nothing was added; over ranks it is read from the
+     * output */
     plan->ops[index].flags = CDDPI_NEEDS_FIRST | (state->sync ? 0u : CDDPI_SUMS_GRADS) |
                              (op->relu && (state->sync || op->input_count > 1) ? CDDPI_NEEDS_OUTPUT
                                                                                : 0u);
@@ -76,7 +77,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                         cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
                                         cddpi_exec_output(exec));
     }
-    shape.momentum = exec->recomputed ? 0 : shape.momentum; /* statistics move once a batch */
+    /* update running statistics only once for each batch */
+    shape.momentum = exec->recomputed ? 0 : shape.momentum;
     return kernels->batch_norm(
         device, &shape, cddpi_exec_input(exec, 0), sum, cddpi_exec_param(exec, 0),
         cddpi_exec_param(exec, 1), cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),

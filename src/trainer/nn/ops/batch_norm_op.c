@@ -1,8 +1,8 @@
-/* batch_norm_op.c - owns batch normalisation, with the relu after it in the same pass.
+/* batch_norm_op.c - owns batch normalisation, with a fused relu.
  *
- * It is not oneDNN's: that sums a channel in float32, whose statistics of millions of values have
- * four digits, and whose bits depend on the number of threads. Running statistics are PyTorch's:
- * the variance in them is the unbiased one. */
+ * oneDNN's own is not used: it sums a channel in float32, so statistics of millions of values have
+ * four digits, and their bits depend on the number of threads. Running statistics are PyTorch's:
+ * they contain the unbiased variance. */
 #include "nn/ops/batch_norm_op.h"
 
 #include "base/alloc.h"
@@ -14,10 +14,10 @@
 #include <math.h>
 
 struct batch_norm_state {
-    bool sync;   /* in training: the statistics are those of all ranks' batches */
+    bool sync;   /* in training: statistics are taken over all ranks' batches */
     int moments; /* buffer: count, means and variances of the batch */
-    int forward_partial, backward_partial; /* buffers: for sums of parts */
-    int sums; /* buffer: of the gradient and of its products with the input */
+    int forward_partial, backward_partial; /* buffers: for partial sums */
+    int sums; /* buffer: sums of the gradient, and of its products with the input */
 };
 
 static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, int index)
@@ -89,7 +89,7 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
     return status == CDDP_OK ? plan_training(state, plan, index) : status;
 }
 
-/* By the moments of a batch. */
+/* Normalise with the moments of a batch. */
 static struct cddpi_norm_affine affine_of(const struct cddpi_exec *exec, const double *mean,
                                           const double *variance)
 {
@@ -161,7 +161,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return exec->plan->training ? train(exec, opaque) : evaluate(exec);
 }
 
-/* The parameters' gradients, of this rank's batch alone: ddp brings the ranks' together. */
+/* The parameters' gradients of this rank's batch alone; ddp averages them over ranks. */
 static void add_param_grads(const struct cddpi_exec *exec, const double *sums,
                             const double *variance)
 {

@@ -1,8 +1,7 @@
-/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with the relu after them in the
- * same pass.
+/* conv2d.c - owns convolutions, on oneDNN where it has kernels, with a fused relu.
  *
- * Activations stay in the layout that oneDNN likes best. The parameter itself is plain row-major:
- * forward packs it into oneDNN's layout, backward unpacks the gradient, both small. */
+ * Activations stay in the layout that oneDNN prefers. The parameter itself is plain row-major:
+ * forward packs it into oneDNN's layout, and backward unpacks the gradient; both are small. */
 #include "nn/ops/conv2d.h"
 
 #include "base/error.h"
@@ -63,7 +62,7 @@ static double work(const struct cddpi_op *op)
            (double)op->layer.kernel * (double)op->layer.kernel;
 }
 
-/* What is multiplied in the place of @p x; for factors of float32, x itself. */
+/* The converted factor for @p x; for float32 factors, @p x itself. */
 static const void *factor(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                           const float *x, int buffer, size_t count)
 {
@@ -81,7 +80,7 @@ static const void *factor(const struct cddpi_exec *exec, const struct cddpi_conv
     return out;
 }
 
-/* The weight as the pass wants it: packed now, or the parameter itself. */
+/* The weight in the layout of the pass: packed now, or the parameter itself. */
 static cddp_status pack(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                         struct cddpi_conv_pass *pass, const void **out)
 {
@@ -109,7 +108,7 @@ static size_t elements(cddpi_md layout)
     return dnnl_memory_desc_get_size(layout) / bytes;
 }
 
-/* The input as the filters' gradient reads it. */
+/* The input in the layout that the filters' gradient reads. */
 static const void *input_of_weights(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
     const struct cddpi_nn_layout *there = state->keeps_input ? &state->in : &state->inner;
@@ -127,7 +126,7 @@ static const void *input_of_weights(const struct cddpi_exec *exec, const struct 
     return turned;
 }
 
-/* The output's gradient as the pass reads it. */
+/* The output's gradient in the layout that the pass reads. */
 static const void *grad_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                            const struct cddpi_conv_pass *pass, const void *grad)
 {
@@ -175,14 +174,14 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                 cddpi_exec_param(exec, 1)});
 }
 
-/* What the threads that make parts of the filters' gradient share. */
+/* What the threads that compute parts of the filters' gradient share. */
 struct parts_run {
     const struct cddpi_exec *exec;
     struct cddpi_conv *state;
     const char *input, *grad;
-    float *made;                          /* by the first part, then the sum */
-    char *more;                           /* by the others */
-    cddp_status status[CDDPI_CONV_PARTS]; /* of each lane */
+    float *made;                          /* the first part writes here, and the others are added */
+    char *more;                           /* the other parts write here */
+    cddp_status status[CDDPI_CONV_PARTS]; /* for each lane */
 };
 
 static float *made_by(const struct parts_run *run, int part)
@@ -230,7 +229,7 @@ static cddp_status run_parts(const struct cddpi_exec *exec, struct cddpi_conv *s
 
     cddpi_for_each_alone((size_t)state->lanes, run_lane, &run);
     for (int lane = 0; lane < state->lanes; lane++) {
-        if (run.status[lane] != CDDP_OK) { /* maybe worded by another thread */
+        if (run.status[lane] != CDDP_OK) { /* another thread may have worded the error */
             return cddpi_fail(run.status[lane], "gradient of the filters: oneDNN fails");
         }
     }
@@ -296,7 +295,8 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     return status;
 }
 
-/* oneDNN would make it with the filters' gradient, but sums millions of numbers in float32. */
+/* oneDNN could compute the bias's gradient together with the filters' gradient, but it sums
+ * millions of numbers in float32. */
 static void sum_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                      const float *grad)
 {
@@ -339,7 +339,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 
     sum_bias(exec, state, masked);
     if (!cddpi_exec_defers(exec)) {
-        CDDPI_TRY(weights(exec, opaque)); /* before more work: its reduction can start */
+        /* before the input's gradient, so that its allreduce can start */
+        CDDPI_TRY(weights(exec, opaque));
     }
     return cddpi_exec_grad_input(exec, 0) != NULL ? input_gradient(exec, state, grad) : CDDP_OK;
 }

@@ -1,8 +1,8 @@
-/* conv2d_choice.c - owns the choice of what makes the gradients of a convolution, so that none is
- * left to a reference implementation, which takes a hundred times longer.
+/* conv2d_choice.c - owns the choice of the implementation of a convolution's gradients, so that a
+ * reference implementation, which takes a hundred times longer, is never used.
  *
- * What is compared are estimates, in multiplications, that follow from shapes and names: no clock
- * is read, so that every run makes the same choice and the same bits. */
+ * The choice compares estimates of the cost, in multiplications, that follow from shapes and names.
+ * Nothing is measured, so every run makes the same choice and gets the same bits. */
 #include "nn/ops/conv2d.h"
 
 #include "base/error.h"
@@ -11,16 +11,18 @@
 #include <math.h>
 #include <string.h>
 
-/* In multiplications of a good kernel: */
-static const double PRODUCT_FACTOR = 1.6; /* of one that multiplies matrices of columns */
-static const double COLUMN_WORK = 12;     /* to make a number of them, or to add it */
-static const double COPY_WORK = 12;       /* to bring a number of an image into another layout */
-static const double IMAGE_WORK = 20000;   /* to begin with an image, where each is done alone */
+/* Costs, in multiplications of a good kernel: */
+static const double PRODUCT_FACTOR = 1.6; /* of one multiplication in a product of columns */
+static const double COLUMN_WORK = 12;     /* of writing or adding one element of the columns */
+static const double COPY_WORK = 12; /* of converting one element of an image to another layout */
+/* of starting an image, if images are processed one at a time */
+static const double IMAGE_WORK = 20000;
 
-enum { LANES = 8 }; /* of a vector, about */
+enum { LANES = 8 }; /* of a vector, approximately */
 
-/* Layouts in which a gradient may see the images: blocks, and channels with those added. With one
- * channel, plain and channels last are the same memory; oneDNN goes by the name. */
+/* Layouts in which a gradient may read and write images: block sizes, and channels including
+ * padding. With one channel, plain and channels last are the same memory, but oneDNN chooses by the
+ * name. */
 struct candidate {
     int image_block, result_block;
     int inputs, outputs;
@@ -62,7 +64,7 @@ void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, c
     }
 }
 
-/* Elements that are copied where the layouts are not those that are there. */
+/* Elements that must be copied because the layouts differ from the present ones. */
 static double copied_elements(const struct cddpi_conv *state, struct cddpi_plan *plan,
                               const struct cddpi_op *op, const struct candidate *way, bool weights)
 {
@@ -79,8 +81,8 @@ static double copied_elements(const struct cddpi_conv *state, struct cddpi_plan 
     return elements;
 }
 
-/* oneDNN 2.6's kernels for AVX2 write past their memory in gradients of strided 1 x 1 filters where
- * channels lie last and do not fill their lanes. */
+/* oneDNN 2.6's AVX2 kernels write beyond their memory in gradients of strided 1 x 1 filters, if
+ * images are channels last and channels do not fill the vector lanes. */
 static bool is_broken(const struct cddpi_op *op, const char *name, cddpi_md src)
 {
     return strstr(name, "avx2") != NULL && op->layer.kernel == 1 && op->layer.stride > 1 &&
@@ -102,7 +104,8 @@ static cddp_status describe(const struct cddpi_conv *state, const struct cddpi_o
     return CDDP_OK;
 }
 
-/* A gradient as @p as_is says, but in the layouts of @p way; these are added to @p holder. */
+/* The gradient that @p as_is requests, but in the layouts of @p way, which are added to @p holder.
+ */
 static cddp_status describe_way(const struct cddpi_conv *state, const struct cddpi_plan *plan,
                                 const struct cddpi_op *op, struct cddpi_mds *holder,
                                 const struct cddpi_dnnl_request *as_is, const struct candidate *way,
@@ -182,13 +185,13 @@ static cddp_status try_way(const struct cddpi_conv *state, struct cddpi_plan *pl
     return CDDP_OK;
 }
 
-/* Every pair of layouts; those of whole blocks also with channels added, since kernels may want
- * all of a block. */
+/* Try every pair of layouts. Blocked ones are also tried with padded channels, because some kernels
+ * need whole blocks. */
 static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *plan,
                            const struct cddpi_op *op, const struct cddpi_dnnl_request *as_is,
                            struct best *best)
 {
-    static const int blocks[] = {1, 8, 16, 0 /* the channels */};
+    static const int blocks[] = {1, 8, 16, 0 /* block = channels */};
     enum { BLOCKS = sizeof blocks / sizeof *blocks };
     const enum cddpi_fallbacks only = plan->model->fallbacks;
     const int inputs = op->in.channels;
@@ -211,7 +214,7 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
             status = try_way(state, plan, op, as_is, &way, best);
         }
     }
-    /* channels that are added would belong to the last group alone */
+    /* padding channels would all belong to the last group */
     for (int i = only == CDDPI_FALLBACKS_REORDERED || op->layer.groups > 1 ? 3 : 1;
          status == CDDP_OK && i < 3; i++) {
         int block = blocks[i];
@@ -264,7 +267,7 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
     cddpi_conv_cost(plan, op, "own", pass, &best.part);
     best.part.copied = 2 * sizeof(float) * copied_elements(state, plan, op, &best.way, weights);
     if (fallbacks == CDDPI_FALLBACKS_REORDERED || fallbacks == CDDPI_FALLBACKS_PADDED) {
-        best.part.work = HUGE_VAL; /* only where there is nothing else */
+        best.part.work = HUGE_VAL; /* own products only if nothing else works */
     }
     status = fallbacks == CDDPI_FALLBACKS_OWN ? CDDP_OK : try_all(state, plan, op, as_is, &best);
     if (status != CDDP_OK) {

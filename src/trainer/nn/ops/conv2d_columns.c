@@ -1,5 +1,5 @@
-/* conv2d_columns.c - owns convolutions as products of matrices, which need nothing of oneDNN: each
- * output's window becomes a row of a matrix, some lines of outputs at a time. */
+/* conv2d_columns.c - owns convolutions as matrix products (im2col), without oneDNN's convolutions:
+ * each output's window becomes a row of a matrix, for some lines of outputs at a time. */
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { COLUMN_BYTES = 1 << 19 }; /* of columns at a time: they stay in a core's cache */
+enum { COLUMN_BYTES = 1 << 19 }; /* size of the columns at a time: they stay in a core's cache */
 
 static size_t row_length(const struct cddpi_conv *state)
 {
@@ -35,7 +35,8 @@ cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
                                     struct cddpi_conv_pass *pass)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    size_t bytes = state->window.out_width * row_length(state) * sizeof(float); /* of a line */
+    /* bytes of one line's columns */
+    size_t bytes = state->window.out_width * row_length(state) * sizeof(float);
     size_t most = line_count(state);
 
     pass->lines = COLUMN_BYTES / bytes;
@@ -54,8 +55,8 @@ cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
     return CDDP_OK;
 }
 
-/* Of each of @p pixels pixels with @p channels channels, the @p some that belong to group @p group,
- * into rows of their own. */
+/* Copy the @p some channels of group @p group, out of @p channels channels of each of @p pixels
+ * pixels, to rows of their own. */
 static void take_group(const float *all, size_t pixels, size_t channels, size_t some, size_t group,
                        float *out)
 {
@@ -72,7 +73,8 @@ static void put_group(const float *rows, size_t pixels, size_t channels, size_t 
     }
 }
 
-/* The part of images (results) that belongs to group @p group: all, if there is one group. */
+/* The channels of images (or results) that belong to group @p group; with one group, the images
+ * themselves. */
 static const float *image_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                              const struct cddpi_conv_pass *pass, const float *x, size_t group)
 {
@@ -103,7 +105,7 @@ static const float *result_of(const struct cddpi_exec *exec, const struct cddpi_
     return part;
 }
 
-/* The lines from @p first on that fit. */
+/* How many lines from @p first on fit. */
 static size_t lines_from(const struct cddpi_conv *state, const struct cddpi_conv_pass *pass,
                          size_t first)
 {
@@ -112,7 +114,7 @@ static size_t lines_from(const struct cddpi_conv *state, const struct cddpi_conv
     return left < pass->lines ? left : pass->lines;
 }
 
-/* One group: y = x * weight. */
+/* Forward of one group: y = x * weight. */
 static cddp_status multiply(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                             const float *x, const float *weight, float *y)
 {
@@ -161,7 +163,7 @@ cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
     return status;
 }
 
-/* One group: the gradient of its filters. */
+/* The gradient of one group's filters. */
 static cddp_status multiply_weights(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                                     const float *x, const float *grad, float *weight_grad)
 {
@@ -197,7 +199,7 @@ cddp_status cddpi_conv_columns_weights(const struct cddpi_exec *exec,
     return CDDP_OK;
 }
 
-/* One group: the gradient of its images. */
+/* The gradient of one group's images. */
 static cddp_status multiply_data(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                                  const float *grad, const float *weight, float *dx)
 {

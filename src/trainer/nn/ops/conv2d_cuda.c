@@ -1,5 +1,5 @@
-/* conv2d_cuda.c - owns convolutions on a device: images and filters with channels last, of which
- * the filters are a copy of the plain parameter; their gradient is turned back. */
+/* conv2d_cuda.c - owns convolutions on a device. Images and filters are channels last; the filters
+ * are a copy of the plain parameter, and their gradient is converted back. */
 #include "nn/ops/conv2d_cuda.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -88,7 +88,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
         status = filter_gradient(exec, state, grad);
     }
     if (status == CDDP_OK) {
-        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
+        /* before the input's gradient, so that its allreduce can start */
+        status = cddpi_exec_ready_both(exec);
     }
     if (status != CDDP_OK || grad_input == NULL) {
         return status;

@@ -1,11 +1,11 @@
-/* conv2d_groups_cuda.c - owns convolutions in groups on a device: one after the other, each as a
- * convolution of its own, of channels that are copied out of the images and back. So what makes
- * them is what makes all convolutions, and the order of sums is theirs. */
+/* conv2d_groups_cuda.c - owns grouped convolutions on a device: one group after the other, each as
+ * a convolution of its own whose channels are copied out of the images and back. So groups use the
+ * same kernels as all convolutions, with the same order of sums. */
 #include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d_cuda.h"
 
-enum { WEIGHT_ALIGNMENT = 16 }; /* kernels want */
+enum { WEIGHT_ALIGNMENT = 16 }; /* alignment that kernels need */
 
 bool cddpi_cuda_filters_are_plain(const struct cddpi_op *op)
 {
@@ -65,7 +65,7 @@ cddp_status cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index,
     return status;
 }
 
-/* The filters of group @p g, where kernels can read them. */
+/* The filters of group @p g, aligned as kernels need. */
 static cddp_status filters_of(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
                               const void *weight, int g, const void **out)
 {
@@ -80,10 +80,10 @@ static cddp_status filters_of(const struct cddpi_exec *exec, const struct cddpi_
                : CDDP_OK;
 }
 
-/* Channels of images on one side of a convolution. */
+/* Channels of the images on one side of a convolution. */
 struct side {
     int buffer;
-    int channels; /* of a group */
+    int channels; /* of one group */
     size_t pixels;
 };
 
@@ -97,7 +97,7 @@ static struct side outputs_of(const struct cddpi_cuda_groups *groups)
     return (struct side){groups->y, groups->part.outputs, groups->out_pixels};
 }
 
-/* Channels of group @p g, from images into the side's buffer. */
+/* Copy the channels of group @p g from the images to the side's buffer. */
 static cddp_status take_group(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
                               struct side side, const void *images, int g)
 {
@@ -109,7 +109,7 @@ static cddp_status take_group(const struct cddpi_exec *exec, const struct cddpi_
         cddpi_exec_buffer(exec, side.buffer));
 }
 
-/* And back. */
+/* The opposite: from the side's buffer to the images. */
 static cddp_status put_group(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
                              struct side side, int g, void *images)
 {
@@ -120,7 +120,7 @@ static cddp_status put_group(const struct cddpi_exec *exec, const struct cddpi_c
         side.pixels, channels * (size_t)groups->count, channels * (size_t)g, channels, images);
 }
 
-/* The kernels conv and conv_input. */
+/* The type of the kernels conv and conv_input. */
 typedef cddp_status (*conv_fn)(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
                                const void *x, const void *weight, void *y);
 

@@ -37,7 +37,7 @@ static dnnl_data_type_t factor_type(const struct cddpi_conv *state)
     return state->factors == CDDPI_FACTORS_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* The weight in the layout that oneDNN likes best. */
+/* The weight in the layout that oneDNN prefers. */
 static cddpi_md any_weight(struct cddpi_plan *plan, const struct cddpi_op *op,
                            dnnl_data_type_t type)
 {
@@ -66,7 +66,7 @@ static cddp_status describe_forward(struct cddpi_conv *state, const struct cddpi
     return cddpi_dnnl_describe(state->dnnl, &request, out);
 }
 
-/* Both layouts must be ours, and the kernel a compiled one where that is asked for. */
+/* Both layouts must be ours; with @p fast, the kernel must be a compiled one. */
 static bool acceptable(const_dnnl_primitive_desc_t desc, bool fast)
 {
     return cddpi_md_block(cddpi_dnnl_query(desc, dnnl_query_src_md)) > 0 &&
@@ -74,15 +74,16 @@ static bool acceptable(const_dnnl_primitive_desc_t desc, bool fast)
            (!fast || cddpi_dnnl_is_fast(desc));
 }
 
-/* How a convolution may read and write, best first. */
+/* A way for the convolution to read and write images; the list starts with the best. */
 struct way {
     cddpi_md src, dst;
     bool fast;
 };
 
-/* The input as it is if that is fast, else as oneDNN wants it, else all plain. Kernels of AMX read
- * and write N x H x W x C alone, so what comes before them had better write that, too.
- * CDDP_ERR_UNAVAILABLE: oneDNN has a reference at best. */
+/* Choose the first that works: the input in its present layout if there is a fast kernel, else in
+ * the layout that oneDNN wants, else everything plain. AMX kernels read and write only N x H x W x
+ * C, so the op before should write that as well. CDDP_ERR_UNAVAILABLE: oneDNN has at best a
+ * reference implementation. */
 static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *plan,
                                   const struct cddpi_op *op, int block, dnnl_primitive_desc_t *out)
 {
@@ -118,8 +119,8 @@ static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *p
                : cddpi_fail(CDDP_ERR_UNAVAILABLE, "convolution: oneDNN has no usable layout");
 }
 
-/* Plan the form of the weight that @p wanted describes (NULL: channels last), of which a gradient
- * is unpacked. */
+/* Plan the packed weight in the layout @p wanted (NULL: channels last). For a gradient, it is
+ * unpacked from there. */
 static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                                cddpi_md wanted, enum cddpi_lifetime lifetime,
                                struct cddpi_conv_pass *pass)
@@ -165,8 +166,8 @@ static cddp_status add_args(struct cddpi_primitive *primitive, const int *args,
     return CDDP_OK;
 }
 
-/* The input in the layout and the type in which it is read. The filters' gradient, whose layout is
- * known, reads what forward read; or the input itself, where that has the right layout. */
+/* Plan the input in the layout and type in which it is read. The filters' gradient, whose layout is
+ * known, reads what forward read, or the input itself if that has the right layout. */
 static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -193,7 +194,7 @@ static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan
     return CDDP_OK;
 }
 
-/* The layouts of the input and the output. */
+/* Set the layouts of the input and the output. */
 static void set_layouts(struct cddpi_conv *state, const struct cddpi_plan *plan,
                         const struct cddpi_op *op, int block)
 {
@@ -213,7 +214,7 @@ static void set_layouts(struct cddpi_conv *state, const struct cddpi_plan *plan,
     pass->outputs = op->out.channels;
 }
 
-/* Our own products, where oneDNN has nothing but a reference: channels last. */
+/* Use our own products, channels last, where oneDNN has only a reference implementation. */
 static cddp_status plan_own_forward(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                                     int block)
 {
@@ -271,8 +272,8 @@ static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *pla
                : status;
 }
 
-/* What oneDNN has for a gradient in the layouts as they are must be fast for bf16, which has a
- * fallback. */
+/* Like cddpi_conv_choose(), but for bf16, where float32 is the fallback, oneDNN's kernel for the
+ * present layouts must be a fast one. */
 static cddp_status choose(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                           const struct cddpi_dnnl_request *request, struct cddpi_conv_pass *pass,
                           struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
@@ -285,7 +286,7 @@ static cddp_status choose(struct cddpi_conv *state, struct cddpi_plan *plan, int
     return CDDP_OK;
 }
 
-/* Memory for the images of gradients in layouts of their own. */
+/* Buffers for images of gradients whose layouts differ from the present ones. */
 static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                                struct cddpi_conv_pass *pass)
 {
@@ -308,7 +309,7 @@ static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan
     return CDDP_OK;
 }
 
-/* What the gradient of @p op's weight or input begins with. */
+/* The common fields of a request for the gradient of @p op's weight or input. */
 static struct cddpi_dnnl_request gradient(const struct cddpi_conv *state, struct cddpi_plan *plan,
                                           enum cddpi_dnnl_kind kind, const char *what)
 {
@@ -337,8 +338,8 @@ static cddp_status init_gradient(const struct cddpi_conv *state, struct cddpi_pl
     return add_args(out, weights ? weights_args : data_args, layouts, 3);
 }
 
-/* What several threads need to make parts of the filters' gradient at once, by copies of the
- * primitive that is there. */
+/* Plan what several threads need to compute parts of the filters' gradient at once: copies of the
+ * present primitive. */
 static cddp_status plan_parts(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
     dnnl_primitive_desc_t first = state->weights.primitive.desc;
@@ -368,8 +369,8 @@ static cddp_status plan_parts(struct cddpi_conv *state, struct cddpi_plan *plan,
                                          : status;
 }
 
-/* A gradient's primitive with its arguments, or our own products with their columns; and the form
- * of its weight. */
+/* Plan a gradient: its primitive with arguments, or our own products with their columns; and its
+ * form of the weight. */
 static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                                  const struct cddpi_dnnl_request *request,
                                  struct cddpi_conv_pass *pass)
@@ -398,7 +399,7 @@ static cddp_status plan_bias(struct cddpi_conv *state, struct cddpi_plan *plan, 
                              CDDPI_BACKWARD_TO_WEIGHTS, &state->bias_sums);
 }
 
-/* The most parts of equal size. */
+/* The largest number of equal parts. */
 static int parts_of(int count)
 {
     int parts = CDDPI_CONV_PARTS;
@@ -425,7 +426,7 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
     if (request.src == NULL || request.dst == NULL) {
         return cddpi_plan_no_memory(plan);
     }
-    cddpi_team_resize(1); /* which the primitives remember */
+    cddpi_team_resize(1); /* primitives remember the number of threads */
     status = plan_gradient(state, plan, index, &request, pass);
     cddpi_team_resize(team);
     if (status == CDDP_OK && pass->primitive.handle != NULL) {
@@ -500,7 +501,7 @@ static cddp_status plan_all(struct cddpi_conv *state, struct cddpi_plan *plan, i
     return CDDP_OK;
 }
 
-/* Images of few channels do not fill a tile: there, rounded factors are faster. */
+/* Images of few channels do not fill an AMX tile, so rounded float32 factors are faster there. */
 static enum cddpi_factors choose_factors(const struct cddpi_model *model, const struct cddpi_op *op)
 {
     enum { LEAST_CHANNELS = 16 };

@@ -1,9 +1,10 @@
-/* conv_transpose2d.c - owns transposed convolutions, which are the gradient of a convolution's
- * input read forwards: each input pixel puts its filters, scaled, into a window of the output.
+/* conv_transpose2d.c - owns transposed convolutions. Forward is the input gradient of a
+ * convolution: each input pixel adds its filters, scaled, to a window of the output.
  *
- * As products of matrices: the window of each input pixel is a row of columns, whose numbers are
- * added to where they belong. Inside, images lie channels last, filters inputs x height x width x
- * outputs. Sums have one order for any number of samples that are computed together. */
+ * It is computed as matrix products: the window of each input pixel is a row of columns, whose
+ * elements are then added to the output. Inside, images are channels last and filters inputs x
+ * height x width x outputs. The order of sums does not depend on the number of samples that are
+ * computed together. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
@@ -15,13 +16,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { COLUMN_BYTES = 1 << 19 }; /* of columns at a time: they stay in a core's cache */
+enum { COLUMN_BYTES = 1 << 19 }; /* size of the columns at a time: they stay in a core's cache */
 
 struct conv_transpose2d_state {
-    struct cddpi_nn_layout in, rows; /* the input as it comes, and channels last */
-    struct cddpi_nn_window window;   /* from the output to the input */
-    size_t lines;                    /* of input pixels at a time */
-    int columns, input, weight;      /* buffers: input: -1: it comes channels last */
+    struct cddpi_nn_layout in, rows; /* the input's own layout, and channels last */
+    struct cddpi_nn_window window;   /* the convolution from the output to the input */
+    size_t lines;                    /* rows of input pixels at a time */
+    int columns, input, weight;      /* buffers; input -1: it is channels last already */
     int weight_grad, grad_input;     /* buffers, in training */
 };
 
@@ -46,7 +47,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-/* As PyTorch has it, fan_in is counted in outputs. */
+/* As in PyTorch, fan_in is computed from the outputs. */
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
     int kernel = op->layer.kernel;
@@ -158,8 +159,8 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
     return plan_buffers(state, plan, index);
 }
 
-/* Between plain filters, inputs x outputs x height x width, and rows of an input's, which lie
- * height x width x outputs. @p adds: to what the plain ones hold. */
+/* Convert plain filters (inputs x outputs x height x width) to one row of height x width x outputs
+ * for each input, or back. @p adds: add to the plain filters. */
 static void pack(const struct conv_transpose2d_state *state, const float *plain, float *rows)
 {
     size_t taps = state->window.kernel * state->window.kernel;
@@ -239,7 +240,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return status;
 }
 
-/* The gradient of the packed filters, and of the input's rows unless @p dx is NULL. */
+/* The gradient of the packed filters; also of the input's rows unless @p dx is NULL. */
 static cddp_status gradients(const struct cddpi_exec *exec,
                              const struct conv_transpose2d_state *state, const float *dy,
                              float *weight_grad, float *dx)

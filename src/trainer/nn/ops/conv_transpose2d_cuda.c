@@ -1,15 +1,16 @@
-/* conv_transpose2d_cuda.c - owns transposed convolutions on a device: the kernels of a convolution
- * from its output to its input, whose gradients change places with its forward. Images lie channels
- * last, and so does the copy of the filters that products read. */
+/* conv_transpose2d_cuda.c - owns transposed convolutions on a device. They use the kernels of a
+ * convolution from the op's output to its input: its input gradient is our forward, and its forward
+ * our input gradient. Images are channels last, and so is the copy of the filters that products
+ * read. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/model_state.h"
 #include "nn/ops/conv2d_cuda.h"
 
 struct conv_transpose2d_cuda_state {
-    struct cddpi_cuda_conv shape; /* from the op's output to its input */
+    struct cddpi_cuda_conv shape; /* the convolution from the op's output to its input */
     size_t pixels;                /* of all outputs */
-    int grad;                     /* buffer: the filters' gradient with channels last */
+    int grad;                     /* buffer: the filters' gradient, channels last */
     int bias_scratch;             /* buffer */
 };
 
@@ -18,7 +19,7 @@ static size_t taps_of(const struct cddpi_op *op)
     return (size_t)op->layer.kernel * (size_t)op->layer.kernel;
 }
 
-/* Whether plain filters lie in memory as those with channels last do. */
+/* Whether the plain layout of the filters equals the channels-last layout in memory. */
 static bool is_plain(const struct cddpi_op *op)
 {
     return op->layer.kernel == 1 || op->out.channels == 1;
@@ -109,7 +110,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     cddp_status status = filter_gradient(exec, state, dy);
 
     if (status == CDDP_OK) {
-        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
+        /* before the input's gradient, so that its allreduce can start */
+        status = cddpi_exec_ready_both(exec);
     }
     if (status != CDDP_OK || dx == NULL) {
         return status;

@@ -1,10 +1,10 @@
-/* dropout_op.c - owns dropout: which elements are kept depends on (seed, layer, step, sample,
- * element) alone, not on the batch, the rank or a thread.
+/* dropout_op.c - owns dropout. Which elements are kept depends only on (seed, layer, step, sample,
+ * element), not on the batch, the rank or the thread.
  *
- * Each level of that list keys the next one: Philox of (seed, layer) at `step` gives the key of the
- * step, that one at the sample's id gives the key of the sample, and word e % 4 of that at e / 4
- * decides about element e, counted in plain C x H x W order (of a sequence: as it lies, T x C). It
- * is dropped if word < p 2^32. */
+ * Each level of that list keys the next one. Philox of (seed, layer) at `step` gives the step's
+ * key; with that key, Philox at the sample's id gives the sample's key; with that, word e % 4 at
+ * counter e / 4 decides about element e. Elements are counted in plain C x H x W order (of a
+ * sequence: T x C, as in memory). An element is dropped if word < p 2^32. */
 #include "nn/ops/dropout_op.h"
 
 #include "base/alloc.h"
@@ -15,11 +15,12 @@
 #include "nn/model_state.h"
 
 struct dropout_state {
-    int kept; /* buffer: one bit an element, each sample's from a byte on */
+    int kept; /* buffer: one bit for each element; each sample starts at a new byte */
     size_t sample_bytes;
 };
 
-/* What is planned everywhere; in training @p out gets a state of @p bytes, elsewhere NULL. */
+/* The part of planning that all devices share. In training @p out receives a state of @p bytes;
+ * otherwise NULL. */
 static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
 {
     *out = NULL;
@@ -101,7 +102,7 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
 
-        if (block == 1 || in_shape->sequence) { /* in the order of memory */
+        if (block == 1 || in_shape->sequence) { /* elements are in plain order already */
             cddpi_transformer_kernels()->dropout->apply(in + n * stride, bits, scale,
                                                         out + n * stride, stride);
         } else {
@@ -138,11 +139,11 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
     return CDDP_OK;
 }
 
-/* On a device: nothing is kept, backward draws the same numbers again. Elements are counted in
- * plain order, so that images go there and back. */
+/* On a device nothing is saved: backward draws the same numbers again. Elements are counted in
+ * plain order, so images are converted to that and back. */
 struct dropout_cuda_state {
-    int number;   /* among the dropouts of the model */
-    int plain[2]; /* buffers: images in plain order, before and after */
+    int number;   /* index among the model's dropout layers */
+    int plain[2]; /* buffers: images in plain order, before and after dropout */
     int plain_grad[2];
     bool images;
 };

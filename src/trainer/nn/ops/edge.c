@@ -1,6 +1,6 @@
-/* edge.c - owns the ops at the ends of a part of a model: receive takes a value from the caller's
- * memory and leaves its gradient there, send does the opposite. There values are plain float32:
- * N x C x H x W, or rows of features. */
+/* edge.c - owns the ops at the edges of a part of a model: receive reads a value from the caller's
+ * memory and writes its gradient there, send does the opposite. There, values are plain float32: N
+ * x C x H x W, or rows of features. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
@@ -10,11 +10,11 @@
 
 #include <string.h>
 
-/* Of the edge at whose end the running op is. */
+/* The edge of the running op. */
 struct edge_place {
-    struct cddpi_nn_layout layout; /* of the value inside */
+    struct cddpi_nn_layout layout; /* the value's layout in the model */
     bool image;
-    float *data, *grad; /* the caller's; NULL: nothing is bound */
+    float *data, *grad; /* the caller's memory; NULL: not bound */
 };
 
 static int value_of(const struct cddpi_op *op)
@@ -51,7 +51,7 @@ static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory
                                        what, exec->op->layer.name);
 }
 
-/* Between the model's own layout and the caller's plain memory. */
+/* Convert between the model's own layout and the caller's plain memory. */
 static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
                                 const void *inside, float *plain)
 {
@@ -125,7 +125,8 @@ static from_plain_fn from_plain(const struct cddpi_exec *exec)
     return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? from_plain_cpu : from_plain_cuda;
 }
 
-/* In the layout that the value has in the whole model, so that what reads it computes alike. */
+/* Use the layout that the value has in the whole model, so that its consumers compute the same
+ * bits. */
 static cddp_status plan_receive(struct cddpi_plan *plan, int index, void **state)
 {
     (void)state;

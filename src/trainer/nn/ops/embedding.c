@@ -1,5 +1,5 @@
-/* embedding.c - owns the step from tokens to rows of features: the row of each token, plus that of
- * its position where there are positions. */
+/* embedding.c - owns the embedding: the table's row of each token, plus the row of its position if
+ * there are positions. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_tokens.h"
@@ -41,7 +41,7 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 }
 
 struct embedding_state {
-    int order; /* buffer: the rows of a batch, by token */
+    int order; /* buffer: the rows of a batch, sorted by token */
 };
 
 static size_t rows_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
@@ -95,7 +95,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *state)
     return CDDP_OK;
 }
 
-/* Where backward adds up the gradient of parameter @p k: zero, unless something is there. */
+/* Where backward adds up the gradient of parameter @p k. It is cleared first, unless it already
+ * holds a contribution. */
 static float *sums(struct cddpi_exec *exec, int k)
 {
     float *grad = cddpi_exec_grad(exec, k);
@@ -117,7 +118,7 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
     float *positions = sums(exec, 1);
     float *table;
 
-    if (positions != NULL) { /* a sample is a row of all positions */
+    if (positions != NULL) { /* one sample as a single row: all positions */
         cddpi_nn_add_column_sums(grad, positions, (size_t)exec->plan->count,
                                  (size_t)exec->op->out.height * columns);
     }

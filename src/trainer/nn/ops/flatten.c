@@ -1,5 +1,5 @@
-/* flatten.c - owns the step from an image to one row of features, plain N x (C H W): a view of
- * plain images, else a copy out of the blocked layout. */
+/* flatten.c - owns the conversion of an image to one row of features, plain N x (C H W): a view of
+ * plain images, or a copy out of a blocked layout. */
 #include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/plan/model_plan.h"
@@ -8,7 +8,7 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
                          struct cddpi_shape *out)
 {
     (void)in2;
-    /* no more than 1 << 28: the graph limits the elements of a value */
+    /* at most 1 << 28: the graph limits the elements of a value */
     *out = cddpi_shape_flat((int)cddpi_shape_elements(&op->in));
     return CDDP_OK;
 }

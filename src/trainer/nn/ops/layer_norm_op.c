@@ -1,4 +1,4 @@
-/* layer_norm_op.c - owns layer normalisation: each row of features to mean 0 and variance 1, then
+/* layer_norm_op.c - owns layer normalisation: each row of features gets mean 0 and variance 1, then
  * scale and shift. */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct layer_norm_state {
-    int moments; /* buffer: the means of all rows, then what they are multiplied by */
+    int moments; /* buffer: the means of all rows, then 1 / sqrt(variance + epsilon) of all rows */
     int scratch; /* buffer; training only */
 };
 
@@ -97,7 +97,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 }
 
 struct layer_norm_cuda_state {
-    int moments, scratch, unwanted; /* buffers; the last where the gradient is not wanted */
+    /* buffers; unwanted: receives the gradient if nobody needs it */
+    int moments, scratch, unwanted;
 };
 
 static cddp_status plan_cuda_training(struct cddpi_plan *plan, int index,
@@ -133,7 +134,8 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
     return plan->training ? plan_cuda_training(plan, index, state) : CDDP_OK;
 }
 
-/* Where the add before it was left to this op, the input is made here: the sum of its inputs. */
+/* If the add before it was left to this op, it computes its input as well: the sum of the add's
+ * inputs. */
 static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
 {
     const struct layer_norm_cuda_state *state = opaque;

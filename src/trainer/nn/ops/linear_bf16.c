@@ -1,9 +1,9 @@
 /* linear_bf16.c - owns the products of a linear layer with bf16 factors.
  *
- * Every factor is converted once where it is used: the input and its packed copy (for the weight's
- * gradient) in one pass, the output's gradient and its transpose in another. Without bf16
- * instructions the factors are rounded to what bf16 holds and multiplied as float32: the same
- * products, to the order of the sums. */
+ * Every factor is converted once, where it is used: the input and its packed copy (for the weight's
+ * gradient) in one pass, the output's gradient and its transpose in another. On a CPU without bf16
+ * instructions, factors are rounded to bf16 precision and multiplied as float32. The products are
+ * the same; only the order of sums differs. */
 #include "nn/ops/linear_bf16.h"
 
 #include "base/alloc.h"
@@ -17,10 +17,10 @@
 
 struct cddpi_linear_bf16 {
     bool rounded;
-    bool keeps_input; /* packed, as backward wants it */
+    bool keeps_input; /* the input's packed copy, for backward */
     size_t rows, outputs, inputs;
     struct cddpi_primitive forward, input, weights, weights_add;
-    /* buffers; where rounded, all are float32, and what is packed is only rounded again */
+    /* buffers; if `rounded`, all are float32, and "packed" ones are only rounded, not packed */
     int x, x_packed, weight, weight_packed, grad, grad_transposed, sums;
 };
 
@@ -136,7 +136,7 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
     state->inputs = (size_t)op->in.channels;
     if (!state->rounded) {
         status = plan_matmuls(state, plan, index);
-        if (status == CDDP_ERR_UNAVAILABLE) { /* of a shape that oneDNN leaves out */
+        if (status == CDDP_ERR_UNAVAILABLE) { /* oneDNN has no kernel for this shape */
             fini_matmuls(state);
             state->rounded = true;
             cddpi_plan_rollback(plan, mark);
@@ -146,8 +146,8 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
     if (status != CDDP_OK) {
         return status;
     }
-    /* where segments are recomputed, keeping the copy would have it made twice: backward makes it
-     * once */
+    /* if segments are recomputed, a saved copy would be made twice, so backward makes it once
+     * instead */
     state->keeps_input = !state->rounded && !(plan->recompute && op->layer.segment != 0);
     return state->rounded ? plan_rounded(state, plan, index) : plan_forms(state, plan, index);
 }

@@ -7,16 +7,16 @@
 
 struct cddpi_linear_bf16;
 
-/** Plan the products of op @p index. Its bias and relu are done, too.
- *  @param out  Released by cddpi_linear_bf16_unplan(), also when this fails. */
+/** Plan the products of op @p index, with its bias and relu.
+ *  @param out  Release with cddpi_linear_bf16_unplan(), even if this fails. */
 CDDP_CHECKED cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out);
 void cddpi_linear_bf16_unplan(void *state); /* accepts NULL */
-/** Whether forward keeps all that backward reads of the input. */
+/** Whether forward saves everything that backward needs from the input. */
 bool cddpi_linear_bf16_keeps_input(const void *state);
 
 CDDP_CHECKED cddp_status cddpi_linear_bf16_forward(const struct cddpi_exec *exec, void *state);
-/** Take the output's gradient, for the two that follow. @p sums: the bias's, to which the columns'
- *  are added; NULL: not wanted. */
+/** Convert the output's gradient for cddpi_linear_bf16_weights() and cddpi_linear_bf16_input().
+ *  @p sums: the bias's gradient, to which the column sums are added; NULL: not needed. */
 void cddpi_linear_bf16_grad(const struct cddpi_exec *exec, void *state, const float *grad,
                             float *sums);
 CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_exec *exec, void *state);

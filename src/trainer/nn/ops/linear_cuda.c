@@ -1,14 +1,12 @@
-/* linear_cuda.c - owns a linear layer on a device: products with the bias, and with the relu or
- * gelu after it, in the same pass.
+/* linear_cuda.c - owns a linear layer on a device: products with the bias and a fused relu or gelu.
  *
- * The logits of a vocabulary, whose number of tokens need not be a multiple of anything, are made
- * in 16 bits for that number rounded up to a multiple of 128 (few tokens: of 8): products along odd
- * rows are slow. The weights of the added tokens are 0, so their logits are 0, too, and nothing
- * reads them; their gradients are left out.
+ * The logits of a vocabulary in 16 bits are padded to a multiple of 128 outputs (few tokens: of 8),
+ * because products with odd row lengths are slow. The padding weights are 0, so their logits are 0
+ * too, and nothing reads them; their gradients are dropped.
  *
- * Of a gelu, forward keeps what went into it. Its derivative is taken where the gradient of its
- * output is made: by the product of the linear layer that alone reads it, else in backward of this
- * one. */
+ * With a gelu, forward saves its input. The gelu's derivative is applied where the gradient of its
+ * output is computed: by the product of the next linear layer if that is the only reader, otherwise
+ * in this layer's backward. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
@@ -16,9 +14,9 @@
 
 struct linear_cuda_state {
     struct cddpi_cuda_linear shape;
-    int aux;     /* buffer: what went into the gelu; training only */
-    int scratch; /* buffer: for a bias that is summed apart; -1: it is not */
-    int grad;    /* buffer: for the weight's gradient with more outputs; -1: there are none */
+    int aux;     /* buffer: the gelu's input; training only */
+    int scratch; /* buffer, if the bias's gradient is summed in a separate pass; otherwise -1 */
+    int grad;    /* buffer for the weight's gradient with padded outputs; -1: no padding */
 };
 
 static bool derived_by_reader(const struct cddpi_graph *graph, const struct cddpi_op *op)
@@ -123,7 +121,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                             keeps ? cddpi_exec_buffer(exec, state->aux) : NULL);
 }
 
-/* The gradient in front of the relu or gelu. */
+/* The gradient before the relu or gelu. */
 static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cuda_state *state,
                           const void **out)
 {
@@ -140,7 +138,7 @@ static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cud
     return status;
 }
 
-/* Made with more outputs than there are, which are then left out. */
+/* The weight's gradient with padded outputs, which are then dropped. */
 static cddp_status padded_gradient(const struct cddpi_exec *exec,
                                    const struct linear_cuda_state *state, const void *grad)
 {
@@ -158,7 +156,8 @@ static cddp_status padded_gradient(const struct cddpi_exec *exec,
                                    count * sizeof *wanted);
 }
 
-/* The bias is summed along, unless just one of the two gradients is there already. */
+/* The product also sums the bias's gradient, unless exactly one of the two gradients already holds
+ * a contribution. */
 static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_cuda_state *state,
                                    const void *grad)
 {
@@ -190,7 +189,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
                                   : weight_gradient(exec, state, grad);
     }
     if (status == CDDP_OK) {
-        status = cddpi_exec_ready_both(exec); /* before more work: its reduction can start */
+        /* before the input's gradient, so that its allreduce can start */
+        status = cddpi_exec_ready_both(exec);
     }
     if (status != CDDP_OK || grad_input == NULL) {
         return status;

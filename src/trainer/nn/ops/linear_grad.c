@@ -1,5 +1,5 @@
-/* linear_grad.c - owns grad^T x through oneDNN's matmul: with x repacked first, which is cheap, it
- * is 4 to 17 % ahead of sgemm, most where the layer is wide (a vocabulary). */
+/* linear_grad.c - owns grad^T x through oneDNN's matmul. With x repacked first, which is cheap, it
+ * is 4 to 17 % faster than sgemm, most for wide layers (a vocabulary). */
 #include "nn/ops/linear_grad.h"
 
 #include "base/alloc.h"
@@ -8,7 +8,8 @@
 #include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
-enum { LEAST_OUTPUTS = 64, LEAST_INPUTS = 64, LEAST_ROWS = 32 }; /* below, sgemm is as good */
+/* for smaller products, sgemm is as fast */
+enum { LEAST_OUTPUTS = 64, LEAST_INPUTS = 64, LEAST_ROWS = 32 };
 
 struct linear_grad_state {
     struct cddpi_primitive replace, add, pack;
@@ -32,7 +33,8 @@ static struct cddpi_dnnl_request describe(struct cddpi_plan *plan, int index)
         .what = "matrix product"};
 }
 
-/* The product that replaces, or the one that adds. CDDP_ERR_UNAVAILABLE: oneDNN has no kernel. */
+/* Plan the product that replaces the gradient, or the one that adds to it. CDDP_ERR_UNAVAILABLE:
+ * oneDNN has no kernel. */
 static cddp_status plan_matmul(struct cddpi_primitive *matmul, struct cddpi_dnnl *dnnl,
                                const struct cddpi_dnnl_request *request, struct cddpi_plan *plan,
                                const struct cddpi_plan_part *part)
@@ -85,7 +87,7 @@ static cddp_status plan_all(struct linear_grad_state *state, struct cddpi_plan *
         status = plan_matmul(&state->replace, dnnl, &request, plan, &part);
     }
     request.post = CDDPI_POST_ADD;
-    part.what = NULL; /* in the place of the other */
+    part.what = NULL; /* it has no row of its own: only one of the two products runs */
     if (status == CDDP_OK) {
         status = plan_matmul(&state->add, dnnl, &request, plan, &part);
     }

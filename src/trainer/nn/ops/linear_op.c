@@ -1,5 +1,5 @@
-/* linear_op.c - owns y = W x + b of flat inputs or of each row of a sequence, with the relu behind
- * it in the same pass. Tied to an embedding, W is that one's table. */
+/* linear_op.c - owns y = W x + b of flat inputs or of each row of a sequence, with a fused relu. If
+ * it is tied to an embedding, W is the embedding's table. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
@@ -82,9 +82,9 @@ static double work(const struct cddpi_op *op)
 }
 
 struct linear_state {
-    void *bf16; /* all products, planned ahead; NULL: the following */
+    void *bf16; /* plan of all products; NULL: float32, by the fields below */
     struct cddpi_planned_matmul forward, weights, input;
-    void *grad; /* in place of weights; NULL: not */
+    void *grad; /* replaces `weights` below; NULL: not used */
 };
 
 static void unplan(void *opaque)
@@ -168,8 +168,8 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                                       .bias = cddpi_exec_param(exec, 1)});
 }
 
-/* The gradient after the relu, and the bias's gradient: in one pass where there is one gradient of
- * the output, or where that is converted to bf16. */
+/* The gradient after the relu's mask, and the bias's gradient. Both take one pass if the output's
+ * gradient has one summand, or if it is converted to bf16. */
 static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_state *state,
                                  size_t rows, size_t columns)
 {
@@ -183,7 +183,7 @@ static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_st
         grad = cddpi_exec_preact_grad(exec);
         cddpi_nn_mask_column_sums(cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),
                                   cddpi_exec_preact_grad(exec), bias_grad, rows, columns);
-        bias_grad = NULL; /* done */
+        bias_grad = NULL; /* it is summed already */
     } else {
         grad = cddpi_exec_mask_relu(exec);
     }
@@ -244,7 +244,7 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct li
                                                       .ldc = inputs});
 }
 
-/* The weight's; the bias's is there already. */
+/* The weight's gradient; the bias's gradient is complete already. */
 static cddp_status weights(struct cddpi_exec *exec, void *opaque)
 {
     CDDPI_TRY(weight_gradient(exec, opaque, cddpi_exec_masked(exec)));
@@ -261,7 +261,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
 
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     if (!cddpi_exec_defers(exec)) {
-        CDDPI_TRY(weights(exec, opaque)); /* before more work: its reduction can start */
+        /* before the input's gradient, so that its allreduce can start */
+        CDDPI_TRY(weights(exec, opaque));
     }
     if (grad_input != NULL) {
         CDDPI_TRY(input_gradient(exec, state, grad, grad_input));

@@ -1,10 +1,10 @@
 /* loss_op.c - owns the last op: softmax cross-entropy, mean squared error or binary cross-entropy
  * against the labels.
  *
- * Of images the derivative is made along with the loss, and only scaled in backward. Tokens have
- * rows as long as the vocabulary, so that a second copy of them would be the largest buffer of all:
- * there forward leaves the powers of softmax in the place of the outputs, and backward makes their
- * gradient of them, again in place. */
+ * For images, forward computes the derivative together with the loss, and backward only scales it.
+ * For tokens, rows are as long as the vocabulary, and a second copy of them would be the largest
+ * buffer of all. There, forward overwrites the outputs with softmax's exponentials, and backward
+ * turns these into the gradient, also in place. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_loss.h"
@@ -13,8 +13,10 @@
 #include "nn/model_state.h"
 
 struct loss_state {
-    int derivative; /* buffer: of images; of tokens the powers; -1: these lie in the input */
-    int inverse;    /* buffer: of tokens: what makes probabilities of a row of powers */
+    int derivative; /* buffer: images: the derivative; tokens: the exponentials; -1: these are in
+                       the input */
+    int inverse;    /* buffer, tokens: the factor for each row that turns exponentials into
+                       probabilities */
 };
 
 static size_t rows_of(const struct cddpi_plan *plan)
@@ -22,7 +24,7 @@ static size_t rows_of(const struct cddpi_plan *plan)
     return (size_t)plan->count * (size_t)plan->model->predictions;
 }
 
-/* Unless backward of the layer before reads its output. */
+/* False if backward of the layer before reads that layer's output. */
 static bool takes_input(const struct cddpi_plan *plan, int index)
 {
     int producer = plan->model->graph.values[cddpi_plan_op_of(plan, index)->inputs[0]].producer;
@@ -120,8 +122,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* On a device the loss is made in training by backward, which knows the scale: one pass over the
- * outputs makes their gradient in their place, and the sums. */
+/* On a device in training, backward computes the loss, since it knows the scale: one pass over the
+ * outputs replaces them by their gradient and adds up the sums. */
 struct loss_cuda_state {
     int scratch; /* buffer */
 };
@@ -177,7 +179,7 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
     void *outputs = cddpi_exec_taken_input(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
 
-    if (grad != outputs) { /* which the layer before reads, too */
+    if (grad != outputs) { /* the layer before also reads the outputs */
         CDDPI_TRY(device->ops->copy(device, CDDPI_STREAM_COMPUTE, grad, outputs,
                                     value->elements * cddp_type_bytes(value->type)));
     }

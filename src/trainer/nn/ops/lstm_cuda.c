@@ -1,10 +1,10 @@
-/* lstm_cuda.c - owns one layer of an LSTM on a device, as lstm_op.c has it on the processor: one
- * product for what the inputs give to all gates, and for each step a product with the outputs of
- * the step before, and one pass that makes gates, cells and outputs.
+/* lstm_cuda.c - owns one LSTM layer on a device, with the parameters and gates of lstm_op.c. One
+ * product computes the inputs' contribution to all gates. Each step then takes a product with the
+ * previous step's outputs, and one pass that computes gates, cells and outputs.
  *
- * Backward goes through the steps from the last one on, and then makes the gradients of inputs and
- * weights from those of all gates at once. What a product of one step reads or writes lies apart,
- * without the gaps that the sequences' other steps are. */
+ * Backward runs through the steps from the last one on, and then computes the gradients of inputs
+ * and weights from those of all gates at once. The operands of one step's product are stored
+ * separately, without the gaps that the sequences' other steps would leave. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
@@ -15,11 +15,11 @@ struct lstm_cuda_state {
     struct cddpi_cuda_lstm shape;
     /* products: of all inputs, of one step's outputs, and of all outputs for the gradient */
     struct cddpi_cuda_linear inputs, step, outputs;
-    /* buffers: of all gates, which in backward become their gradients; cells; outputs of one step,
-     * or their gradient; the gates of one step, or their gradients */
+    /* buffers: all gates, which backward replaces by their gradients; cells; the outputs of one
+     * step, or their gradient; the gates of one step, or their gradients */
     int gates, cells, last, step_gates;
-    int before, carried_cell, sums; /* buffers, in backward: what steps began from, the gradient of
-                                       cells, scratch of the biases */
+    int before, carried_cell, sums; /* buffers, in backward: the outputs that each step started
+                                       from, the gradient of cells, scratch for the biases */
 };
 
 static cddp_status plan_training(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state,
@@ -115,7 +115,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* The gradients of all gates, in their place: from the last step to the first. */
+/* Replace all gates by their gradients, from the last step to the first. */
 static cddp_status gate_gradients(const struct cddpi_exec *exec,
                                   const struct lstm_cuda_state *state)
 {
@@ -155,7 +155,7 @@ static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda
     return cddpi_exec_ready(exec, k);
 }
 
-/* Of weight @p k, which @p from was multiplied with. */
+/* The gradient of weight @p k, which multiplied @p from. */
 static cddp_status weight_gradient(struct cddpi_exec *exec, const struct lstm_cuda_state *state,
                                    const struct cddpi_cuda_linear *shape, const void *from, int k)
 {

@@ -1,13 +1,13 @@
-/* lstm_op.c - owns one layer of a long short-term memory over sequences, as torch.nn.LSTM has it:
- * gates in the order input, forget, cell, output, and two biases. State begins as zeros in each
+/* lstm_op.c - owns one layer of a long short-term memory over sequences, as in torch.nn.LSTM: gates
+ * in the order input, forget, cell, output, and two biases. The state is zero at the start of each
  * sequence.
  *
- * What the inputs give to the gates of all steps is one product; each step then adds a product with
- * the outputs of the step before. Backward likewise goes through the steps first and makes the
- * gradients of inputs and weights from those of all gates at once.
+ * One product computes the inputs' contribution to the gates of all steps. Each step then adds a
+ * product with the previous step's outputs. Backward also runs through the steps first, and then
+ * computes the gradients of inputs and weights from those of all gates at once.
  *
- * A layer called NAME_l1 has parameters NAME.weight_ih_l1 and so on: what nn.LSTM calls those of
- * its second layer. Any other name stands for the first layer. */
+ * A layer called NAME_l1 has parameters NAME.weight_ih_l1 and so on, the names of nn.LSTM's second
+ * layer. Any other name stands for the first layer. */
 #include "nn/ops/lstm_op.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -36,7 +36,8 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
     return CDDP_OK;
 }
 
-/* What comes before "_lN" at the end of @p name, and N: "l0" and all of it if there is none. */
+/* Split "_lN" off the end of @p name, and return the length of the rest. *out_level receives "lN",
+ * or "l0" if there is no such end. */
 static size_t split_name(const char *name, const char **out_level)
 {
     size_t length = strlen(name);
@@ -97,14 +98,14 @@ static double work(const struct cddpi_op *op)
 
 struct lstm_state {
     struct cddpi_planned_matmul gates, input, weight_ih, weight_hh;
-    int activations; /* buffer: of all gates; in backward, their gradients take its place */
+    int activations; /* buffer: all gates; backward replaces them by their gradients */
     int cells;       /* buffer */
     int carried;     /* buffer: gradients of a step's outputs and cells; training only */
 };
 
 /* The sizes of one run. */
 struct lstm_sizes {
-    size_t count, length, rows; /* sequences, steps, all of both */
+    size_t count, length, rows; /* sequences, steps of each, and their product */
     size_t inputs, units, gates;
 };
 
@@ -157,7 +158,7 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
     return plan->training ? plan_training(plan, index, &sizes, state) : CDDP_OK;
 }
 
-/* What inputs and biases give to all gates. */
+/* The contribution of inputs and biases to all gates. */
 static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *state,
                            const struct lstm_sizes *sizes, float *gates)
 {
@@ -218,7 +219,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-/* The gradients of all gates, in their place: from the last step to the first. */
+/* Replace all gates by their gradients, from the last step to the first. */
 static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct lstm_state *state,
                                   const struct lstm_sizes *sizes, float *gates)
 {
@@ -268,8 +269,8 @@ static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_size
     return cddpi_exec_ready(exec, k);
 }
 
-/* Gradient @p k of a weight that multiplied @p inputs rows before the gates: their gradients
- * transposed times @p from. */
+/* The gradient of weight @p k, which multiplied @p inputs elements of each row of @p from: the
+ * transposed gradients of the gates times @p from. */
 static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_planned_matmul *plan,
                                    const float *gates, const float *from, size_t rows,
                                    size_t inputs, int k)
@@ -314,15 +315,15 @@ static cddp_status input_gradient(struct cddpi_exec *exec, const struct lstm_sta
                                   .ldc = sizes->inputs});
 }
 
-/* Each row of gates belongs to the outputs one row before it, but that of a first step to none: it
- * is no longer needed, and becomes zero. */
+/* Each row of gate gradients pairs with the outputs one row earlier, but the row of a first step
+ * with none: that row is no longer needed, so it is set to zero. */
 static cddp_status recurrent_gradient(struct cddpi_exec *exec, const struct lstm_state *state,
                                       const struct lstm_sizes *sizes, float *gates)
 {
     for (size_t n = 0; n < sizes->count; n++) {
         memset(gates + n * sizes->length * sizes->gates, 0, sizes->gates * sizeof *gates);
     }
-    if (sizes->rows == 1) { /* the products know no sums of nothing */
+    if (sizes->rows == 1) { /* products do not accept an empty sum */
         float *grad = cddpi_exec_grad(exec, CDDPI_LSTM_WEIGHT_HH);
 
         if (!cddpi_exec_adds(exec, CDDPI_LSTM_WEIGHT_HH)) {

@@ -1,9 +1,10 @@
-/* lstm_op.h - what the LSTM has on every device: its parameters, and how many gates a unit has. */
+/* lstm_op.h - what the LSTM has in common on all devices: its parameters, and the number of gates.
+ */
 #ifndef CDDPI_NN_OPS_LSTM_H
 #define CDDPI_NN_OPS_LSTM_H
 
-/* Parameters in the reverse of the order in which backward completes them; registered as nn.LSTM
- * has them. */
+/* Parameters, in the reverse of the order in which backward completes them. They are registered in
+ * the order of nn.LSTM. */
 enum cddpi_lstm_param {
     CDDPI_LSTM_WEIGHT_HH,
     CDDPI_LSTM_WEIGHT_IH,

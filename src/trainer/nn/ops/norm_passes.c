@@ -1,6 +1,6 @@
-/* norm_passes.c - owns how batch normalisation's passes are cut: into tiles of at most sixteen
- * channels, and these into parts of the samples, as many whatever the number of threads. Sums of
- * the parts meet in their order. */
+/* norm_passes.c - owns how batch normalisation's passes are divided: into tiles of at most sixteen
+ * channels, and tiles into parts of the samples. The number of parts does not depend on the number
+ * of threads, and the parts' sums are added in order. */
 #include "nn/ops/norm_passes.h"
 
 #include "kernels/cpu/norm.h"
@@ -8,13 +8,13 @@
 
 #include <math.h>
 
-enum { PARTS = 8 /* of the samples */, LANES = CDDPI_NORM_LANES };
+enum { PARTS = 8 /* parts of the samples */, LANES = CDDPI_NORM_LANES };
 
-/* How the tiles lie in the memory of a layout. */
+/* The positions of the tiles in a layout's memory. */
 struct norm_passes_grid {
     struct cddpi_nn_layout layout;
-    size_t width;  /* channels that a vector has; 16 / width positions at a time */
-    size_t across; /* tiles beside each other in a block */
+    size_t width;  /* channels in a vector, which then covers 16 / width positions */
+    size_t across; /* tiles side by side in a block */
     size_t tiles, parts;
 };
 
@@ -24,7 +24,7 @@ static struct norm_passes_grid grid_of(const struct cddpi_nn_layout *layout)
     size_t block;
 
     if (layout->spatial == 1 && (layout->block == 1 || layout->block == layout->channels)) {
-        /* features: the same memory as positions of one image with its channels last */
+        /* features: the same memory as the positions of one channels-last image */
         grid.layout = (struct cddpi_nn_layout){1, layout->channels, layout->samples,
                                                layout->channels};
     }
@@ -39,9 +39,9 @@ static struct norm_passes_grid grid_of(const struct cddpi_nn_layout *layout)
 /* One tile of one part of the samples. */
 struct norm_passes_place {
     struct cddpi_norm_tile tile;
-    size_t channel; /* that of lane 0 */
-    size_t used;    /* channels; lanes without one have coefficients of 0 */
-    size_t first;   /* element of the tile in the first sample of all */
+    size_t channel; /* the channel of lane 0 */
+    size_t used;    /* channels; lanes without a channel have coefficients of 0 */
+    size_t first;   /* offset of the tile's first element in the first sample */
 };
 
 static size_t channels_left(const struct norm_passes_grid *grid, size_t channel)
@@ -66,7 +66,7 @@ static struct norm_passes_place place_of(const struct norm_passes_grid *grid, si
     tile->sample_stride = grid->tiles / grid->across * layout->spatial * block;
     tile->samples = end - begin;
     tile->offset = place.first + begin * tile->sample_stride;
-    if (LANES % block == 0) { /* all of a sample's group is one run */
+    if (LANES % block == 0) { /* a sample's group of channels is contiguous */
         tile->full = layout->spatial * block / LANES;
         tile->rest = layout->spatial * block % LANES;
         tile->partial = tile->rest > 0 ? 1 : 0;
@@ -80,13 +80,13 @@ static struct norm_passes_place place_of(const struct norm_passes_grid *grid, si
     return place;
 }
 
-/* Of all samples. */
+/* The place of all samples. */
 static struct norm_passes_place whole_of(const struct norm_passes_grid *grid, size_t index)
 {
     return place_of(grid, index, 0, grid->layout.samples);
 }
 
-/* Of the samples of part @p part. */
+/* The place of part @p part of the samples. */
 static struct norm_passes_place part_of(const struct norm_passes_grid *grid, size_t index,
                                         size_t part)
 {
@@ -94,23 +94,23 @@ static struct norm_passes_place part_of(const struct norm_passes_grid *grid, siz
                     (part + 1) * grid->layout.samples / grid->parts);
 }
 
-/* What the threads share; a pass uses what it needs. */
+/* What the threads share; each pass uses the fields that it needs. */
 struct norm_passes_pass {
     struct norm_passes_grid grid;
-    /* The two sums of a place's lanes; NULL: the pass sums nothing. */
+    /* Computes the two sums of a place's lanes; NULL: the pass sums nothing. */
     void (*sum)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                 const struct cddpi_norm_lanes *lanes, double *sums);
-    /* Then what is made of lane @p i's sums over all samples. */
+    /* Then stores the result of lane @p i's sums over all samples. */
     void (*keep)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                  size_t i, double sum, double other);
-    /* Then what is written of a place; NULL: nothing. */
+    /* Then writes a place's elements; NULL: the pass writes nothing. */
     void (*transform)(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                       const struct cddpi_norm_lanes *lanes);
     const struct cddpi_norm_affine *affine;
     const float *x;
-    double *partial; /* of each part of each tile: 2 x LANES */
+    double *partial; /* for each part of each tile: 2 x LANES */
     double *mean, *squares;
-    bool divides; /* squares become variances */
+    bool divides; /* divide squares by the count, which makes them variances */
     const struct cddpi_norm_grad *grad;
     float *out;
 };
@@ -140,7 +140,8 @@ static struct cddpi_norm_lanes lanes_of(const struct norm_passes_pass *pass, siz
             lanes.slope[i] = (float)slope;
         }
     }
-    for (size_t i = pass->grid.width; i < LANES; i++) { /* the channels again */
+    /* lanes that repeat the channels for further positions */
+    for (size_t i = pass->grid.width; i < LANES; i++) {
         size_t first = i - pass->grid.width;
 
         lanes.mean[i] = lanes.mean[first];
@@ -165,7 +166,8 @@ static void sum_part(const struct norm_passes_pass *pass, size_t tile, size_t pa
     pass->sum(pass, &place, lanes, partial_of(pass, tile, part));
 }
 
-/* Both sums of lane @p c of a tile's first vector, over all parts and all lanes of the channel. */
+/* Add up both sums of lane @p c of a tile's first vector, over all parts and all lanes of the
+ * channel. */
 static void bring_together(const struct norm_passes_pass *pass, size_t tile, size_t c, double *sum,
                            double *other)
 {
@@ -227,7 +229,7 @@ static void transform_item(void *context, size_t item)
     transform_place(pass, tile, &place);
 }
 
-/* All of a tile, which is still in the cache when it is read again. */
+/* Process a whole tile, which is still in the cache when it is read again. */
 static void run_tile(void *context, size_t tile)
 {
     const struct norm_passes_pass *pass = context;
@@ -273,9 +275,9 @@ size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout)
     return grid.tiles * grid.parts * 2 * LANES;
 }
 
-/* The first value of the channel: it is never further from the mean than the deviations' sum of
- * squares tells, so what the two sums lose when they are subtracted is bounded by their rounding in
- * float64 times the count of values. */
+/* The first value of the channel. Its squared distance from the mean is at most the sum of squared
+ * deviations, so the cancellation error of the final subtraction is bounded by the float64 rounding
+ * of the two sums, times the number of values. */
 static float pivot_of(const struct norm_passes_pass *pass, const struct norm_passes_place *place,
                       size_t c)
 {

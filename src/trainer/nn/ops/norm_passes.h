@@ -1,14 +1,15 @@
-/* norm_passes.h - batch normalisation's passes over whole activations, by several threads. The
- * bits depend neither on their number nor on the processor's instructions.
+/* norm_passes.h - batch normalisation's passes over whole activations, by several threads. The bits
+ * depend neither on the number of threads nor on the CPU's instruction set.
  *
- * Statistics are float64 everywhere; what a pass needs of them in float32 is made here, and what
- * rounding the mean took off is put back into the shift. */
+ * Statistics are float64 everywhere. These passes convert them to float32, and compensate the
+ * rounding error of the mean in the shift. */
 #ifndef CDDPI_NN_OPS_NORM_PASSES_H
 #define CDDPI_NN_OPS_NORM_PASSES_H
 
 #include "kernels/cpu/cpu_layout.h"
 
-/* y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, then the relu. */
+/* y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, then optionally the relu.
+ */
 struct cddpi_norm_affine {
     const double *mean, *variance;
     const float *weight, *bias;
@@ -16,38 +17,39 @@ struct cddpi_norm_affine {
     bool relu;
 };
 
-/** How many doubles `partial` below has. */
+/** The number of doubles that `partial` needs below. */
 size_t cddpi_norm_partial(const struct cddpi_nn_layout *layout);
 
-/** mean and squares: the mean of each channel, and the sum of squares of deviations from it. */
+/** The mean of each channel, and in @p squares the sum of squared deviations from it. */
 void cddpi_norm_moments(const float *x, const struct cddpi_nn_layout *layout, double *partial,
                         double *mean, double *squares);
 /** The sum of each channel. */
 void cddpi_norm_sums(const float *x, const struct cddpi_nn_layout *layout, double *partial,
                      double *sums);
-/** By affine's statistics. @p out may be @p x. */
+/** Normalise with affine's statistics. @p out may be @p x. */
 void cddpi_norm_normalize(const float *x, const struct cddpi_nn_layout *layout,
                           const struct cddpi_norm_affine *affine, float *out);
-/** Both, the second by what the first has found: @p mean and @p variance, which are affine's. */
+/** Compute the statistics, then normalise with them: @p mean and @p variance are those that affine
+ *  points to. */
 void cddpi_norm_forward(const float *x, const struct cddpi_nn_layout *layout,
                         const struct cddpi_norm_affine *affine, double *partial, double *mean,
                         double *variance, float *out);
 
-/* The gradient of the output, and what is made of it. */
+/* The gradient of the output, and the sums that are computed from it. */
 struct cddpi_norm_grad {
     const float *dy;
     double *partial;
-    /* by channel: of dy after the relu's mask, and of dy * (x - mean) */
+    /* by channel: sums of dy after the relu's mask, and of dy * (x - mean) */
     double *sums, *products;
-    double count; /* of values of a channel, over which the mean was taken */
+    double count; /* number of values of a channel, over which the mean was taken */
 };
 void cddpi_norm_products(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad);
-/** By grad's sums. @p out may be grad->dy or @p x. */
+/** Compute the input's gradient from grad's sums. @p out may be grad->dy or @p x. */
 void cddpi_norm_gradient(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad,
                          float *out);
-/** Both. */
+/** cddpi_norm_products(), then cddpi_norm_gradient(). */
 void cddpi_norm_backward(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad,
                          float *out);

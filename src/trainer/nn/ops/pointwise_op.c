@@ -1,5 +1,5 @@
-/* pointwise_op.c - owns the layers that are a function of one number, where no other op does it in
- * its own pass. Which there are says kernels/pointwise.h. */
+/* pointwise_op.c - owns the element-wise layers, where they are not fused into another op.
+ * kernels/pointwise.h lists them. */
 #include "kernels/cpu/cpu_pointwise.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
@@ -12,15 +12,15 @@ static enum cddpi_pointwise function_of(const struct cddpi_op *op)
                                                                : function;
 }
 
-/* CDDPI_NEEDS_INPUT or CDDPI_NEEDS_OUTPUT: what the gradient is made of besides dy. */
+/* CDDPI_NEEDS_INPUT or CDDPI_NEEDS_OUTPUT: what the gradient is computed from, besides dy. */
 static const unsigned needs[CDDPI_POINTWISE_COUNT] = {
 #define ROW(function, name, value) [CDDPI_POINTWISE_##function] = CDDPI_NEEDS_##value,
     CDDPI_POINTWISE_ROWS(ROW)
 #undef ROW
 };
 
-/* The gradient of a relu is dy or 0, so it can be made where the gradient of a fused one is, along
- * with the sum of several dy. */
+/* The gradient of a relu is dy or 0, so it is computed like that of a fused relu, together with the
+ * sum of several dy. */
 static cddp_status plan_pointwise(struct cddpi_plan *plan, int index, void **state)
 {
     enum cddpi_pointwise function = function_of(cddpi_plan_op_of(plan, index));
@@ -34,7 +34,7 @@ static cddp_status plan_pointwise(struct cddpi_plan *plan, int index, void **sta
     return CDDP_OK;
 }
 
-/* Channels that fill the last block up must stay zero, which sigmoid(0) is not. */
+/* Channels that pad the last block must stay zero, but sigmoid(0) is not zero. */
 static void clear_padding(const struct cddpi_exec *exec, float *y)
 {
     size_t block = (size_t)exec->plan->values[exec->op->output].block;

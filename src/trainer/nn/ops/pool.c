@@ -1,5 +1,5 @@
-/* pool.c - owns max_pool and avg_pool, on oneDNN where it has kernels, and global_avg_pool, which
- * ends flat and plain whatever the layout of its input. */
+/* pool.c - owns max_pool and avg_pool, on oneDNN where it has kernels, and global_avg_pool, whose
+ * output is flat and plain whatever the layout of its input. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
@@ -10,10 +10,10 @@
 #include "nn/ops/window_op.h"
 
 struct pool_state {
-    bool own; /* oneDNN has nothing but a reference */
+    bool own; /* oneDNN has only a reference implementation */
     struct cddpi_nn_window window;
-    struct cddpi_primitive forward, backward; /* not own */
-    int workspace;                            /* buffer: where each maximum came from; -1: none */
+    struct cddpi_primitive forward, backward; /* created unless `own` */
+    int workspace; /* buffer: the position of each maximum; -1: not needed */
 };
 
 static cddp_status window_shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
@@ -47,8 +47,8 @@ static struct cddpi_dnnl_request describe_window(struct cddpi_plan *plan, int in
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     int block = cddpi_plan_input(plan, index, 0)->block;
-    /* channels that fill the last block up are zero and stay so: with them, kernels need no code
-     * for a block in parts, which takes several times longer */
+    /* channels that pad the last block are zero and stay zero; if they are included, kernels need
+     * no code for partial blocks, which takes several times longer */
     struct cddpi_shape in = whole_blocks(op->in, block);
     struct cddpi_shape result = whole_blocks(op->out, block);
     struct cddpi_dnnl_request request = {

@@ -6,7 +6,7 @@
 
 struct pool_cuda_state {
     struct cddpi_cuda_pool shape;
-    int places; /* buffer: where in its window each maximum was; -1: it is not wanted */
+    int places; /* buffer: the place of each maximum in its window; -1: not needed */
 };
 
 static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)

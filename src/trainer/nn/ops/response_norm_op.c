@@ -1,5 +1,5 @@
-/* response_norm_op.c - owns local_response_norm: each value divided by a power of the squares of
- * its neighbours in other channels (Krizhevsky et al., "ImageNet Classification with Deep
+/* response_norm_op.c - owns local_response_norm: each value is divided by a power of the sum of
+ * squares over neighbouring channels (Krizhevsky et al., "ImageNet Classification with Deep
  * Convolutional Neural Networks", section 3.3). */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -84,7 +84,7 @@ static struct cddpi_cuda_response cuda_shape(const struct cddpi_exec *exec)
                                         .offset = (float)op->layer.offset};
 }
 
-/* Not in place: a value's neighbours are read by other threads. */
+/* Not in place: other threads read a value's neighbours. */
 static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);

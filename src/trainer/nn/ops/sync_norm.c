@@ -1,11 +1,12 @@
-/* sync_norm.c - owns what ranks tell each other where batch normalisation's statistics are those of
- * all ranks' batches together.
+/* sync_norm.c - owns the communication between ranks for batch normalisation over all ranks'
+ * batches.
  *
- * Forward: every rank gathers every rank's (count, mean, sum of squared deviations) and merges them
- * in rank order (Chan, Golub and LeVeque), in float64: no difference of large sums, and the same
- * bits on every rank. Backward: the two sums over the whole batch that the derivative needs are
- * all-reduced. Each rank's gradients come scaled by a factor of its own (say 1 / its samples), so
- * these sums travel without it. A rank without samples takes part with zeros. */
+ * Forward: every rank gathers (count, mean, sum of squared deviations) from all ranks and merges
+ * them in rank order (Chan, Golub and LeVeque), in float64. This avoids differences of large sums,
+ * and gives the same bits on every rank. Backward: an allreduce of the two sums over the whole
+ * batch that the derivative needs. Each rank's gradients are scaled by a factor of its own (e.g. 1
+ * / its samples), so that factor is removed from the sums before they are sent. A rank without
+ * samples takes part with zeros. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/model_state.h"
@@ -75,7 +76,7 @@ void cddpi_batch_norm_update(const struct cddpi_exec *exec, const double *moment
     float *running_mean = cddpi_exec_running(exec, 0);
     float *running_variance = cddpi_exec_running(exec, 1);
 
-    for (int c = 0; !exec->recomputed && c < exec->op->in.channels; c++) { /* once a batch */
+    for (int c = 0; !exec->recomputed && c < exec->op->in.channels; c++) { /* once for each batch */
         running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * mean[c]);
         running_variance[c] = (float)((1 - momentum) * (double)running_variance[c] +
                                       momentum * unbiased * variance[c]);

@@ -1,23 +1,24 @@
-/* sync_norm_cuda.c - owns batch normalisation over all ranks' batches on a device: what a rank has
- * summed up goes to all others in stream order, and only later work in the stream waits for it.
+/* sync_norm_cuda.c - owns batch normalisation over all ranks' batches on a device. A rank's sums
+ * are sent to all others in stream order, and only later work in the stream waits for them.
  *
- * As on the processor (sync_norm.c), but that backward gathers the ranks' sums, too, instead of
- * reducing them: every rank then adds them in rank order, whatever carries them. */
+ * It works as on the CPU (sync_norm.c), except that backward also gathers the ranks' sums instead
+ * of reducing them: every rank then adds them in rank order, so the bits do not depend on the
+ * transport. */
 #include "base/error.h"
 #include "group/on_device.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/ops/batch_norm_op.h"
 
-/* How many numbers a rank sends in forward about a batch of so many channels; in backward it is one
- * less. */
+/* The number of values that a rank sends in forward for a batch with @p channels channels; backward
+ * sends one less. */
 static size_t moment_count(size_t channels)
 {
     return 1 + 2 * channels;
 }
 
-/* cuda->exchange: this rank's moments, all ranks' moments, and what an idle rank, which has no
- * plan, keeps elsewhere: a count, means and deviations. */
+/* cuda->exchange holds this rank's moments, all ranks' moments, and the count, means and deviations
+ * for an idle rank, which has no plan and so no buffers for them. */
 static double *all_moments(const struct cddpi_model *model)
 {
     return model->cuda->exchange + model->cuda->exchange_stride;
@@ -65,16 +66,17 @@ cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model)
     if (most == 0) {
         return CDDP_OK;
     }
-    /* moments begin at multiples of 64 bytes */
+    /* each rank's moments begin at a multiple of 64 bytes */
     model->cuda->exchange_stride = (moment_count(most) + 7) / 8 * 8;
     doubles = (1 + (size_t)cddp_group_world_size(model->group)) * model->cuda->exchange_stride + 1 +
-              most; /* two floats each */
+              most; /* for each channel two floats */
     status = device->ops->alloc(device, doubles * sizeof(double), "statistics over ranks", &memory);
     model->cuda->exchange = memory;
     return status;
 }
 
-/* @p doubles of each rank, from the front of the exchange to what follows it. */
+/* Gather @p doubles numbers of each rank, from the start of the exchange memory to the part that
+ * follows it. */
 static cddp_status gather(const struct cddpi_exec *exec, size_t doubles)
 {
     struct cddpi_model *model = exec->model;
@@ -135,7 +137,7 @@ cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_exec *exec,
     return cddpi_exec_ready_both(exec);
 }
 
-/* The moments of no rows, and sums of none, are zeros. */
+/* The moments of no rows and the sums of nothing are zeros. */
 static cddp_status send_empty_statistics(const struct cddpi_exec *exec, size_t doubles)
 {
     struct cddpi_device *device = cddpi_exec_device(exec);

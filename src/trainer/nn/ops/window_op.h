@@ -1,14 +1,14 @@
-/* window_op.h - what a square window does to a shape, for convolutions and pools. */
+/* window_op.h - the effect of a square window on a shape, for convolutions and pools. */
 #ifndef CDDPI_NN_OPS_WINDOW_H
 #define CDDPI_NN_OPS_WINDOW_H
 
 #include "nn/graph/graph.h"
 
-/** Height and width after the layer's kernel, stride and padding (windows that do not fit entirely
- *  are left out). CDDP_ERR_CONFIG when the kernel is larger than the padded image. */
+/** Height and width after the layer's kernel, stride and padding; windows that do not fit entirely
+ *  are dropped. CDDP_ERR_CONFIG: the kernel is larger than the padded image. */
 CDDP_CHECKED cddp_status cddpi_window_shape(const struct cddpi_op *op, struct cddpi_shape *out);
 
-/** Padding below and to the right, as oneDNN wants it: negative where rows are left out. */
+/** Padding below and to the right in oneDNN's sense: negative if rows are dropped. */
 int cddpi_window_padding_after(const struct cddpi_op *op, int in_side, int out_side);
 
 #endif

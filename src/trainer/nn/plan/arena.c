@@ -1,5 +1,5 @@
-/* arena.c - owns the placing of buffers in the arena: the largest first, each at the lowest offset
- * where it meets no other that is alive at the same time. */
+/* arena.c - places buffers in the arena: the largest first, each at the lowest offset where it
+ * overlaps no other buffer that is alive at the same time. */
 #include "nn/plan/arena.h"
 
 #include "base/alloc.h"
@@ -110,8 +110,8 @@ static int larger_first(const void *left, const void *right)
     return a->buffer < b->buffer ? -1 : 1;
 }
 
-/* The lowest offset for @p buffer beside those already placed. Whenever one is in the way the
- * search goes on after it, so it ends after as many rounds as there are buffers. */
+/* The lowest offset for @p buffer that avoids the buffers already placed. When one overlaps, the
+ * search continues after its end, so there are at most as many rounds as buffers. */
 static size_t lowest_offset(const struct cddpi_arena *arena, const struct order *placed,
                             size_t placed_count, const struct cddpi_arena_buffer *buffer)
 {

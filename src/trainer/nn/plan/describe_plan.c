@@ -1,8 +1,8 @@
-/* describe_plan.c - owns the table of what does each part of a step, how long that is expected to
- * take on one core, and what is slower than it need be.
+/* describe_plan.c - writes the table of a step's parts: the implementation of each, its expected
+ * time on one core, and warnings about parts that are slower than they could be.
  *
- * Expected times follow from the plan's estimates and two measurements of this machine: how fast it
- * multiplies matrices, and how fast it copies. They are estimates from shapes alone. */
+ * Expected times are the plan's estimates, which depend on shapes alone, divided by two measured
+ * speeds of this machine: multiplying matrices, and copying. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -12,12 +12,12 @@
 #include <string.h>
 
 struct speeds {
-    double work, bytes; /* a second: multiplications; bytes read or written */
+    double work, bytes; /* per second: multiplications; bytes read or written */
 };
 
 enum { SIDE = 384, TRIES = 5, COPIED_BYTES = 8 << 20 };
 
-/* The least of some tries: others may use the core, too. */
+/* The minimum of some tries: other processes may use the core, too. */
 static cddp_status measure_with(float *memory, struct speeds *out)
 {
     size_t matrix = (size_t)SIDE * SIDE;
@@ -54,7 +54,7 @@ static cddp_status measure(struct speeds *out)
     return status;
 }
 
-/* Bytes that a pass over the op's input and output reads and writes. */
+/* Bytes of the op's input and output that one pass reads and writes. */
 static double passed_bytes(const struct cddpi_plan *plan, const struct cddpi_op *op)
 {
     double elements = 0;
@@ -73,7 +73,7 @@ struct describe_plan_row {
     const struct cddpi_op *op;
     const char *what, *name, *reason;
     double seconds;
-    double ideal; /* of a good kernel without padding and copies */
+    double ideal; /* with a good kernel, without padding and copies */
 };
 
 struct table {
@@ -112,8 +112,8 @@ static void add_own(struct table *table, const struct cddpi_op *op, const char *
                    .op = op, .what = what, .name = name, .seconds = seconds, .ideal = seconds});
 }
 
-/* What an op does whose implementations the plan does not choose: products and loops of ours. A
- * backward multiplies twice as much, and reads the gradient, too. */
+/* The cost of an op whose implementations are not in the plan, i.e. our own products and loops. Its
+ * backward multiplies twice as much, and also reads the gradient. */
 static void add_op(struct table *table, const struct cddpi_plan *plan, const struct speeds *speeds,
                    int index)
 {
@@ -123,7 +123,7 @@ static void add_op(struct table *table, const struct cddpi_plan *plan, const str
     const char *name = work > 0 ? "own:products" : "own:loops";
 
     if ((plan->ops[index].flags & CDDPI_FORWARD_VIEW) != 0) {
-        return; /* does nothing */
+        return; /* this op does nothing */
     }
     add_own(table, op, "forward", name, seconds);
     if (plan->training) {
@@ -131,7 +131,7 @@ static void add_op(struct table *table, const struct cddpi_plan *plan, const str
     }
 }
 
-/* A row for each part of an op, and one for its products that are in no part. */
+/* One row for each part of an op, and one for its products that belong to no part. */
 static void add_parts(struct table *table, const struct cddpi_plan *plan,
                       const struct speeds *speeds, int index)
 {
@@ -177,7 +177,7 @@ static void write_rows(const struct table *table, int count)
             1e3 * table->total);
 }
 
-/* What takes more than it need, and enough of the step to matter. */
+/* Warn about parts that are slower than they could be, and take enough of the step to matter. */
 static void write_warnings(const struct table *table)
 {
     for (int i = 0; i < table->count; i++) {

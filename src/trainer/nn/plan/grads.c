@@ -1,5 +1,5 @@
-/* grads.c - owns the memory of gradients of activations: where each op's backward leaves them,
- * and how those of a value that several ops used come together. */
+/* grads.c - owns the memory of activations' gradients: where each op's backward writes them, and
+ * how the gradients of a value with several consumers are added up. */
 #include "base/error.h"
 #include "nn/model_state.h"
 
@@ -13,7 +13,8 @@ static int backward_time(const struct cddpi_plan *plan, int op)
     return plan->ops[op].backward;
 }
 
-/* A buffer that is written at @p time and in the place of one of @p bases, where that is dead. */
+/* A buffer that is written at @p time, and reuses the memory of one of @p bases that is no longer
+ * needed then. */
 static cddp_status add_over(struct cddpi_plan *plan, size_t bytes, int time, int last,
                             const int *bases, int base_count, int *out)
 {
@@ -31,7 +32,8 @@ static cddp_status add_over(struct cddpi_plan *plan, size_t bytes, int time, int
     return CDDP_OK;
 }
 
-/* One more gradient for @p value, in @p buffer: it stays until the producer's backward. */
+/* Record another gradient for @p value, in @p buffer, which stays alive until the producer's
+ * backward. */
 static void contribute(struct cddpi_plan *plan, int value, int buffer)
 {
     int producer = graph_of(plan)->values[value].producer;
@@ -40,8 +42,8 @@ static void contribute(struct cddpi_plan *plan, int value, int buffer)
     plan->contributions[plan->contribution_count++] = (struct cddpi_contribution){value, buffer};
 }
 
-/* Collect what the consumers of @p op's output contributed. It takes one gradient, or two if it
- * can; more are summed just before its backward. */
+/* Collect the contributions of the consumers of @p op's output. The op accepts one gradient, or two
+ * with CDDPI_SUMS_GRADS; if there are more, they are summed just before its backward. */
 static cddp_status plan_sums(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -73,7 +75,8 @@ static cddp_status plan_sums(struct cddpi_plan *plan, int index)
     return CDDP_OK;
 }
 
-/* What others contributed to the gradient of op @p index's first input; NULL: nothing yet. */
+/* The contribution of other ops to the gradient of op @p index's first input; NULL: there is none
+ * yet. */
 static struct cddpi_contribution *other_contribution(const struct cddpi_plan *plan, int index)
 {
     for (int i = plan->contribution_count - 1; i >= 0; i--) {
@@ -106,7 +109,7 @@ static bool is_alone(const struct cddpi_plan *plan, int index, const struct cddp
     return root->last == backward_time(plan, producer);
 }
 
-/* The gradient of op @p index's first input takes the place of what others contributed to it. */
+/* Let the gradient of op @p index's first input overwrite the contribution of other ops to it. */
 static cddp_status add_other(struct cddpi_plan *plan, int index)
 {
     struct cddpi_contribution *other = other_contribution(plan, index);
@@ -138,7 +141,7 @@ cddp_status cddpi_plan_gradients(struct cddpi_plan *plan, int index)
     cddp_status status = op->output >= 0 ? plan_sums(plan, index) : CDDP_OK;
     const unsigned inplace = CDDPI_GRAD_INPLACE | CDDPI_TAKES_INPUT;
     bool waits = (planned->flags & CDDPI_WEIGHTS_GRAD) != 0;
-    int source = grads[0]; /* what the inputs' gradients may share memory with */
+    int source = grads[0]; /* the buffer that the inputs' gradients may share */
 
     if ((planned->flags & CDDPI_TAKES_INPUT) != 0) {
         source = plan->values[op->inputs[0]].activation;

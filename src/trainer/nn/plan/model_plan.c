@@ -1,6 +1,6 @@
-/* model_plan.c - owns the compilation of a graph for one batch size and mode: it lets each op
- * choose its layout and ask for memory, then derives from the ops' flags how long each buffer is
- * alive and what may be done in place. */
+/* model_plan.c - compiles a graph for one batch size and mode: each op chooses its layout and
+ * requests memory; then the planner derives from the ops' flags how long each buffer is alive and
+ * what can be done in place. */
 #include "nn/plan/model_plan.h"
 
 #include "base/alloc.h"
@@ -126,8 +126,8 @@ static int later(int a, int b)
     return a > b ? a : b;
 }
 
-/* When what the first forward made of @p value is last read, or (@p recomputed) what the second
- * did. */
+/* When the last reader of @p value runs, for the value of the first forward, or with @p recomputed
+ * for the recomputed value. */
 static int last_read(const struct cddpi_plan *plan, int value, bool recomputed)
 {
     const struct cddpi_graph *graph = graph_of(plan);
@@ -162,11 +162,11 @@ static int last_read(const struct cddpi_plan *plan, int value, bool recomputed)
         (plan->ops[graph->op_count - 1].flags & CDDPI_TAKES_INPUT) != 0) {
         return last;
     }
-    return plan->end; /* the model's outputs stay until the next forward */
+    return plan->end; /* the model's outputs stay valid until the next forward */
 }
 
-/* Where the output of op @p index, in @p buffer and written at @p time, shares memory with an
- * input: as the same thing, or in its place. */
+/* Let the output of op @p index, in @p buffer and written at @p time, share memory with an input:
+ * as a view of it, or in its place. */
 static void share_input(struct cddpi_plan *plan, int index, int buffer, int time)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
@@ -213,7 +213,7 @@ static cddp_status plan_activations(struct cddpi_plan *plan)
 
         if (op->output < 0 || ((plan->ops[i].flags & CDDPI_FORWARD_VIEW) != 0 &&
                                plan->values[op->inputs[0]].activation < 0)) {
-            continue; /* nothing, or of the caller's memory: no buffer */
+            continue; /* no input, or the caller's memory, which is no buffer */
         }
         activation = &plan->values[op->output].activation;
         *activation = cddpi_arena_add(&plan->arena, cddpi_plan_value_bytes(plan, op->output), i,
@@ -226,7 +226,8 @@ static cddp_status plan_activations(struct cddpi_plan *plan)
     return CDDP_OK;
 }
 
-/* The same for what is recomputed, in the order in which that runs: from the last segment on. */
+/* The same for recomputed values, in the order in which they are computed: from the last segment
+ * on. */
 static cddp_status plan_recomputed(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
@@ -313,8 +314,8 @@ static bool receives_images(const struct cddpi_model *model)
     return false;
 }
 
-/* By a plan of the whole graph, for its layouts only: the processor's ops choose them one after the
- * other. */
+/* Plan the whole graph, only for its layouts: on the CPU, each op's choice depends on the ops
+ * before it. */
 static cddp_status find_whole_blocks(struct cddpi_plan *plan)
 {
     struct cddpi_model *model = plan->model;
@@ -367,7 +368,7 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     plan->split = training && model->split;
     plan->values = cddpi_zalloc_array((size_t)graph->value_count, sizeof *plan->values);
     plan->ops = cddpi_zalloc_array((size_t)graph->op_count, sizeof *plan->ops);
-    /* an op contributes to each of its inputs, and a sum replaces a contribution */
+    /* each op contributes once to each of its inputs, and a sum replaces one contribution */
     plan->sums = cddpi_zalloc_array((size_t)graph->op_count * CDDPI_OP_INPUTS, sizeof *plan->sums);
     plan->contributions = cddpi_zalloc_array((size_t)graph->op_count * CDDPI_OP_INPUTS,
                                              sizeof *plan->contributions);
@@ -382,7 +383,7 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     if (status == CDDP_OK) {
         status = plan_ops(plan);
     }
-    if (plan->layouts.failed) { /* even if planning went on without it */
+    if (plan->layouts.failed) { /* even if planning continued without that layout */
         status = cddpi_plan_no_memory(plan);
     }
     if (status == CDDP_OK) {

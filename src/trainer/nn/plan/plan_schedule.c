@@ -1,8 +1,8 @@
 /* plan_schedule.c - owns when ops run: forward in order, backward in reverse, and before the
- * backward of a segment the forward of those of its ops once more whose outputs were not kept.
+ * backward of a segment another forward of those of its ops whose outputs were not kept.
  *
- * What an op hands to other segments is kept. Of the rest, an op is recomputed if something that it
- * makes is read in backward, or by an op that is recomputed. */
+ * A value that other segments read is kept. Any other op is recomputed if its result is read in
+ * backward, or by an op that is recomputed. */
 #include "nn/plan/model_plan.h"
 
 #include "base/error.h"
@@ -19,13 +19,14 @@ static bool reads(const struct cddpi_op *op, int value)
            (op->input_count > 1 && op->inputs[1] == value);
 }
 
-/* From forward on. */
+/* Whether a buffer is needed from forward on. */
 static bool is_kept(enum cddpi_lifetime lifetime)
 {
     return lifetime == CDDPI_IN_BOTH || lifetime == CDDPI_FORWARD_TO_WEIGHTS;
 }
 
-/* Whether what op @p index keeps for its backward beside its output is worth another forward. */
+/* Whether the memory that op @p index keeps for its backward, besides its output, justifies another
+ * forward. */
 static bool keeps_much(const struct cddpi_plan *plan, int index)
 {
     const struct cddpi_plan_value *output = &plan->values[op_of(plan, index)->output];
@@ -80,7 +81,8 @@ static bool ends_segment(const struct cddpi_plan *plan, int index)
 {
     int segment = op_of(plan, index)->layer.segment;
 
-    return segment != 0 && op_of(plan, index + 1)->layer.segment != segment; /* the loss has none */
+    /* the loss has no output */
+    return segment != 0 && op_of(plan, index + 1)->layer.segment != segment;
 }
 
 int cddpi_plan_segment_begin(const struct cddpi_plan *plan, int index)
@@ -134,7 +136,7 @@ static int first_use(const struct cddpi_plan *plan, const struct cddpi_owned_buf
     }
 }
 
-/* Of what is used after forward, too: in training. */
+/* The time of the last use, for buffers that are also used after forward, in training. */
 static int last_use(const struct cddpi_plan *plan, const struct cddpi_owned_buffer *owned)
 {
     bool weights = owned->lifetime == CDDPI_FORWARD_TO_WEIGHTS ||

@@ -1,4 +1,4 @@
-/* json_file.c - owns the reading of JSON files that lie beside weights: config.json, an index. */
+/* json_file.c - reads the JSON files beside weights: config.json, an index. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -38,7 +38,8 @@ static cddp_status read_bytes(int fd, const char *path, char *text, size_t bytes
     return CDDP_OK;
 }
 
-/* What is no JSON: where it fails, or if it does not even begin as an object, what it is. */
+/* The error for a file that is not JSON: where parsing fails, or what the file is if it does not
+ * even begin as an object. */
 static cddp_status json_fail(const char *path, const char *text, size_t bytes,
                              const json_error_t *error)
 {

@@ -1,6 +1,5 @@
-/* llmc.c - owns llm.c's model files: 256 int32 (magic, version, context, vocabulary,
- * blocks, heads, embed, padded vocabulary), then 16 tensors without gaps, each of them of all
- * blocks. */
+/* llmc.c - owns llm.c's model files: 256 int32 (magic, version, context, vocabulary, blocks, heads,
+ * embed, padded vocabulary), then 16 tensors without gaps, each for all blocks. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/foreign.h"
@@ -19,10 +18,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "llm.c's files are lit
 
 enum { MAGIC = 20240326, VERSION_F32 = 3, VERSION_BF16 = 5 };
 enum { HEADER_WORDS = 256, HEADER_BYTES = 4 * HEADER_WORDS, VOCAB_MULTIPLE = 128 };
-/* places in the header */
+/* indices in the header */
 enum { AT_MAGIC, AT_VERSION, AT_CONTEXT, AT_VOCAB, AT_BLOCKS, AT_HEADS, AT_EMBED, AT_PADDED };
 
-/* What other kind of llm.c's files begins with @p magic; NULL: none. */
+/* Which other kind of llm.c file begins with @p magic; NULL: none. */
 static const char *other_kind(int32_t magic)
 {
     static const struct {
@@ -65,7 +64,7 @@ static cddp_status read_begin(const char *path, unsigned char begin[CDDPI_FOREIG
 
 cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
 {
-    enum { LEAST_BYTES = 12, AT_BRACE = 8 }; /* where a safetensors file begins its JSON */
+    enum { LEAST_BYTES = 12, AT_BRACE = 8 }; /* where the JSON of a safetensors file begins */
     unsigned char begin[CDDPI_FOREIGN_LOOKED_AT];
     char text[CDDPI_FOREIGN_WORDS_BYTES];
     int32_t words[2];
@@ -80,7 +79,7 @@ cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
         return CDDP_OK;
     }
     memcpy(words, begin, sizeof words);
-    /* a safetensors file whose header is as long as the magic has 0 in its second word */
+    /* a safetensors file whose header length equals the magic has 0 in its second word */
     *out_llmc = words[AT_MAGIC] == MAGIC && words[AT_VERSION] != 0;
     if (*out_llmc || begin[AT_BRACE] == '{') {
         return CDDP_OK;
@@ -159,7 +158,7 @@ static cddp_status check_header(const char *path, const int32_t header[HEADER_WO
     return CDDP_OK;
 }
 
-/* Lay the views over the data, which is all there; @p padded is the vocabulary's rows in it. */
+/* Set the views into the complete data; @p padded is the number of the vocabulary's rows in it. */
 static void place_views(struct cddpi_weights *weights, cddp_type type, int64_t padded)
 {
     const unsigned char *at = weights->map + HEADER_BYTES;
@@ -175,7 +174,7 @@ static void place_views(struct cddpi_weights *weights, cddp_type type, int64_t p
     }
 }
 
-/* Of the whole file. The bounds of the header keep it below 2^60. */
+/* Of the whole file. The limits on the header's values keep it below 2^60. */
 static uint64_t file_bytes(const struct cddpi_gpt2_shape *shape, cddp_type type, int64_t padded)
 {
     uint64_t embed = (uint64_t)shape->embed;
@@ -215,7 +214,7 @@ cddp_status cddpi_weights_open_llmc(struct cddpi_weights *weights, const char *p
     return CDDP_OK;
 }
 
-/* What is written into a file. */
+/* The content of the file that is written. */
 struct llmc_content {
     const struct cddpi_weights *weights;
     cddp_type type;
@@ -243,7 +242,7 @@ static cddp_status put_header(const struct llmc_content *content, struct cddpi_w
     return cddpi_writer_put(writer, header, sizeof header);
 }
 
-/* The rows of zeros after the vocabulary's. */
+/* The rows of zeros that pad the vocabulary. */
 static cddp_status put_padding(const struct llmc_content *content, struct cddpi_writer *writer)
 {
     const struct cddpi_gpt2_shape *shape = &content->weights->shape;

@@ -1,5 +1,5 @@
-/* names.c - owns which parts of a tensor's name are wrappers', and what is said of a name that is
- * not there. */
+/* names.c - knows which prefixes of a tensor's name belong to wrappers, and words the error for a
+ * missing name. */
 #include "nn/weights/names.h"
 
 #include "base/alloc.h"
@@ -13,7 +13,7 @@
 
 enum { COMPARED = 4096, SHOWN = 3 };
 
-/* A GPT-2's own parts have other names. */
+/* No module of a GPT-2 itself has one of these names. */
 static bool is_wrapper(const char *part, size_t bytes)
 {
     static const char *const wrappers[] = {
@@ -28,8 +28,8 @@ static bool is_wrapper(const char *part, size_t bytes)
     return false;
 }
 
-/* Copy @p name without its wrappers to @p out, which has room for all of it. Returns the bytes that
- * it took. The last part is the tensor's own. */
+/* Copy @p name without its wrappers to @p out, which has room for all of it. Returns the bytes
+ * written. The last component is the tensor's own and is always kept. */
 static size_t unwrap(const char *name, char *out)
 {
     size_t used = 0;
@@ -134,7 +134,7 @@ const struct cddpi_named_tensor *cddpi_weights_names_find(const struct cddpi_wei
     return bsearch(name, names->rows, names->count, sizeof *names->rows, compare_name);
 }
 
-/* One of several shards, whose other tensors are in files beside it. */
+/* Whether the file is one of several shards, so that other tensors are in files beside it. */
 static bool is_shard(const char *path)
 {
     const char *of = strstr(path, "-of-");
@@ -145,7 +145,7 @@ static bool is_shard(const char *path)
     return of != NULL && strchr(of, '/') == NULL && of[4] >= '0' && of[4] <= '9';
 }
 
-/* The tensor whose name is nearest, if it is near at all. */
+/* The tensor with the most similar name, if one is similar at all. */
 static const cddp_tensor *find_nearest(const struct cddpi_weights_names *names, const char *name)
 {
     const cddp_tensor *nearest = NULL;

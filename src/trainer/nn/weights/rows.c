@@ -1,5 +1,5 @@
-/* rows.c - owns the list of a GPT-2's tensors, where they lie in a file, and the way of
- * their elements from one layout and type to another, a few rows at a time. */
+/* rows.c - owns the list of a GPT-2's tensors and their places in a file, and converts their
+ * elements between layouts and types, a few rows at a time. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -14,8 +14,8 @@
 enum {
     STAGE = 1024, /* elements converted at a time */
     TILE = 16,
-    STRIP = 256,             /* columns and rows turned over at a time: f32s of a cache line */
-    PANEL_ELEMENTS = 1 << 18 /* rows that are put together */
+    STRIP = 256, /* columns and rows that are transposed at a time: f32s of a cache line */
+    PANEL_ELEMENTS = 1 << 18 /* rows that are collected before they are written */
 };
 
 const char *const cddpi_gpt2_dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
@@ -92,8 +92,8 @@ cddp_status cddpi_weights_checked(const struct cddpi_weights *weights, cddp_stat
     return whole == CDDP_OK ? status : whole;
 }
 
-/* @p count elements from element @p at on; 16-bit ones are copied first, for they may lie at odd
- * addresses. */
+/* Load @p count elements from element @p at on. 16-bit elements are copied first, because they may
+ * be at odd addresses. */
 static void load(const struct cddpi_weights_view *view, size_t at, size_t count, float *out)
 {
     size_t bytes = cddp_type_bytes(view->type);
@@ -129,7 +129,7 @@ bool cddpi_weights_same(const struct cddpi_weights_view *a, const struct cddpi_w
     return true;
 }
 
-/* Up to STRIP rows of the transposed of what lies there, whose lines are @p line long. */
+/* Load up to STRIP rows of the transpose of the stored matrix, whose rows have @p line elements. */
 static void load_strip(const struct cddpi_weights_view *view, size_t line, size_t first,
                        size_t rows, size_t columns, float *out)
 {
@@ -149,7 +149,7 @@ static void load_strip(const struct cddpi_weights_view *view, size_t line, size_
     }
 }
 
-/* Rows and columns as they come out. */
+/* Rows and columns in the output's layout. */
 static void size_of(const struct cddpi_weights *weights, size_t index, bool transposed,
                     size_t *out_rows, size_t *out_columns)
 {
@@ -182,7 +182,7 @@ void cddpi_weights_rows(const struct cddpi_weights *weights, size_t index, bool 
     }
 }
 
-/* Through panels of rows. */
+/* Write in panels of rows. */
 static cddp_status put_panels(const struct cddpi_weights *weights, size_t index, bool transposed,
                               cddp_type type, struct cddpi_writer *writer, float *panel, void *cast,
                               size_t panel_rows)

@@ -1,7 +1,6 @@
-/* shards.c - owns the safetensors files that a model lies in: one, or the shards that an index
- * names, as Hugging Face's libraries write them (model.safetensors.index.json). The index comes
- * from a stranger: its files are names in its own folder, and it and the shards must agree about
- * every tensor. */
+/* shards.c - owns the safetensors files of a model: one file, or the shards that an index lists, as
+ * Hugging Face's libraries write them (model.safetensors.index.json). The index is not trusted: its
+ * files must be in its own folder, and it must agree with the shards about every tensor. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
@@ -15,8 +14,8 @@ enum { INDEX_BYTES_MAX = 1 << 24, SHARDS_MAX = 4096 };
 struct index {
     const char *path;
     json_t *root;
-    json_t *map;    /* the root's: file by tensor */
-    json_t *places; /* number of a file, by its name */
+    json_t *map;    /* "weight_map" of the root: tensor to file */
+    json_t *places; /* a file's number, by its name */
     struct cddpi_weights_files *files;
 };
 
@@ -38,7 +37,7 @@ static const char *shown_name(const char *name, char buffer[CDDPI_SAFETENSORS_NA
     return cddpi_printable(name, buffer, CDDPI_SAFETENSORS_NAME_SHOWN);
 }
 
-/* A file in the index's folder: no path leads to another one. */
+/* A file in the index's folder: the name must not contain a path. */
 static bool is_plain_name(const char *name)
 {
     for (const char *c = name; *c != '\0'; c++) {
@@ -49,7 +48,7 @@ static bool is_plain_name(const char *name)
     return name[0] != '\0' && name[0] != '.';
 }
 
-/* Give the file of one tensor a number, unless it has one. */
+/* Assign a number to the file of one tensor, unless the file has one. */
 static cddp_status add_file(struct index *index, const char *tensor, const json_t *file)
 {
     const char *name = json_string_value(file);
@@ -112,7 +111,7 @@ static cddp_status read_index(struct index *index)
     return CDDP_OK;
 }
 
-/* Open the file called @p name, number @p place of them. */
+/* Open the file @p name, which has number @p place. */
 static cddp_status open_shard(struct index *index, const char *name, size_t place)
 {
     struct cddpi_weights_files *files = index->files;
@@ -155,7 +154,7 @@ static cddp_status open_shards(struct index *index)
     return CDDP_OK;
 }
 
-/* Each tensor of the index is in the file it says. */
+/* Check that each tensor of the index is in the file that the index says. */
 static cddp_status check_map(const struct index *index)
 {
     char shown_tensor[CDDPI_SAFETENSORS_NAME_SHOWN];
@@ -178,7 +177,7 @@ static cddp_status check_map(const struct index *index)
     return CDDP_OK;
 }
 
-/* And no file has more: so none is there twice. */
+/* Check that no file has more tensors than that, so no tensor occurs twice. */
 static cddp_status check_shard(const struct index *index, size_t place)
 {
     const cddp_safetensors *file = index->files->files[place];

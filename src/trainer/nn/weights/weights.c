@@ -1,5 +1,5 @@
-/* weights.c - owns open files of GPT-2 weights: which format one is, how many heads it was made
- * with, and filling a model from it. */
+/* weights.c - owns open files of GPT-2 weights: recognises the format, finds the number of heads,
+ * and fills a model from the file. */
 #include "nn/weights/weights.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@ enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 const char *const cddpi_weights_format_names[] = {CDDPI_WEIGHTS_FORMAT_MAP(CDDPI_CHOICE_WORD)};
 
-/* A JSON object of a sane size, or NULL: it is not needed. */
+/* A JSON object of reasonable size, or NULL: the file is optional. */
 static json_t *read_json(const char *path)
 {
     json_t *json = NULL;
@@ -36,7 +36,8 @@ static bool is_integer(const json_t *config, const char *key, int64_t value)
     return cddpi_json_whole(json_object_get(config, key), &number) && number == value;
 }
 
-/* Refuse options of Hugging Face's GPT-2 that change its results and that cddp's gpt2 lacks. */
+/* Reject options of Hugging Face's GPT-2 that change its results and that cddp's gpt2 does not
+ * support. */
 static cddp_status check_config(const struct cddpi_weights *weights, const json_t *config,
                                 const char *path)
 {
@@ -70,7 +71,7 @@ static cddp_status check_config(const struct cddpi_weights *weights, const json_
     return CDDP_OK;
 }
 
-/* A key that is not there has the value that Hugging Face's GPT2Config gives it. */
+/* A missing key has the default of Hugging Face's GPT2Config. */
 static void take_dropouts(struct cddpi_weights *weights, const json_t *config)
 {
     for (int i = 0; i < CDDPI_GPT2_DROPOUTS; i++) {
@@ -97,7 +98,7 @@ static cddp_status take_heads(struct cddpi_weights *weights, const json_t *confi
     return status;
 }
 
-/* Hugging Face's config.json, if the one there is this model's. */
+/* Read Hugging Face's config.json, if it belongs to this model. */
 static cddp_status take_config(struct cddpi_weights *weights, const char *path)
 {
     const struct cddpi_gpt2_shape *shape = &weights->shape;
@@ -119,7 +120,7 @@ static cddp_status take_config(struct cddpi_weights *weights, const char *path)
     return status;
 }
 
-/* The state of a checkpoint of cddp's, if the file lies in one. */
+/* Read the state of cddp's checkpoint, if the file is in one. */
 static cddp_status take_state(struct cddpi_weights *weights, const char *path)
 {
     struct cddpi_gpt2_shape *shape = &weights->shape;
@@ -140,7 +141,7 @@ static cddp_status take_state(struct cddpi_weights *weights, const char *path)
     return CDDP_OK;
 }
 
-/* The weights do not fit a GPT-2: its config.json may say why, by a key. */
+/* The weights are not a GPT-2: say why, if a key of config.json shows it. */
 static cddp_status explain(struct cddpi_weights *weights, const char *path)
 {
     const struct cddpi_gpt2_shape *shape = &weights->shape;
@@ -249,8 +250,8 @@ size_t cddpi_weights_count(const struct cddpi_weights *weights)
     return weights->count;
 }
 
-/* Whether the model's tensor is there, in its size; wpe may have more positions than it
- * asks for. */
+/* Whether the model's tensor exists with the right size; wpe may have more positions than the
+ * model. */
 static cddp_status match(const struct cddpi_weights *weights, const char *path,
                          const cddp_tensor *wanted, size_t index)
 {

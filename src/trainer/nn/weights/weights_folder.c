@@ -1,5 +1,5 @@
-/* weights_folder.c - owns which file of a folder holds a model's weights, and what is said of a
- * folder that has none that can be read. */
+/* weights_folder.c - finds the file with a model's weights in a folder, and words the error if
+ * there is none that can be read. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -14,7 +14,8 @@
 
 enum { LOOKED_AT = 10000, SHOWN_BYTES = 64 };
 
-/* Files that hold weights, by the ends of their names; what the first of them says comes first. */
+/* Files that hold weights, by the ends of their names. If a folder has several kinds, the first in
+ * this list is reported. */
 static const struct {
     const char *end, *words;
 } kinds[] = {
@@ -39,9 +40,10 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 /* What a folder holds. */
 struct contents {
     size_t count;
-    size_t kind;            /* KINDS: no weights that are known */
-    size_t same_kind;       /* files of it */
-    char name[SHOWN_BYTES]; /* the first of them, or of all, in the order of their bytes */
+    size_t kind;            /* KINDS: no known weights */
+    size_t same_kind;       /* number of files of that kind */
+    char name[SHOWN_BYTES]; /* the first file of that kind, or of all files, in byte order of names
+                             */
 };
 
 static bool ends_with(const char *text, const char *end)
@@ -98,7 +100,8 @@ bool cddpi_weights_are_called(const char *name)
     return kind_of(name) < KINDS;
 }
 
-/* Whether @p folder holds checkpoints, or is a run's, whose checkpoints are one deeper. */
+/* Whether @p folder contains checkpoints, or is the folder of a run, which has them one level
+ * deeper. */
 static bool has_checkpoints(const char *folder, const char *deeper)
 {
     char *path = cddpi_format("%s%s", folder, deeper);
@@ -154,7 +157,7 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out)
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", folder);
         }
-        if (lstat(path, &info) == 0) { /* a broken link is an error when it is opened */
+        if (lstat(path, &info) == 0) { /* a broken link counts: opening it gives the error */
             *out = path;
             return CDDP_OK;
         }

@@ -1,6 +1,6 @@
-/* weights_safetensors.c - owns finding a GPT-2's tensors in safetensors files, written by cddp or
- * Hugging Face: their names are the same but for wrappers, and the first linear weight that is not
- * square tells which way round all of them lie. */
+/* weights_safetensors.c - finds a GPT-2's tensors in safetensors files from cddp or Hugging Face.
+ * Names are the same except for wrappers. The first linear weight that is not square shows whether
+ * all of them are transposed. */
 #include "base/error.h"
 #include "base/number.h"
 #include "checkpoint/safetensors.h"
@@ -15,7 +15,7 @@ static const char table_name[] = "wte.weight";
 
 enum { SHAPE_BYTES = 224 };
 
-/* Files being looked at. */
+/* The search for a GPT-2's tensors in open files. */
 struct looking {
     struct cddpi_weights *weights;
     const char *path;
@@ -58,7 +58,7 @@ static const struct cddpi_named_tensor *find_tensor(const struct looking *at, co
     return cddpi_weights_names_find(&at->names, name);
 }
 
-/* One of the embeddings: its sizes. */
+/* Read the sizes of one of the embeddings. */
 static cddp_status find_table(const struct looking *at, const char *name, int64_t *out_rows,
                               int64_t *out_columns)
 {
@@ -78,14 +78,15 @@ static cddp_status find_table(const struct looking *at, const char *name, int64_
     return CDDP_OK;
 }
 
-/* Sizes from the embeddings and the names; the layout from attn.c_attn, which is 3 x 1. */
+/* Find sizes from the embeddings and the names, and the layout from attn.c_attn, whose sides have
+ * the ratio 3 to 1. */
 static cddp_status find_shape(struct looking *at)
 {
     struct cddpi_gpt2_shape *shape = &at->weights->shape;
     const struct cddpi_named_tensor *attention;
     int64_t columns = 0;
 
-    /* the head is the same matrix, and some programs keep only one of the two names */
+    /* the head is the same matrix as wte, and some programs keep only one of the two names */
     at->weights->table_of_head = find_tensor(at, table_name) == NULL &&
                                  find_tensor(at, head_name) != NULL;
     CDDPI_TRY(find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
@@ -114,7 +115,7 @@ static cddp_status find_shape(struct looking *at)
     return CDDP_OK;
 }
 
-/* "h.N." before @p rest, N in its one spelling and of one of the blocks. */
+/* Parse "h.N." before @p rest. N must be written canonically, and be the number of a block. */
 static bool parse_block(const char *name, int64_t blocks, size_t *out_block, const char **out_rest)
 {
     char again[16];
@@ -160,7 +161,7 @@ size_t cddpi_gpt2_index(const struct cddpi_gpt2_shape *shape, const char *name)
     return count;
 }
 
-/* Causal masks, which some versions stored with the weights. */
+/* Causal masks, which some versions stored together with the weights. */
 static bool is_mask(const struct cddpi_gpt2_shape *shape, const char *name)
 {
     size_t block;
@@ -175,7 +176,7 @@ static bool is_float(cddp_type type)
     return type == CDDP_F32 || type == CDDP_F16 || type == CDDP_BF16;
 }
 
-/* Note where the tensor lies that is number @p index of the GPT-2. */
+/* Record the place of the tensor that has number @p index in the GPT-2. */
 static cddp_status place_tensor(const struct looking *at, const struct cddpi_named_tensor *named,
                                 size_t index)
 {
@@ -239,7 +240,7 @@ static cddp_status place_all(struct looking *at)
     return CDDP_OK;
 }
 
-/* A head of its own is only a copy of wte's rows. */
+/* A separate head must be a copy of wte's rows. */
 static cddp_status check_head(const struct looking *at)
 {
     const struct cddpi_weights *weights = at->weights;
@@ -268,7 +269,7 @@ static cddp_status check_head(const struct looking *at)
     return CDDP_OK;
 }
 
-/* "heads" in the metadata, which cddp writes. */
+/* Read "heads" from the metadata, which cddp writes. */
 static cddp_status find_heads(const struct looking *at)
 {
     struct cddpi_gpt2_shape *shape = &at->weights->shape;

@@ -1,5 +1,5 @@
-/* weights_write.c - owns the writing of GPT-2 weights: the safetensors formats, and the config.json
- * that Hugging Face's loaders want beside one. */
+/* weights_write.c - writes GPT-2 weights: the safetensors formats, and the config.json that Hugging
+ * Face's loaders expect beside them. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/replace.h"
@@ -12,14 +12,14 @@
 
 enum { FULL_NAME_BYTES = CDDPI_GPT2_NAME_BYTES + 16 };
 
-/* What is being written. */
+/* The file that is written. */
 struct weights_write_plan {
     const struct cddpi_weights *weights;
     enum cddpi_weights_format format;
     cddp_type type;
 };
 
-/* Whether Hugging Face's layout turns the tensor over. */
+/* Whether Hugging Face's layout is the transpose of ours. */
 static bool turned(const struct weights_write_plan *plan, const struct cddpi_gpt2_tensor *tensor)
 {
     return plan->format == CDDPI_WEIGHTS_HF && tensor->linear;
@@ -34,7 +34,7 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
     return cddpi_weights_put(plan->weights, index, turned(plan, &tensor), plan->type, writer);
 }
 
-/* The file's tensors, without their data, which comes later. */
+/* List the file's tensors without their data, which is written later. */
 static void list_tensors(const struct weights_write_plan *plan, cddp_tensor *tensors,
                          char (*names)[FULL_NAME_BYTES])
 {
@@ -119,7 +119,8 @@ cddp_status cddpi_weights_write(const struct cddpi_weights *weights, const char 
 cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights, const char *path,
                                        cddp_type type, int64_t heads)
 {
-    enum { GPT2_VOCAB = 50257 }; /* its last token ends a text; others have none that we know */
+    /* the last token of this vocabulary is the end of text; for others we do not know it */
+    enum { GPT2_VOCAB = 50257 };
     const struct cddpi_gpt2_shape *shape = &weights->shape;
     const char *kind = type == CDDP_F32 ? "float32" : type == CDDP_F16 ? "float16" : "bfloat16";
     json_t *end = shape->vocab == GPT2_VOCAB ? json_integer(GPT2_VOCAB - 1) : json_null();
@@ -133,7 +134,8 @@ cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights, cons
     char *text = NULL;
     cddp_status status;
 
-    /* their defaults are 0.1, with which a model that had none would be trained on */
+    /* write them explicitly: they default to 0.1, with which a model without dropout would be
+     * trained further */
     for (int i = 0; i < CDDPI_GPT2_DROPOUTS && config != NULL; i++) {
         if (json_object_set_new(config, cddpi_gpt2_dropouts[i], json_real(weights->dropouts[i])) !=
             0) {
