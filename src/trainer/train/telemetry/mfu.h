@@ -13,12 +13,12 @@
 
 #include "nn/model.h"
 
-/** FLOP/s of the device that calls itself @p title ("NVIDIA H200"), with dense factors of that
- *  precision and float32 sums, as its maker publishes it; 0: not in the table. Several ranks that
- *  share a device share this, too. Any thread. */
+/** FLOP/s of the device with the name @p title ("NVIDIA H200") for dense products of that precision
+ *  with float32 sums, as its maker publishes it; 0: not in the table. Ranks that share a device
+ *  share this, too. Any thread. */
 double cddpi_peak_flops(const char *title, enum cddpi_precision precision);
 
-/** The formula above for so many @p devices of that @p peak; 0 without a peak. */
+/** The formula above for @p devices devices with that @p peak; 0 if the peak is 0. */
 double cddpi_mfu(double work, double samples_per_s, int devices, double peak);
 
 #endif
