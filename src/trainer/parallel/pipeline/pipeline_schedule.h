@@ -1,5 +1,6 @@
-/* pipeline_schedule.h - plans the order in which a rank of a pipeline runs the forwards and backwards
- * of a step's micro-batches. Pure functions of the numbers of ranks, chunks and micro-batches.
+/* pipeline_schedule.h - plans the order in which a rank of a pipeline runs the forwards and
+ * backwards of a step's micro-batches. Pure functions of the numbers of ranks, chunks and
+ * micro-batches.
  *
  *  gpipe        all forwards, then all backwards (Huang et al. 2019). Holds all micro-batches.
  *  1f1b         once its first backward can run, a rank alternates one forward and one backward

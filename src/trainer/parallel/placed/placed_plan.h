@@ -12,8 +12,7 @@ struct cddpi_placed_shape {
     const struct cddpi_segment *segments; /* in order */
     int segment_count, device_count;
     enum cddpi_pipeline_schedule
-        schedule; /* for several micro-batches; zero_bubble separates gradients of parameters from
-                     backward even for one micro-batch */
+        schedule; /* for several micro-batches; zero_bubble: for one, too */
     int micro_batches;
 };
 
