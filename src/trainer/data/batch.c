@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
-enum { MOST_BROKEN = 100 }; /* at most so many broken files in a row are replaced */
+enum { MOST_BROKEN = 100 }; /* at most this many consecutive broken files are replaced */
 
 static cddp_status check_transform(const struct cddpi_data_loader_options *options)
 {

@@ -18,8 +18,8 @@ struct cddpi_dataset_memory {
 };
 
 /** Memory for one dataset, with @p files closed files and @p shards zeroed shards. NULL: no memory,
- *  and the error text is set; then the @p group, whose other ranks would wait for this one, is
- *  ended, too. */
+ *  and the error text is set. The other ranks of @p group would wait for this one, so the group is
+ *  aborted, too. */
 struct cddpi_dataset_memory *cddpi_dataset_memory_create(size_t files, size_t shards,
                                                          cddp_group *group);
 

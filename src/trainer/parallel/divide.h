@@ -24,7 +24,7 @@ CDDP_CHECKED cddp_status cddpi_divide_by_time(const struct cddpi_model_spec *spe
 struct cddpi_stage_memory {
     int parameter_copies; /* parameters, gradients and the optimizer's moments: how often the
                              parameters' size counts */
-    int micro_batches;    /* at most so many are between forward and backward */
+    int micro_batches;    /* at most this many are between forward and backward */
 };
 
 /** Divide layers among @p stages so that the largest memory use of a stage is minimal: the

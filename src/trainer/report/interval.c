@@ -1,4 +1,4 @@
-/* interval.c - reduces over ranks what they measured. */
+/* interval.c - reduces the ranks' measurements to sums and means. */
 #include "report/interval.h"
 
 #include "base/error.h"

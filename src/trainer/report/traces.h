@@ -1,5 +1,5 @@
-/* traces.h - the traces and dumps of all ranks on one clock: what each rank did when, and which
- * rank the others waited for. src/runtime/group/watch/group_trace.h and
+/* traces.h - owns the traces and dumps of all ranks, converted to one clock: what each rank did
+ * when, and which rank the others waited for. src/runtime/group/watch/group_trace.h and
  * src/runtime/group/watch/dump.h write the files. */
 #ifndef CDDPI_TRAIN_REPORT_TRACES_H
 #define CDDPI_TRAIN_REPORT_TRACES_H

@@ -12,8 +12,8 @@
  *          folder. */
 CDDP_CHECKED cddp_status cddpi_earlier_run_find(const char *dir, bool *out);
 
-/** Move everything the earlier run wrote to a new folder earlier-N in @p dir, or nothing on
- *  failure, and print a line about it. A folder that is a link or is on another disk stays for the
+/** Move everything the earlier run wrote to a new folder earlier-N in @p dir, or, on failure,
+ *  nothing, and print a line about it. A folder that is a link or is on another disk stays for the
  *  new run: its contents are moved to an earlier-N inside it, to which earlier-N in @p dir
  *  links. */
 CDDP_CHECKED cddp_status cddpi_earlier_run_put_aside(const char *dir,

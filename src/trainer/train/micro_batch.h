@@ -15,8 +15,8 @@ CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *tra
 CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,
                                                   uint64_t step, double loss_sum);
 
-/** Append advice to an out-of-memory error: @p what is what would need less memory. Other errors
- *  are returned unchanged. */
+/** Append advice to an out-of-memory error: @p what says which setting needs less memory. Other
+ *  errors are returned unchanged. */
 CDDP_CHECKED cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what);
 
 #endif

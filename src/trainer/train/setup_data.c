@@ -31,8 +31,8 @@ static cddp_status blame(const struct cddpi_config *config, const char *key, cdd
     return status;
 }
 
-/* Append to the stored error text where the missing file @p path comes from, if it belongs to an
- * example; else in which folder it was searched. */
+/* Append the origin of the missing file @p path to the stored error text, if it belongs to an
+ * example; else the folder in which it was searched. */
 static cddp_status add_source(cddp_status status, const char *path)
 {
     static const struct {

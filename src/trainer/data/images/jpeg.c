@@ -149,7 +149,8 @@ static void open_decoder(struct jpeg_decoder *decoder, const uint8_t *data, size
     library->src = &decoder->source;
 }
 
-/* Inks are stored inverted: a value is what remains of the paper's white, and K of the black. */
+/* Inks are stored inverted: a value is the part of the paper's white that remains, and K the part
+ * that remains after black. */
 static void convert_cmyk(const uint8_t *in, size_t width, uint8_t *out)
 {
     for (size_t x = 0; x < width; x++, in += CMYK, out += 3) {

@@ -42,7 +42,7 @@ struct cddpi_merge_room {
 /** Write the character by which GPT-2's files represent @p byte, as UTF-8. Returns its length in
  *  bytes. */
 size_t cddpi_byte_write(unsigned char byte, char out[4]);
-/** The byte that a character of GPT-2's files represents; -1: the character represents none. */
+/** The byte that a character of GPT-2's files represents; -1: it represents no byte. */
 int cddpi_byte_read(int32_t character);
 
 /** Give the table room for @p count merges. */

@@ -79,7 +79,8 @@ int32_t cddpi_word_level_find(const struct cddpi_tokenizer *tokenizer, const cha
     return token < 0 ? tokenizer->unknown : token;
 }
 
-/* Check that a setting of the file about splitting texts is what this file implements. */
+/* Check that a setting of the file about splitting texts equals the only value that is supported
+ * here. */
 static cddp_status check_element(const char *path, const json_t *root, const char *name,
                                  json_t *expected, const char *meaning)
 {

@@ -1,7 +1,7 @@
-/* words.c - the pattern of GPT-2,
+/* words.c - owns the matching of GPT-2's pattern,
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * by hand: one look at each character, whatever the length of the word. A byte that belongs to no
- * UTF-8 character is of none of the classes, like a punctuation mark. */
+ * written by hand, so that each character is read only once, however long the word is. A byte that
+ * belongs to no UTF-8 character counts as OTHER, like a punctuation mark. */
 #include "data/tokenizer/words.h"
 
 #include <utf8proc.h>

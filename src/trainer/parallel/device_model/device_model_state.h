@@ -1,5 +1,5 @@
-/* device_model_state.h - owns what a model part on a GPU keeps for its caller in host memory; for
- * the files of this folder only. */
+/* device_model_state.h - owns the GPU side of a model part: its host memory and its pinned memory.
+ * For the files of this folder only. */
 #ifndef CDDPI_PARALLEL_DEVICE_MODEL_STATE_H
 #define CDDPI_PARALLEL_DEVICE_MODEL_STATE_H
 

@@ -17,7 +17,7 @@ struct cddpi_pipeline_options {
     const struct cddpi_layer_range *stages; /* ranks x chunks ranges, in order, together the model;
                                                chunk c of rank s is stage c x ranks + s */
     const bool *recompute;  /* one per stage: as a model spec's recompute; NULL: the model spec's */
-    int most_micro_batches; /* at most so many in a step */
+    int most_micro_batches; /* at most this many in a step */
     cddp_group *group;      /* the ranks of the pipeline; borrowed, outlives it */
     cddp_group *replicas;   /* for batch_norm with sync, as for a model; may be NULL */
     cddp_group *traced;     /* its trace gets spans of all passes and waits, with the number of the

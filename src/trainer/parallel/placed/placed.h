@@ -64,8 +64,9 @@ CDDP_CHECKED cddp_status cddpi_placed_backward(struct cddpi_placed *placed, doub
                                                bool accumulate, cddpi_grad_ready_fn ready,
                                                void *context);
 
-/** The loss that the last backward adds to what its forward returned: all of it where the loss is
- *  on a GPU. In evaluation it stays there for cddpi_model_collect() of the last segment. */
+/** The part of the loss that is known only after the last backward: all of it if the loss is on a
+ *  GPU, else zero. In evaluation, a GPU keeps the loss for cddpi_model_collect() of the last
+ *  segment. */
 struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed);
 
 /** Run forward and backward of all @p count micro-batches of a step, several at once. Gradients are

@@ -191,7 +191,7 @@ static cddp_status read_defaults(struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* $CDDP_RUN_DIR, else what the configuration says, else runs/NAME. */
+/* Set the run folder: $CDDP_RUN_DIR, else the configured one, else runs/NAME. */
 static cddp_status resolve_run_dir(struct cddpi_config *config)
 {
     const char *forced = cddpi_env(CDDPI_ENV_RUN_DIR);

@@ -22,7 +22,7 @@ struct cddpi_generator {
     int vocabulary;                          /* number of the model's outputs */
     const struct cddpi_tokenizer *tokenizer; /* NULL: text is token numbers */
     struct cddpi_token_sampling sampling;
-    int count;               /* at most so many tokens to add; an end-of-text token ends it */
+    int count;               /* the most tokens to add; an end-of-text token ends it */
     int64_t deadline_ns;     /* as cddpi_now_ns(): begin no token after it; 0: no deadline */
     bool (*must_stop)(void); /* called before each token; NULL: never stop */
 };
