@@ -182,7 +182,7 @@ static void find_offset(const struct cddpi_traced_rank *first, struct cddpi_trac
     }
     if (isfinite(low) && isfinite(high)) {
         rank->offset_ns = (low + high) / 2;
-        rank->uncertainty_ns = fabs(high - low) / 2; /* negative if the clocks drift */
+        rank->uncertainty_ns = fabs(high - low) / 2; /* high < low if the clocks drift */
     } else {
         rank->uncertainty_ns = INFINITY;
     }

@@ -55,7 +55,7 @@ struct cddpi_pipeline_action {
 };
 
 /** The actions of rank @p rank in order: chunks x micro_batches of each pass. Release with
- *  cddp_free().
+ *  cddpi_free().
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the text says what does not fit), CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int rank,
                                              struct cddpi_pipeline_action **out, size_t *out_count);
