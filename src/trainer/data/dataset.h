@@ -65,7 +65,7 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const c
  *  rank of each machine lists the files, and the others map its list. No image is read.
  *  @param size  Height and width of samples, 1 to 4096. Samples have 3 channels.
  *  @param like  Another open image folder, whose classes are used, matched by name; NULL: the
- *          classes are the sub-folders of @p root.
+ *               classes are the sub-folders of @p root.
  *  @return as above, and CDDP_ERR_UNAVAILABLE: the build lacks a library for such files. */
 CDDP_CHECKED cddp_status cddpi_dataset_open_image_folder(const char *root, int size,
                                                          const struct cddpi_dataset *like,

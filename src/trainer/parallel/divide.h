@@ -7,10 +7,10 @@
 /** Divide layers among @p stages so that the cost of the most expensive stage is minimal. Pure
  *  function.
  *  @param costs   One per layer. 0: the previous layer does this layer's work, so no stage begins
- *          with it.
+ *                 with it.
  *  @param learns  One per layer: whether it has parameters. If there are enough such layers, each
- *          stage gets at least one, even if another division would be cheaper. NULL: all have
- *          parameters.
+ *                 stage gets at least one, even if another division would be cheaper. NULL: all
+ *                 have parameters.
  *  @param out     One range per stage, in order; together all layers.
  *  @return CDDP_OK; CDDP_ERR_CONFIG: there are fewer layers than stages; CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_divide_layers(const double *costs, const bool *learns, int layers,

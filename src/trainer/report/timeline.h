@@ -7,7 +7,7 @@
 
 /** Draw @p step as SVG.
  *  @param alone  As a separate file, with a style sheet and a background. false: part of the page,
- *          which has the style. */
+ *                which has the style. */
 CDDP_CHECKED cddp_status cddpi_timeline_put(const struct cddpi_traces *traces,
                                             const struct cddpi_traced_step *step, bool alone,
                                             struct cddpi_writer *writer);

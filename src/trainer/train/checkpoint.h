@@ -19,7 +19,7 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 /** Write a checkpoint of the run's current state; the assembled data remain. Rank 0 calls it;
  *  afterwards all ranks call the engine's end_save().
  *  @param last           The run's last checkpoint: if the disk is full, all older checkpoints but
- *          one may be deleted for it.
+ *                        one may be deleted for it.
  *  @param out_why_again  Whether and when another try may succeed after a failure.
  *  @return Also CDDP_ERR_STATE: a parameter is NaN or Inf; then nothing is written. */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,

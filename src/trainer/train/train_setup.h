@@ -8,7 +8,7 @@
  *  Collective.
  *  @param config  Borrowed, outlives the trainer.
  *  @param out     Also set on failure, as far as it was made, so that the caller can notify the
- *          other ranks. Release with cddpi_trainer_destroy(), which accepts NULL. */
+ *                 other ranks. Release with cddpi_trainer_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_trainer_create(const struct cddpi_config *config,
                                               struct cddpi_trainer **out);
 void cddpi_trainer_destroy(struct cddpi_trainer *trainer);

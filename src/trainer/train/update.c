@@ -12,7 +12,7 @@
 /* The norm of all gradients, rounded to float32. The order of its sum depends on which rank holds
  * which part; that changes only the last bits of a float64, which rounding hides.
  * @param known  This rank's part of the sum of squares, if the update has computed it; else
- *         NULL. */
+ *               NULL. */
 static cddp_status find_norm(struct cddpi_trainer *trainer, const double *known, double *out)
 {
     double sum = 0;

@@ -7,7 +7,7 @@
 /** Clip the gradients and update the parameters of one model. The cursor has advanced past @p step
  *  already.
  *  @param collects  On a device: this update is the last of the step, so fetch the results of its
- *          forwards; they are read a step later.
+ *                   forwards; they are read a step later.
  *  @param out_norm  Of the gradients; set only if gradients are clipped or the step is reported. */
 CDDP_CHECKED cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer,
                                               const struct cddpi_train_step *step, bool collects,

@@ -31,7 +31,7 @@ struct cddpi_data_file_address {
 
 /** Map or inflate the file at @p path.
  *  @param shareable  Keep a descriptor for others, and inflate into a memory file if the system has
- *          them.
+ *                    them.
  *  @param size_of    Bounds the inflated contents, see cddpi_gunzip(); may be NULL.
  *  @param out        Release with cddpi_data_file_close().
  *  @return CDDP_OK, CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY; error

@@ -27,7 +27,7 @@ struct cddpi_content {
  *  bytes of small ones, of samples of large ones. Collective; @p count is the same on all ranks. If
  *  they differ, CDDP_ERR_MISMATCH on all ranks, and the text names the file and the rank.
  *  @param between_machines  false: compare only the ranks of each machine, because machines may
- *          hold the same data in different files, for example one gzip'd. */
+ *                           hold the same data in different files, for example one gzip'd. */
 CDDP_CHECKED cddp_status cddpi_agree_on_contents(cddp_group *group,
                                                  const struct cddpi_content *contents, size_t count,
                                                  bool between_machines);
@@ -39,7 +39,7 @@ CDDP_CHECKED cddp_status cddpi_agree_on_files(cddp_group *group, char *const *pa
 /** Tell all ranks where this rank's @p count <= CDDPI_EXCHANGED_FILES_MAX @p data_files are (NULL:
  *  this rank has read none), and learn where the files are that a rank of this machine has read.
  *  @param out_found  Whether a rank of this machine has read them, so that @p out is set. If
- *          several have, @p out is the lowest rank's. */
+ *                    several have, @p out is the lowest rank's. */
 CDDP_CHECKED cddp_status cddpi_exchange_data_files(cddp_group *group,
                                                    const struct cddpi_data_file *data_files,
                                                    int count, bool *out_found,

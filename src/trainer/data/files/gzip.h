@@ -14,7 +14,7 @@ typedef uint64_t (*cddpi_size_of)(const uint8_t *head, size_t head_bytes);
  *  guess. The result is bounded by what @p in_bytes can hold, by the free memory, and by 16 GiB.
  *  @param path       For error texts.
  *  @param size_of    Upper bound of the result; memory for it is reserved before inflating. NULL:
- *          unknown.
+ *                    unknown.
  *  @param shareable  Inflate into a memory file, if the system has them.
  *  @param out        Exactly as long as the contents. Release with cddpi_growable_mapping_free().
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY. */

@@ -26,7 +26,7 @@ int cddpi_text_token_bytes(const struct cddpi_tokenizer *tokenizer);
 
 /** Begin to read. Release with cddpi_text_fini().
  *  @param shareable  Put the tokens into memory that other processes can map, if the system has
- *          it. */
+ *                    it. */
 void cddpi_text_init(const struct cddpi_paths *paths, const struct cddpi_tokenizer *tokenizer,
                      bool shareable, struct cddpi_text *out);
 void cddpi_text_fini(struct cddpi_text *text);

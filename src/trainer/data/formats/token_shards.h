@@ -28,7 +28,7 @@ struct cddpi_token_shards {
 
 /** Prepare to write; the first token creates the first file.
  *  @param shard_tokens  At most this many tokens per file, in numbered files; 0: all tokens in one
- *          file, or in numbered files where they are more than CDDPI_SHARD_TOKENS_MAX.
+ *                       file, or in numbered files where they are more than CDDPI_SHARD_TOKENS_MAX.
  *  @param vocabulary    Decides the width of a token. */
 CDDP_CHECKED cddp_status cddpi_shards_init(struct cddpi_token_shards *shards, const char *name,
                                            int64_t shard_tokens, int vocabulary);

@@ -18,7 +18,7 @@ void cddpi_encoder_destroy(struct cddpi_encoder *encoder);
 /** Encode as much of @p text as is certain, and append its tokens to those already there.
  *  @param last      The text ends here, so all of it is certain.
  *  @param out_used  How many bytes were encoded. The next call must begin with the remaining bytes:
- *          a word whose end has not been seen. */
+ *                   a word whose end has not been seen. */
 CDDP_CHECKED cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text,
                                            size_t bytes, bool last, size_t *out_used);
 

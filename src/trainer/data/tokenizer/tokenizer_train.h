@@ -34,7 +34,7 @@ size_t cddpi_word_counts_size(const struct cddpi_word_counts *counts);
 
 /** Learn up to @p vocabulary tokens; fewer, if no pair occurs twice any more.
  *  @param progress  Called now and then with the number of tokens so far; may be NULL. If it
- *          returns false, training stops, and @p out has the tokens so far.
+ *                   returns false, training stops, and @p out has the tokens so far.
  *  @param out       Release with cddpi_tokenizer_close(). */
 CDDP_CHECKED cddp_status cddpi_tokenizer_train(const struct cddpi_word_counts *counts,
                                                int vocabulary,

@@ -61,7 +61,7 @@ CDDP_CHECKED cddp_status cddpi_device_model_forward(struct cddpi_device_model *p
 /** @param ready  NULL: the gradients may stay on the device. A pass with @p ready copies all
  *  accumulated gradients to the bound memory; after it, the parameters count as changed.
  *  @param late   The loss that forward did not return: on a GPU it is known only now. Zero on the
- *          processor. */
+ *                processor. */
 CDDP_CHECKED cddp_status cddpi_device_model_backward(struct cddpi_device_model *part, double scale,
                                                      bool accumulate, cddpi_grad_ready_fn ready,
                                                      void *context, struct cddpi_loss_result *late);

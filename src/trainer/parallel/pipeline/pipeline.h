@@ -52,7 +52,7 @@ typedef cddp_status (*cddpi_pipeline_ready_fn)(void *context, int chunk, size_t 
 /** Run forward and backward of all @p count micro-batches of a step. Collective in the group; all
  *  ranks pass the same numbers of samples.
  *  @param batches  A rank needs the input if its chunks read it, and the labels if it has the last
- *          stage. Borrowed for the call. A batch may have no samples.
+ *                  stage. Borrowed for the call. A batch may have no samples.
  *  @param scales   One per micro-batch: as the scale of cddpi_model_backward().
  *  @param out      The sum over all micro-batches; zero on ranks without the last stage.
  *  @return CDDP_OK, or the error of a model or a message; then gradients are undefined. */

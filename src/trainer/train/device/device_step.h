@@ -31,7 +31,7 @@ enum cddpi_mark { CDDPI_MARK_FORWARD, CDDPI_MARK_BACKWARD };
 /** Create the end of steps. The trainer's optimizer is on the device already; from now on it also
  *  writes the parameter copies that the model's matrix products read.
  *  @param scales  Scale the loss (fp16): by trainer->loss_scale, which follows the device's
- *          value. */
+ *                 value. */
 CDDP_CHECKED cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                                   struct cddpi_device_step **out);
 void cddpi_device_step_destroy(struct cddpi_device_step *step); /* accepts NULL */

@@ -33,7 +33,7 @@ CDDP_CHECKED cddp_status cddpi_trainer_open_devices(const struct cddpi_config *c
                                                     const cddp_group *group, cddp_devices **out);
 /** Open the configured devices, and decide which layers are on which of them.
  *  @param group    If nothing is configured, rank 0 measures for the group; NULL: this rank
- *          measures.
+ *                  measures.
  *  @param samples  Of a micro-batch, for measuring.
  *  @param devices  Release with cddp_devices_destroy().
  *  @param out      Release with cddpi_free().
