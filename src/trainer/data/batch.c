@@ -1,5 +1,5 @@
 /* batch.c - owns what happens to a sample between the dataset and the model: images are cropped,
- * flipped and normalised, image files decoded before, sequences of tokens copied. */
+ * flipped and normalised, image files are decoded first, and sequences of tokens are copied. */
 #include "data/batch.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
-enum { MOST_BROKEN = 100 }; /* files in a row that are replaced */
+enum { MOST_BROKEN = 100 }; /* at most this many consecutive broken files are replaced */
 
 static cddp_status check_transform(const struct cddpi_data_loader_options *options)
 {
@@ -101,7 +101,7 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *optio
     return CDDP_OK;
 }
 
-/* A whole number below @p limit from a random word. */
+/* Map a random word to an integer in [0, @p limit). */
 static int below(uint32_t word, int limit)
 {
     return (int)((uint64_t)word * (uint32_t)limit >> 32);
@@ -141,7 +141,8 @@ static void plain_sample(const struct cddpi_batch_maker *maker, const uint8_t *i
     }
 }
 
-/* Samples lie far apart, so each is asked for while the one before it is converted. */
+/* Consecutive samples are far apart in memory, so each one is prefetched while the previous one is
+ * converted. */
 static const uint8_t *fetch(const struct cddpi_batch_maker *maker, uint64_t id)
 {
     const uint8_t *sample = maker->dataset->images + id * maker->sample_elements;
@@ -179,15 +180,15 @@ static void make_sequences(const struct cddpi_batch_maker *maker,
     }
 }
 
-/* Whether another file can take the place of one that failed so: not if this process is at fault.
- */
+/* Whether another file may replace one that failed with this status: only if the file is at fault,
+ * not this process. */
 static bool is_replaced(const struct cddpi_batch_maker *maker, cddp_status status)
 {
     return maker->skip_broken &&
            (status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO);
 }
 
-/* A sample that is a file, or the first one after it that can be read. */
+/* Make the sample of a file; if the file is broken, of the next readable file. */
 static cddp_status make_file(const struct cddpi_batch_maker *maker,
                              const struct cddpi_image_use *use, struct cddpi_view_key key,
                              struct cddpi_image_scratch *scratch, float *out, int32_t *label,

@@ -1,5 +1,5 @@
-/* batch.h - making one batch: a pure function of which samples and which random stream, that writes
- * to memory it is given. Any thread, any number at once. */
+/* batch.h - makes one batch in memory that the caller gives. The result depends only on the
+ * schedule, the number and the seed. Any number of threads at once. */
 #ifndef CDDPI_DATA_BATCH_H
 #define CDDPI_DATA_BATCH_H
 
@@ -12,33 +12,34 @@
 
 enum { CDDPI_BATCH_CHANNELS = 4 };
 
-/* How bytes become floats; tokens stay what they are. */
+/* How bytes become floats; tokens are copied unchanged. */
 struct cddpi_batch_maker {
     const struct cddpi_dataset *dataset; /* borrowed */
     uint64_t seed;
     int crop_padding;
     bool flip;
     bool skip_broken;
-    struct cddpi_image_use use; /* of image files, but for whether at random */
-    size_t sample_elements;     /* of the input */
+    struct cddpi_image_use use; /* for image files; `random` is not set */
+    size_t sample_elements;     /* floats of one sample's input */
     size_t sample_labels;
-    float tables[CDDPI_BATCH_CHANNELS][CDDPI_IMAGE_VALUES]; /* a channel's bytes, normalised */
+    float tables[CDDPI_BATCH_CHANNELS][CDDPI_IMAGE_VALUES]; /* of a channel's bytes, normalised */
 };
 
-/* What is wrong with a batch, or, where broken files are replaced, with the first of them. */
+/* What is wrong with a batch; where broken files are replaced, what is wrong with the first of
+ * them. */
 struct cddpi_sample_fault {
-    cddp_status status; /* why the batch is not whole; CDDP_OK: it is */
-    char text[1024];    /* "": nothing is wrong */
+    cddp_status status; /* why the batch is incomplete; CDDP_OK: it is complete */
+    char text[1024];    /* "": no fault */
 };
 
 /** Check the options and prepare the tables. */
 CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *options,
                                                 struct cddpi_batch_maker *out);
 
-/** Make micro-batch @p number of @p schedule in the memory that @p out names. Stops early, leaving
- * it incomplete, once @p stop is set, or before a sample that cannot be made: a sequence with a
- * token outside the vocabulary, a broken image file; @p out_fault says so then.
- *  @param scratch  For image files; used by one call at a time. */
+/** Make micro-batch @p number of @p schedule in the memory that @p out points to. Stops early, with
+ *  an incomplete batch, when @p stop is set, or at a sample that cannot be made: a sequence with a
+ *  token outside the vocabulary, or a broken image file. @p out_fault then says why.
+ *  @param scratch  For image files; one call at a time uses it. */
 void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       const struct cddpi_micro_batch_schedule *schedule, uint64_t number,
                       const atomic_bool *stop, struct cddpi_image_scratch *scratch,

@@ -1,5 +1,5 @@
-/* data_loader.c - owns the memory of the trainer's ring of batches, whose pieces are whole
- * micro-batches: a batch's number says what it holds and where it is. */
+/* data_loader.c - owns the memory of the ring of batches. A piece of the ring is a whole
+ * micro-batch; its number determines its contents and its slot. */
 #include "data/data_loader.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@
 enum { PREFETCH_DEFAULT = 4, MOST_THREADS = 256, MOST_PREFETCH = 4096 };
 
 struct data_loader_slot {
-    struct cddpi_micro_batch batch; /* in memory of the slot's own */
+    struct cddpi_micro_batch batch; /* its arrays are the slot's own memory */
     struct cddpi_sample_fault fault;
     struct cddpi_image_scratch scratch;
 };
@@ -27,10 +27,10 @@ struct cddpi_data_loader {
     struct cddpi_device *device;
     struct data_loader_slot *slots;
     uint64_t slot_count;
-    atomic_bool stop; /* leave batches unfinished */
+    atomic_bool stop; /* stop, even in the middle of a batch */
     struct cddpi_micro_batch_schedule schedule;
     bool started;
-    uint64_t broken; /* samples of those ever given that were replaced */
+    uint64_t broken; /* replaced samples among all that next() has returned */
     char first_broken[1024];
     struct cddpi_batch_ring ring;
 };
@@ -54,12 +54,12 @@ static cddp_status make_batch(void *owner, uint64_t number, uint64_t slot_index,
                      &slot->batch, &slot->fault);
     slot->batch.begun_ns = begun_ns;
     slot->batch.made_ns = cddpi_now_ns();
-    return CDDP_OK; /* next() asks for slot->fault, after what is worse */
+    return CDDP_OK; /* next() checks slot->fault after more serious errors */
 }
 
 static const struct cddpi_batch_ring_ops ring_ops = {.open = open_batch, .make = make_batch};
 
-/* Memory that batches lie in; NULL: there is none. */
+/* Allocate the memory of batches; NULL: no memory. */
 static void *take_memory(struct cddpi_data_loader *loader, size_t count, size_t sample_bytes)
 {
     void *memory = NULL;
@@ -74,7 +74,7 @@ static void *take_memory(struct cddpi_data_loader *loader, size_t count, size_t 
 static cddp_status create_slots(struct cddpi_data_loader *loader)
 {
     size_t count = (size_t)loader->max_count;
-    size_t sample_bytes = loader->maker.sample_elements * sizeof(float); /* or of a token */
+    size_t sample_bytes = loader->maker.sample_elements * sizeof(float); /* or bytes of a token */
 
     loader->slots = cddpi_zalloc_array(loader->slot_count, sizeof *loader->slots);
     for (uint64_t i = 0; loader->slots != NULL && i < loader->slot_count; i++) {
@@ -151,7 +151,7 @@ cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *opt
     }
     loader->device = cddpi_device_or_cpu(options->device);
     loader->max_count = options->max_count;
-    loader->slot_count = 1; /* the caller's */
+    loader->slot_count = 1; /* for the caller's thread */
     if (options->threads > 0) {
         loader->slot_count += options->prefetch > 0 ? (uint64_t)options->prefetch
                                                     : PREFETCH_DEFAULT;
@@ -189,7 +189,7 @@ void cddpi_data_loader_cancel(struct cddpi_data_loader *loader)
 {
     loader->started = false;
     atomic_store_explicit(&loader->stop, true, memory_order_relaxed);
-    cddpi_batch_ring_cancel(&loader->ring); /* waits for the rest of one sample */
+    cddpi_batch_ring_cancel(&loader->ring); /* waits until the current samples are finished */
     atomic_store_explicit(&loader->stop, false, memory_order_relaxed);
 }
 
@@ -231,7 +231,7 @@ cddp_status cddpi_data_loader_next(struct cddpi_data_loader *loader, struct cddp
         *out = (struct cddpi_micro_batch){.waited_ns = cddpi_now_ns() - begin};
         return CDDP_OK;
     }
-    /* the deadline is for disks that do not answer, the only thing that threads wait for */
+    /* The deadline is for disks that do not answer: the threads wait for nothing else. */
     CDDPI_TRY(cddpi_batch_ring_await(&loader->ring));
     CDDPI_TRY(cddpi_dataset_check(loader->maker.dataset, false));
     slot = &loader->slots[number % loader->slot_count];

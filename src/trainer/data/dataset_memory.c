@@ -1,4 +1,4 @@
-/* dataset_memory.c - owns the life of datasets' memory. */
+/* dataset_memory.c - owns the allocation and release of datasets' memory. */
 #include "data/dataset_memory.h"
 
 #include "base/alloc.h"

@@ -1,4 +1,5 @@
-/* dataset_memory.h - what holds a dataset's samples. One thread opens and closes datasets. */
+/* dataset_memory.h - owns the files and lists that hold a dataset's samples. One thread opens and
+ * closes datasets. */
 #ifndef CDDPI_DATA_DATASET_MEMORY_H
 #define CDDPI_DATA_DATASET_MEMORY_H
 
@@ -7,21 +8,22 @@
 #include "data/files/paths.h"
 
 struct cddpi_dataset_memory {
-    int datasets; /* how many use it */
+    int datasets; /* how many datasets use it */
     struct cddpi_data_file *files;
     size_t file_count;
-    struct cddpi_token_shard *shards;      /* tokens */
-    struct cddpi_paths paths;              /* what their texts name */
-    char *labels[2];                       /* other names there */
-    struct cddpi_image_files *image_files; /* image folders; the names are in the first file */
+    struct cddpi_token_shard *shards;      /* for tokens */
+    struct cddpi_paths paths;              /* the paths that shards name in error texts */
+    char *labels[2];                       /* more paths for error texts */
+    struct cddpi_image_files *image_files; /* for image folders; the names are in the first file */
 };
 
-/** Memory for one dataset with @p files closed files and @p shards zeroed shards; NULL: there is
- *  none (worded). With a @p group, whose ranks would wait for this one, that ends it. */
+/** Memory for one dataset, with @p files closed files and @p shards zeroed shards. NULL: no memory,
+ *  and the error text is set. The other ranks of @p group would wait for this one, so the group is
+ *  aborted, too. */
 struct cddpi_dataset_memory *cddpi_dataset_memory_create(size_t files, size_t shards,
                                                          cddp_group *group);
 
-/** A dataset less: after the last one all is released. */
+/** One dataset less uses it; after the last one, everything is released. */
 void cddpi_dataset_memory_release(struct cddpi_dataset_memory *memory);
 
 void cddpi_image_files_free(struct cddpi_image_files *files); /* accepts NULL */

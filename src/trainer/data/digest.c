@@ -1,4 +1,4 @@
-/* digest.c - owns which bytes of data are looked at to tell them from others at the next start. */
+/* digest.c - owns the choice of bytes that are hashed to recognise the data at the next start. */
 #include "data/digest.h"
 
 #include "base/alloc.h"
@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As ranks compare what they have at each start (files/exchange_contents.c). An image file is
- * opened for each of FILES, which a server far away answers in a second or so. */
+/* The same sizes as where ranks compare their data at each start (files/exchange_contents.c). At
+ * most FILES image files are opened, which takes about a second even on a distant file server. */
 enum { PIECE_BYTES = 4096, PIECES = 1024, PIECES_OF_EACH = 8, FILES = 64 };
 
 static uint64_t hash_bytes(uint64_t hash, const uint8_t *data, size_t bytes)
@@ -32,13 +32,13 @@ static uint64_t hash_number(uint64_t hash, uint64_t number)
     return hash;
 }
 
-/* The @p i-th of @p count numbers, spread evenly over [0, @p all). */
+/* Entry @p i of @p count numbers that are spread evenly over [0, @p all). */
 static uint64_t spread(uint64_t i, uint64_t count, uint64_t all)
 {
     return count == all ? i : (uint64_t)((double)i * (double)(all - 1) / (double)(count - 1));
 }
 
-/* How many bytes there are, and all of them or @p most pieces. */
+/* Hash the number of bytes, then all bytes or @p most pieces of them. */
 static uint64_t hash_pieces(uint64_t hash, const void *data, uint64_t bytes, uint64_t most)
 {
     uint64_t all = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
@@ -55,7 +55,7 @@ static uint64_t hash_pieces(uint64_t hash, const void *data, uint64_t bytes, uin
     return hash;
 }
 
-/* The size and the first bytes of an image file. */
+/* Hash the size and the first bytes of an image file. */
 static bool hash_file(const char *path, uint64_t *hash)
 {
     uint8_t piece[PIECE_BYTES];
@@ -78,7 +78,7 @@ static bool hash_file(const char *path, uint64_t *hash)
     return got >= 0;
 }
 
-/* The names of all files, their labels, and what lies in some of them. */
+/* Hash the names of all files, their labels, and the contents of some files. */
 static uint64_t hash_image_files(const struct cddpi_image_files *files)
 {
     uint64_t hash = cddpi_hash_start;

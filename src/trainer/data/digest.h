@@ -1,4 +1,4 @@
-/* digest.h - tells whether data are the same as those of an earlier start. */
+/* digest.h - owns the digests that tell whether a dataset is the same as at an earlier start. */
 #ifndef CDDPI_DATA_DIGEST_H
 #define CDDPI_DATA_DIGEST_H
 
@@ -8,10 +8,10 @@
 
 enum { CDDPI_DATA_DIGESTS = 2 };
 
-/** Digests of what @p dataset holds, whatever its files are called and however they are packed: of
- *  its images (or tokens, or image files) and of its labels. Of a few MiB at most: all bytes of
- * small data, samples of large ones, spread evenly. 0: not known, as an image file cannot be read
- * now, or there is none. */
+/** Digests of @p dataset's contents: one of its images (or tokens, or image files), one of its
+ *  labels. File names and compression do not matter. Small data are hashed whole; of large data, a
+ *  few MiB of evenly spread samples. 0: unknown, because an image file cannot be read now or there
+ *  are no such data. */
 void cddpi_dataset_digest(const struct cddpi_dataset *dataset, uint64_t out[CDDPI_DATA_DIGESTS]);
 
 #endif

@@ -1,11 +1,11 @@
-/* micro_batch_schedule.c - owns how batches are cut: into micro-batches of one size and what is
- * left, as many on every rank. */
+/* micro_batch_schedule.c - owns how batches are split: into micro-batches of one size and a rest,
+ * equally many on every rank. */
 #include "data/micro_batch_schedule.h"
 
 #include "base/error.h"
 
-/* Into how many micro-batches a batch of @p count samples is cut: on all ranks alike, so that the
- * collectives of each match; the last ones may be empty. */
+/* The number of micro-batches in a batch of @p count samples. It is the same on all ranks, so that
+ * the collectives of each micro-batch match; a rank's last ones may be empty. */
 static uint64_t micro_batches_of(const struct cddpi_micro_batch_schedule *schedule, uint64_t count)
 {
     uint64_t largest = cddp_share_of(0, count, 0, schedule->world_size).count;

@@ -1,4 +1,4 @@
-/* device_trace.c - owns the spans of devices until they are in the trace. */
+/* device_trace.c - owns the devices' spans until they are put into the trace. */
 #include "parallel/device_trace.h"
 
 #include "base/alloc.h"
@@ -14,8 +14,8 @@ struct cddpi_device_trace {
     cddp_group *traced;
     int devices;
     size_t most;
-    size_t *counts;                  /* one a device, whose thread alone writes it ... */
-    struct device_trace_span *spans; /* ... and its row of so many as `most` */
+    size_t *counts;                  /* one per device, written only by its thread ... */
+    struct device_trace_span *spans; /* ... and one row of `most` spans per device */
 };
 
 static void release(struct cddpi_device_trace *trace)

@@ -1,4 +1,4 @@
-/* divide.c - owns the division of a model's layers among stages. */
+/* divide.c - owns the division of a model's layers into stages. */
 #include "parallel/divide.h"
 
 #include "base/alloc.h"
@@ -6,13 +6,13 @@
 
 #include <stdint.h>
 
-/* Layers of which a stage has all or none: each begins with one that costs something. */
+/* Groups of layers that must be in the same stage. Each begins with a layer whose cost is not 0. */
 struct units {
-    int *first;   /* layer; one more than there are units: the end */
-    double *sums; /* of the costs of all units before */
+    int *first;   /* the first layer of each unit; the last entry is the end */
+    double *sums; /* sum of the costs of all units before */
     int count;
-    const bool *learns;                     /* borrowed, one a layer, by time only; NULL: all do */
-    const struct cddpi_layer_bytes *layers; /* borrowed, by memory only; so are these: */
+    const bool *learns; /* borrowed, one per layer, for time only; NULL: all have parameters */
+    const struct cddpi_layer_bytes *layers; /* borrowed, for memory only, like memory: */
     const struct cddpi_stage_memory *memory;
 };
 
@@ -44,14 +44,15 @@ static bool init_units(const double *costs, int layers, struct units *out)
     return true;
 }
 
-/* One row of the table: `longest[n]` is what the first n units take at least, divided among so many
- * stages, the last of which begins at unit `begin[n]`. */
+/* One row of the table, for some number of stages: `longest[n]` is the smallest possible cost of
+ * the most expensive stage for the first n units, and the last stage then begins at unit
+ * `begin[n]`. */
 struct divide_row {
     double *longest;
     int *begin;
 };
 
-/* What stage @p stage costs with units @p first up to and not including @p end. */
+/* The cost of stage @p stage with units [@p first, @p end). */
 typedef double (*cost_fn)(const struct units *units, int stage, int first, int end);
 
 static bool learns(const struct units *units, int first, int end)
@@ -64,7 +65,7 @@ static bool learns(const struct units *units, int first, int end)
     return any;
 }
 
-/* One that learns nothing is longer than any that does. */
+/* A stage without parameters costs more than any stage with parameters. */
 static double time_of(const struct units *units, int stage, int first, int end)
 {
     double all = units->sums[units->count];
@@ -80,7 +81,8 @@ static double bytes_of(const struct units *units, int stage, int first, int end)
     return (double)cddpi_stage_bytes(units->layers, range, &units->memory[stage]);
 }
 
-/* The classic partition of a sequence: best for one more stage from best for so many. */
+/* Dynamic programming: find the best partitions into @p stages stages from the best ones into one
+ * stage less. */
 static void add_stage(const struct units *units, cost_fn cost, const struct divide_row *before,
                       struct divide_row *row, int stages)
 {
@@ -113,7 +115,7 @@ static cddp_status partition(const struct units *units, cost_fn cost, int stages
                           units->first[units->count]);
     }
     for (int u = 1; u <= units->count; u++) {
-        longest[u] = cost(units, 0, 0, u); /* one stage begins at unit 0 */
+        longest[u] = cost(units, 0, 0, u); /* a single stage begins at unit 0 */
     }
     for (int s = 1; s < stages; s++) {
         struct divide_row before = {longest + width * (size_t)(s - 1),
@@ -133,7 +135,7 @@ static cddp_status partition(const struct units *units, cost_fn cost, int stages
     return CDDP_OK;
 }
 
-/* @p memory NULL: by time, with @p learns; else with @p bytes. */
+/* With @p memory NULL, divide by time and use @p learns; else divide by memory and use @p bytes. */
 static cddp_status divide(const double *costs, const bool *learns,
                           const struct cddpi_layer_bytes *bytes, int layers,
                           const struct cddpi_stage_memory *memory, int stages,
@@ -210,7 +212,7 @@ cddp_status cddpi_divide_by_memory(const struct cddpi_layer_bytes *layers, int c
     if (begins == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", count);
     }
-    for (int i = 0; i < count; i++) { /* not before the first layer that learns */
+    for (int i = 0; i < count; i++) { /* no stage begins before the first layer with parameters */
         begins[i] = layers[i].is_own && layers[i].parameters > 0 && learns ? 1 : 0;
         learns = learns || layers[i].parameters > 0;
     }

@@ -1,4 +1,4 @@
-/* parallel_memory.c - owns the counting of what models hold. */
+/* parallel_memory.c - counts the memory that models hold. */
 #include "parallel/parallel_memory.h"
 
 #include "base/shape.h"

@@ -1,17 +1,16 @@
-/* parallel_memory.h - what training holds in the memory of one device, in bytes, by what it is for.
- */
+/* parallel_memory.h - counts the bytes that training holds in one device's memory, by purpose. */
 #ifndef CDDPI_PARALLEL_MEMORY_H
 #define CDDPI_PARALLEL_MEMORY_H
 
 #include "nn/model.h"
 
 struct cddpi_held_memory {
-    size_t parameters;  /* and buffers; of each copy of the model */
-    size_t gradients;   /* likewise */
-    size_t optimizer;   /* its state */
-    size_t activations; /* with their gradients and workspace, of all micro-batches that are kept */
-    size_t edges;       /* values and gradients that other devices or stages read or write, too */
-    size_t outputs;     /* DataParallel: what was gathered, and its gradients */
+    size_t parameters;  /* and buffers, of all copies of the model */
+    size_t gradients;   /* of all copies of the model */
+    size_t optimizer;   /* the optimizer's state */
+    size_t activations; /* with their gradients and workspace, of all micro-batches held */
+    size_t edges;       /* activations and gradients that other devices or stages also use */
+    size_t outputs;     /* DataParallel: the gathered outputs and their gradients */
 };
 
 /** Bytes of the values of @p count tensors. */

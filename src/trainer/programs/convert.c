@@ -1,4 +1,4 @@
-/* convert.c - the program cddp-convert: GPT-2 weights from one format to another. */
+/* convert.c - the program cddp-convert: converts GPT-2 weights from one format to another. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -31,7 +31,7 @@ static bool exists(const char *folder, const char *name)
     return found;
 }
 
-/* Whether @p path is a run's folder, or that of its checkpoints. */
+/* Whether @p path is a run folder, or its folder of checkpoints. */
 static bool is_run(const char *path)
 {
     bool found = exists(path, "checkpoints") || exists(path, "latest");
@@ -93,7 +93,7 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
                : status;
 }
 
-/* Without any other information: all published GPT-2 models have heads of 64. */
+/* The number of heads; without other information, heads of 64 as in all published GPT-2 models. */
 static cddp_status resolve_heads(const struct cddpi_convert_options *options,
                                  const struct cddpi_weights *weights, int64_t *out)
 {
@@ -147,7 +147,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Write a folder as Hugging Face has it: the weights, and a description of them. */
+/* Write a folder in Hugging Face's format: the weights, and their description. */
 static cddp_status write_folder(const struct cddpi_convert_options *options,
                                 const struct cddpi_weights *weights, int64_t heads)
 {

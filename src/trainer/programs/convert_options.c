@@ -1,5 +1,5 @@
-/* convert_options.c - owns cddp-convert's option table: what is parsed, helped with
- * and suggested. */
+/* convert_options.c - owns cddp-convert's option table, from which parsing, help and suggestions
+ * are made. */
 #include "programs/convert_options.h"
 
 #include "base/error.h"
@@ -48,7 +48,7 @@ static cddp_status read_type(const char *const values[OPTION_COUNT], cddp_type *
     return status;
 }
 
-/* An option that would be ignored is a mistake. */
+/* Refuse an option that would be ignored: it is a mistake. */
 static cddp_status check_info(const char *const values[OPTION_COUNT], int word_count)
 {
     static const int useless[] = {OPTION_TO, OPTION_TYPE, OPTION_HEADS};

@@ -1,4 +1,4 @@
-/* convert_options.h - the command line of cddp-convert. */
+/* convert_options.h - owns the command line of cddp-convert. */
 #ifndef CDDPI_PROGRAMS_CONVERT_OPTIONS_H
 #define CDDPI_PROGRAMS_CONVERT_OPTIONS_H
 
@@ -20,11 +20,11 @@ struct cddpi_convert_options {
     cddp_type type;
     int64_t heads; /* 0: not given */
     const char *in;
-    const char *out; /* of CDDPI_CONVERT_WRITE */
+    const char *out; /* only for CDDPI_CONVERT_WRITE */
 };
 
-/** Read the command line and move its options after its other words. Texts of failures are
- *  complete sentences for the user.
+/** Read the command line, and move its options after its other words. Error texts are complete
+ *  sentences for the user.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_convert_options_parse(int argc, char **argv,
                                                      struct cddpi_convert_options *out);

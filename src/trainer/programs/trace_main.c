@@ -92,7 +92,7 @@ static cddp_status write_picture(const struct cddpi_traces *traces, const char *
     return cddpi_file_replace(path, put_picture, &picture);
 }
 
-/* Write and print what the options ask for. @p path: of the merged trace; NULL: write none. */
+/* Write and print what the options ask for. @p path: the merged trace; NULL: do not write it. */
 static cddp_status write_traces(const struct cddpi_traces *traces, const char *path,
                                 const char *const *values)
 {

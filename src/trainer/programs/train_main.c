@@ -38,8 +38,9 @@ static int own_rank(const struct cddpi_trainer *trainer)
     return text != NULL && cddpi_parse_integer(text, 0, INT32_MAX, &rank) ? (int)rank : -1;
 }
 
-/* Print "cddp-train: rank 1: ...", with the rank once: many texts name it themselves. Before that,
- * tell the launcher the line, and where in it the part begins that other ranks may print, too. */
+/* Print "cddp-train: rank 1: ..." with the rank only once, because many error texts name it
+ * themselves. Before that, report the line to the launcher, and where in it the part begins that
+ * other ranks may also print. */
 static void print_failure(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_failure *failure = cddpi_last_failure();
@@ -74,8 +75,8 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
     return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
 }
 
-/* Whether a word of this command line does not belong into the one that resumes the run: that names
- * the run to resume itself, and its ranks meet as cddp-run arranges it. */
+/* Whether a word of this command line must not be in the one that resumes the run: the new one
+ * names the checkpoint itself, and its ranks meet as cddp-run arranges it. */
 static bool is_dropped(const char *word)
 {
     static const char *const keys[] = {
@@ -88,7 +89,7 @@ static bool is_dropped(const char *word)
     return dropped;
 }
 
-/* Print a command line to paste, which resumes the run. Its first part comes from cddp-run. */
+/* Print a command line for copying, which resumes the run. Its first part comes from cddp-run. */
 static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
 {
     const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
@@ -122,7 +123,7 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     int result = 0;
 
     if (status == CDDP_OK) {
-        cddp_stop_on_signals(); /* until now a signal just kills: there was nothing to save */
+        cddp_stop_on_signals(); /* until now there was nothing to save, so a signal just killed */
         status = cddpi_trainer_run(trainer);
     }
     if (status != CDDP_OK) {
@@ -139,8 +140,8 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     return result;
 }
 
-/* As many ranks as there are cores, but no more than samples in a batch. cddp-run has counted the
- * cores: hardware threads of one core count once, and quotas apply. */
+/* Print the number of ranks to start: one per core, but not more than samples in a batch. cddp-run
+ * has counted the cores: hardware threads of one core count once, and quotas apply. */
 static int print_nproc(const struct cddpi_config *config)
 {
     int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);

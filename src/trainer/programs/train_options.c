@@ -1,10 +1,11 @@
-/* train_options.c - owns cddp-train's option table: what is parsed, helped with and suggested. */
+/* train_options.c - owns cddp-train's option table, from which parsing, help and suggestions are
+ * made. */
 #include "programs/train_options.h"
 
 #include "base/error.h"
 #include "base/options.h"
 
-/* id, name, letter (0: none), argument (NULL: none), sentence; each one chooses what is done. */
+/* id, name, letter (0: none), argument (NULL: none), sentence. Each option chooses a mode. */
 #define OPTION_MAP(X)                                                                              \
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
       "print the resolved configuration, the model and sizes, and end")                            \

@@ -1,4 +1,4 @@
-/* train_options.h - the command line of cddp-train. */
+/* train_options.h - owns the command line of cddp-train. */
 #ifndef CDDPI_PROGRAMS_TRAIN_OPTIONS_H
 #define CDDPI_PROGRAMS_TRAIN_OPTIONS_H
 
@@ -20,12 +20,12 @@ enum cddpi_train_mode {
 /* Strings point into argv. */
 struct cddpi_train_options {
     enum cddpi_train_mode mode;
-    const char *prompt; /* of CDDPI_TRAIN_GENERATE */
+    const char *prompt; /* only for CDDPI_TRAIN_GENERATE */
     char **words;       /* train.conf and its key=value texts; into argv */
-    int word_count;     /* at least 1 in the modes that need a train.conf: all before KEYS */
+    int word_count;     /* at least 1 in all modes before KEYS, which need a train.conf */
 };
 
-/** Read the command line and move its options after its other words. Texts of failures are complete
+/** Read the command line, and move its options after its other words. Error texts are complete
  *  sentences for the user.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_train_options_parse(int argc, char **argv,

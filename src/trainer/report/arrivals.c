@@ -14,7 +14,7 @@
 
 enum { STEPS = 64 };
 
-/* Times in one step, in seconds; NaN: not known. */
+/* Times in one step, in seconds; NaN: unknown. */
 struct arrivals_times {
     double forward_end, backward_end, step, exposed;
     double *ready;                      /* one for each parameter */
@@ -26,14 +26,14 @@ struct cddpi_arrivals {
     const cddp_param *params;
     size_t param_count;
     struct arrivals_times steps[STEPS];
-    uint64_t step_count;  /* steps so far; the last STEPS of them are kept */
-    size_t bucket_count;  /* in each of the steps that are kept */
-    size_t bucket_room;   /* buckets for which there is memory */
-    double *bucket_times; /* memory of all steps' bucket_start and bucket_done */
-    double *ready_times;  /* memory of all steps' ready */
+    uint64_t step_count;  /* steps so far; the last STEPS are kept */
+    size_t bucket_count;  /* in each kept step */
+    size_t bucket_room;   /* number of buckets that the memory can hold */
+    double *bucket_times; /* memory of bucket_start and bucket_done, all steps */
+    double *ready_times;  /* memory of ready, all steps */
     size_t *bucket_bytes;
     int64_t begin_ns; /* when this step's forward began */
-    int64_t end_ns;   /* when the last step ended; 0: there was none */
+    int64_t end_ns;   /* when the last step ended; 0: no step yet */
 };
 
 static struct arrivals_times *this_step(struct cddpi_arrivals *arrivals)
@@ -111,7 +111,7 @@ void cddpi_arrivals_backward_end(struct cddpi_arrivals *arrivals)
     }
 }
 
-/* When the first gradient became ready: the times of buckets count from there. */
+/* When the first gradient became ready. The times of buckets are relative to it. */
 static double first_ready(const struct arrivals_times *times, size_t count)
 {
     double first = INFINITY;
@@ -150,7 +150,8 @@ static cddp_status reserve_buckets(struct cddpi_arrivals *arrivals, size_t count
     return CDDP_OK;
 }
 
-/* The buckets have changed: the steps before cannot be compared with those that follow. */
+/* Forget the kept steps: the buckets have changed, so older steps cannot be compared with newer
+ * ones. */
 static void forget_steps(struct cddpi_arrivals *arrivals, size_t bucket_count)
 {
     struct arrivals_times latest = *this_step(arrivals);
@@ -277,7 +278,7 @@ static cddp_status put_all(void *context, struct cddpi_writer *writer)
                                              "ready_s", median_of(arrivals, BUCKET_START, b),
                                              "done_s", median_of(arrivals, BUCKET_DONE, b))));
     }
-    /* the time of a step is a median of its own, and so could be less */
+    /* The step's median is independent of the other medians, and so could be less than these. */
     return put_json(writer,
                     json_pack("{s:f, s:f, s:f, s:f, s:I}", "forward_end_s",
                               median_of(arrivals, FORWARD_END, 0), "backward_end_s", backward_end,
@@ -289,7 +290,7 @@ static cddp_status put_all(void *context, struct cddpi_writer *writer)
 cddp_status cddpi_arrivals_write(const struct cddpi_arrivals *arrivals)
 {
     if (arrivals == NULL ||
-        arrivals->step_count < 2) { /* the time of a step is known at its next */
+        arrivals->step_count < 2) { /* a step's time is known when the next begins */
         return CDDP_OK;
     }
     return cddpi_file_replace(arrivals->path, put_all, (void *)arrivals);

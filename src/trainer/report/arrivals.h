@@ -1,13 +1,12 @@
 /* arrivals.h - writes when the gradients of a step become ready. From these times and the speed of
  * a link, scripts compute how much communication another link would expose.
  *
- * The file has a line for each gradient and bucket, and one for the step:
- *   {"gradient": "name", "bytes": n, "ready_s": t}
- *   {"bucket": i, "bytes": n, "ready_s": t, "done_s": t}
- *   {"forward_end_s": t, "backward_end_s": t, "step_s": t, "exposed_s": t, "steps": n}
- * Times count from where forward of the last micro-batch begins. step_s is the time of a step
- * without its exposed communication, exposed_s. Each time is the median over the last steps, at
- * most 64. CPU only: there a gradient is ready when backward says so. */
+ * The file has a line for each gradient and bucket, and one for the step: {"gradient": "name",
+ * "bytes": n, "ready_s": t} {"bucket": i, "bytes": n, "ready_s": t, "done_s": t} {"forward_end_s":
+ * t, "backward_end_s": t, "step_s": t, "exposed_s": t, "steps": n} Times are measured from the
+ * beginning of the last micro-batch's forward. step_s is the time of a step without its exposed
+ * communication, exposed_s. Each time is the median over the last steps, at most 64. CPU only:
+ * there a gradient is ready when backward says so. */
 #ifndef CDDPI_TRAIN_REPORT_ARRIVALS_H
 #define CDDPI_TRAIN_REPORT_ARRIVALS_H
 

@@ -1,4 +1,4 @@
-/* html.c - owns that the text of a picture stays text. */
+/* html.c - owns the escaping of text in pictures. */
 #include "report/html.h"
 
 #include "base/alloc.h"

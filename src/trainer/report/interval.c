@@ -1,4 +1,4 @@
-/* interval.c - sums over ranks what they measured. */
+/* interval.c - reduces the ranks' measurements to sums and means. */
 #include "report/interval.h"
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     double sums[SUMS];
     double taken; /* predictions in steps that were not skipped */
     double scale; /* nanoseconds summed over ranks and steps -> milliseconds of one step */
-    double parts; /* the same for steps whose parts were timed; NaN: there is no such step */
+    double parts; /* the same for steps whose parts were timed; NaN: no such step */
 
     CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
     sums[LOSS] = interval->loss_sum;
@@ -58,7 +58,8 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
         .forward_ms = sums[FORWARD] * parts,
         .backward_ms = sums[BACKWARD] * parts,
         .exposed_comm_ms = sums[EXPOSED] * parts,
-        /* a share of the exposed time: on a device the split is not known for every step */
+        /* As a fraction of the exposed time: on a device, not every step knows how its time is
+         * split. */
         .peer_wait_ms = sums[EXPOSED] * parts * sums[PEERS] / (sums[PEERS] + sums[TRANSFER]),
         .optimizer_ms = sums[OPTIMIZER] * parts,
         .skipped_steps = interval->skipped,

@@ -1,4 +1,5 @@
-/* interval.h - what is measured between two lines of metrics, and its sums and means over ranks. */
+/* interval.h - owns what is measured between two lines of metrics, and its sums and means over
+ * ranks. */
 #ifndef CDDPI_TRAIN_REPORT_INTERVAL_H
 #define CDDPI_TRAIN_REPORT_INTERVAL_H
 
@@ -7,18 +8,18 @@
 /* What was measured since the last line of metrics, on this rank: step.c, micro_batch.c, update.c,
  * collect_results.c, stages/stages_compute.c and gan/ add to it. */
 struct cddpi_interval {
-    double loss_sum; /* loss_sum and correct are without skipped steps */
+    double loss_sum; /* loss_sum and correct do not include skipped steps */
     double correct;
     double count;         /* predictions */
     double skipped_count; /* predictions in skipped steps */
     uint64_t skipped;     /* steps */
     int64_t data_ns, forward_ns, backward_ns, optimizer_ns;
-    /* waiting for other stages of a pipeline, or for a generator's reducer: this is exposed
-     * communication, too */
+    /* waiting for other stages of a pipeline, or for a generator's reducer: also exposed
+     * communication */
     int64_t stages_wait_ns;
     int64_t step_ns;
     uint64_t steps;
-    uint64_t whole;             /* steps whose forward, backward ... were not timed one by one */
+    uint64_t whole;             /* steps measured as a whole, without forward, backward ... */
     uint64_t replayed;          /* steps that were replayed from captures */
     uint64_t exposed_before_ns; /* the reducer's totals at the last line of metrics */
     uint64_t peer_wait_before_ns, transfer_before_ns;
@@ -30,7 +31,7 @@ struct cddpi_interval_means {
     double predictions_per_s;
     double step_ms;
     double data_ms;
-    /* NaN: not known for any step */
+    /* NaN: not measured in any step */
     double forward_ms, backward_ms, exposed_comm_ms, optimizer_ms;
     double peer_wait_ms; /* the part of exposed_comm_ms before the last rank began to wait */
     uint64_t skipped_steps, replayed_steps;

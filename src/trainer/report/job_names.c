@@ -1,4 +1,4 @@
-/* job_names.c - owns the name by which each launcher knows a job that it starts again.
+/* job_names.c - owns the names that launchers give to a job, and whether it was restarted.
  *
  * A name alone does not tell a restart from another run of the same user: torchrun's id is "none"
  * by default, and all commands of a batch script have the same id in Slurm. So the launcher's count
@@ -40,15 +40,15 @@ static bool name_of_torchrun(struct cddpi_job_name *out)
     const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
 
     if (run == NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
-        return false; /* with CDDP_RANK, cddp-run is the launcher */
+        return false; /* CDDP_RANK is set: cddp-run is the launcher */
     }
     snprintf(out->text, sizeof out->text, "torchrun %s", run);
     out->is_restart = is_above_zero("TORCHELASTIC_RESTART_COUNT");
     return true;
 }
 
-/* A torchrun keeps all its attempts in one folder, FOLDER/attempt_0/0/error.json. The folder is how
- * we know a restart that torchrun does not count, because nodes joined or left. */
+/* A torchrun keeps all its attempts in one folder, FOLDER/attempt_0/0/error.json. The folder
+ * identifies restarts that torchrun does not count, because nodes joined or left. */
 static bool name_of_agent(struct cddpi_job_name *out)
 {
     const char *file = cddpi_launch_variable("TORCHELASTIC_ERROR_FILE");

@@ -1,4 +1,5 @@
-/* job_names.h - the names under which launchers start a job again, so that the run goes on. */
+/* job_names.h - finds the names under which launchers restart a job, so that its run can
+ * continue. */
 #ifndef CDDPI_TRAIN_JOB_NAMES_H
 #define CDDPI_TRAIN_JOB_NAMES_H
 

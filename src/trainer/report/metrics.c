@@ -1,4 +1,5 @@
-/* metrics.c - owns metrics.jsonl: removes what a resumed run will do again, and appends lines. */
+/* metrics.c - owns metrics.jsonl: removes the lines of steps that a resumed run will repeat, and
+ * appends lines. */
 #include "report/metrics.h"
 
 #include "base/alloc.h"
@@ -21,10 +22,10 @@ static const char RUN_BEGINS[] = "{\"kind\":\"run\","; /* the line that begins a
 struct cddpi_metrics {
     int fd;
     char *path;
-    struct cddpi_tfevents *events;       /* NULL: not asked for, or failed */
-    struct cddpi_prometheus *prometheus; /* NULL: not asked for */
+    struct cddpi_tfevents *events;       /* NULL: not configured, or failed */
+    struct cddpi_prometheus *prometheus; /* NULL: not configured */
     bool failed;                         /* the user was warned about metrics.jsonl */
-    bool has_evaluation;                 /* of the last step that was kept */
+    bool has_evaluation;                 /* for the last step that was kept */
 };
 
 /* Which lines of a file are kept. */

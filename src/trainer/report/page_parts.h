@@ -1,4 +1,5 @@
-/* page_parts.h - page.html as it is compiled in: cut where report_page.c puts what a run has. */
+/* page_parts.h - page.html, compiled in as three parts: report_page.c writes the run's data between
+ * them. */
 #ifndef CDDPI_TRAIN_REPORT_PAGE_PARTS_H
 #define CDDPI_TRAIN_REPORT_PAGE_PARTS_H
 

@@ -17,7 +17,7 @@
 enum { STEPS, EPOCH, WORLD_SIZE, UPDATED }; /* rows that are not from metrics.jsonl */
 
 static const struct {
-    const char *metric; /* its name in metrics.jsonl; NULL: it is not there */
+    const char *metric; /* its name in metrics.jsonl; NULL: not in there */
     const char *name, *type, *help;
     double scale; /* to its base unit */
 } rows[] = {
@@ -56,7 +56,7 @@ enum { PERIOD_NS = 1000000000 };
 
 struct cddpi_prometheus {
     char *path, *run;
-    double values[ROWS]; /* NaN: not known */
+    double values[ROWS]; /* NaN: unknown */
     int64_t written_ns;
     bool is_new; /* a value has changed since the file was written */
     bool failed; /* the user was warned */
@@ -83,7 +83,7 @@ cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_s
     return CDDP_OK;
 }
 
-/* A label's value: backslash, quote and new line are escaped. */
+/* Write a label's value with backslash, quote and newline escaped. */
 static void put_label(FILE *file, const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -1,4 +1,4 @@
-/* report_page.c - owns report.html: page.html with the timelines and the JSON of runs in it. */
+/* report_page.c - owns report.html: inserts the timelines and the runs' JSON into page.html. */
 #include "report/report_page.h"
 
 #include "base/error.h"
@@ -20,8 +20,8 @@ struct json_writer {
     cddp_status status;
 };
 
-/* Part of a JSON text. Inside of <script>, only "<" can begin something that ends it, and in JSON
- * "<" occurs in strings only, where \u003c is the same. */
+/* Write a part of a JSON text inside <script>. Only "<" can begin something that ends the script.
+ * In JSON, "<" occurs only in strings, where \u003c means the same. */
 static int put_json(const char *text, size_t bytes, void *context)
 {
     struct json_writer *json = context;
@@ -53,7 +53,7 @@ static cddp_status put_runs(struct cddpi_writer *writer, const json_t *runs)
     return json.status;
 }
 
-/* A run without a trace, or with one that cannot be read, has no timeline. */
+/* Write a run's timeline. A run has none if it has no trace, or an unreadable one. */
 static cddp_status put_timeline(struct cddpi_writer *writer, const char *dir, int number)
 {
     struct cddpi_traces traces;
@@ -79,7 +79,7 @@ out:
 struct report_page {
     char *const *dirs;
     int count;
-    json_t *runs; /* an array of what cddpi_run_read() gives */
+    json_t *runs; /* an array of objects by cddpi_run_read() */
 };
 
 static cddp_status put_page(void *context, struct cddpi_writer *writer)

@@ -1,5 +1,4 @@
-/* report_page.h - report.html: one page from one or several runs, in one file that loads no other.
- */
+/* report_page.h - writes report.html: a self-contained page about one or several runs. */
 #ifndef CDDPI_TRAIN_REPORT_REPORT_PAGE_H
 #define CDDPI_TRAIN_REPORT_REPORT_PAGE_H
 

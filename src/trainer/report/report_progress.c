@@ -111,7 +111,7 @@ void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, c
         return;
     }
     fprintf(file, "%s%s", progress->open_line ? "\r\033[K" : "", heading);
-    for (const char *line = text; line != NULL;) { /* marked as not cddp's own words */
+    for (const char *line = text; line != NULL;) { /* marked as not cddp's own */
         size_t length = strcspn(line, "\n");
 
         fprintf(file, "\n  | %.*s", (int)length, line);

@@ -1,4 +1,4 @@
-/* report_progress.h - what rank 0 prints to stderr during a run. */
+/* report_progress.h - prints rank 0's progress to stderr during a run. */
 #ifndef CDDPI_TRAIN_REPORT_PROGRESS_H
 #define CDDPI_TRAIN_REPORT_PROGRESS_H
 
@@ -25,8 +25,8 @@ struct cddpi_progress_state {
     double seconds_left;
 };
 
-/** Choose the mode: off if @p silent (all ranks but 0), else $CDDP_PROGRESS, else what fits stderr.
- */
+/** Choose the mode: off if @p silent (all ranks but 0), else $CDDP_PROGRESS, else the mode that
+ *  fits stderr. */
 void cddpi_progress_init(struct cddpi_progress *progress, bool silent);
 
 /** Print where the run is, at most every 0.1 s on a terminal, else every 5 s. */

@@ -1,5 +1,5 @@
-/* run_read.c - reads what a run has written. Anyone may have written these files, and they may end
- * in the middle of a line. */
+/* run_read.c - reads the files of a run. They are not trusted, and may end in the middle of a
+ * line. */
 #include "report/run_read.h"
 
 #include "base/alloc.h"
@@ -23,11 +23,11 @@ static const char *const columns[] = {
 enum { STEP, COLUMNS = sizeof columns / sizeof columns[0] };
 
 struct run_rows {
-    double (*rows)[COLUMNS]; /* NaN: the line has no such number */
+    double (*rows)[COLUMNS]; /* NaN: the line lacks this number */
     size_t count, room;
 };
 
-/* A page's numbers are doubles. A larger integer, such as a seed, goes there as text. */
+/* A page's numbers are doubles, so a larger integer, such as a seed, is passed as text. */
 static void spell_large_integers(json_t *object)
 {
     const json_int_t most = (json_int_t)1 << 53;
@@ -79,7 +79,7 @@ static cddp_status take_line(json_t *line, json_t *run, struct run_rows *rows)
     return CDDP_OK;
 }
 
-/* One column, as run_read.h has it; NULL: it has no number. */
+/* Summarise one column, as run_read.h describes; NULL: the column has no number. */
 static json_t *summarize_column(const struct run_rows *rows, size_t column)
 {
     json_t *x = json_array();
@@ -142,7 +142,7 @@ static cddp_status read_lines(FILE *file, char *line, json_t *run, struct run_ro
         json_decref(object);
         CDDPI_TRY(status);
         for (int byte = 0; !is_whole && byte != EOF && byte != '\n';) {
-            byte = fgetc(file); /* too long to be one of ours */
+            byte = fgetc(file); /* too long for a line that cddp wrote */
         }
     }
     return CDDP_OK;
@@ -184,7 +184,7 @@ out:
     return status;
 }
 
-/* @p text with U+FFFD for all that is no text; null for none. */
+/* Copy @p text, with U+FFFD for everything that is not text; NULL becomes null. */
 static json_t *to_clean_string(const char *text, size_t bytes)
 {
     char *clean = cddpi_utf8_clean(text, bytes);

@@ -10,7 +10,7 @@
 
 struct cddpi_sample_log {
     FILE *file;
-    uint64_t *samples; /* of this step */
+    uint64_t *samples; /* of the current step */
     size_t count;
 };
 

@@ -19,7 +19,7 @@ struct cddpi_tfevents {
     char *path;
 };
 
-/* A message that grows. One that does not fit is marked, and not written. */
+/* A message that grows. If it does not fit, it is marked and not written. */
 struct message {
     uint8_t data[4096];
     size_t used;

@@ -1,4 +1,4 @@
-/* tfevents.h - scalars in TensorBoard's event file format. */
+/* tfevents.h - writes scalars in TensorBoard's event file format. */
 #ifndef CDDPI_TRAIN_REPORT_TFEVENTS_H
 #define CDDPI_TRAIN_REPORT_TFEVENTS_H
 

@@ -18,12 +18,12 @@ enum {
     CALL_HEIGHT = 12,
     RANK_HEIGHT = COMPUTE_HEIGHT + CALL_HEIGHT + 22,
     DEVICE_HEIGHT = 16,
-    MOST_DEVICES = 16, /* of a rank */
+    MOST_DEVICES = 16, /* per rank */
     MOST_RANKS = 16,
-    MOST_STEPS = 1000 /* to choose from */
+    MOST_STEPS = 1000 /* to choose the median from */
 };
 
-/* What bars are drawn as: the kinds of spans first. */
+/* The kinds of bars; the kinds of spans come first. */
 static const struct {
     const char *name, *title;
     bool is_span;
@@ -38,12 +38,12 @@ static const struct {
 
 struct timeline {
     const struct cddpi_traced_step *step;
-    double per_ns; /* pixels */
+    double per_ns; /* pixels per nanosecond */
     FILE *out;
 };
 
-/* The part of [begin, end) that is in the step, as a bar, with @p label in it where that fits. The
- * tooltip has @p details, too. */
+/* Draw the part of [@p begin, @p end) that is in the step as a bar, with @p label inside if it
+ * fits. The tooltip also has @p details. */
 static void draw_bar(const struct timeline *timeline, const char *kind, const char *label,
                      const char *details, int64_t begin, int64_t end, double y, double height)
 {
@@ -74,7 +74,7 @@ static void draw_bar(const struct timeline *timeline, const char *kind, const ch
     }
 }
 
-/* How many devices of the rank have spans of their own. */
+/* The number of the rank's devices that have spans. */
 static int devices_of(const struct cddpi_traced_rank *rank)
 {
     int devices = 0;
@@ -90,7 +90,7 @@ static double height_of(const struct cddpi_traced_rank *rank)
     return RANK_HEIGHT + DEVICE_HEIGHT * devices_of(rank);
 }
 
-/* Which of the kinds a span is drawn as; NULL: it is not drawn in the rank's first line. */
+/* The kind of bar for a span; NULL: it is not drawn in the rank's first row. */
 static const char *kind_of(const struct cddpi_traced_span *span)
 {
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
@@ -101,7 +101,7 @@ static const char *kind_of(const struct cddpi_traced_span *span)
     return NULL;
 }
 
-/* A row for each device of the rank. What goes between devices looks like a collective. */
+/* Draw a row per device of the rank. Transfers between devices look like collectives. */
 static void draw_devices(const struct timeline *timeline, const struct cddpi_traced_rank *rank,
                          double y)
 {
@@ -128,7 +128,7 @@ static void draw_devices(const struct timeline *timeline, const struct cddpi_tra
     }
 }
 
-/* What the rank computes at @p y; its buckets at @p below. */
+/* Draw the rank's computing at @p y, and its buckets at @p below. */
 static void draw_spans(const struct timeline *timeline, const struct cddpi_traced_rank *rank,
                        double y, double below)
 {
@@ -175,7 +175,7 @@ static void draw_calls(const struct timeline *timeline, const struct cddpi_trace
     }
 }
 
-/* The least of 1, 2 or 5 times a power of ten that divides @p span into ten parts at most. */
+/* The smallest of 1, 2 or 5 times a power of ten that divides @p span into at most ten parts. */
 static double tick_of(double span)
 {
     double power = pow(10, floor(log10(span / 10)));

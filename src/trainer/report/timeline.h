@@ -1,12 +1,13 @@
-/* timeline.h - a picture of one step: what each rank computed, waited for and sent. */
+/* timeline.h - draws one step: what each rank computed, waited for and sent. */
 #ifndef CDDPI_TRAIN_REPORT_TIMELINE_H
 #define CDDPI_TRAIN_REPORT_TIMELINE_H
 
 #include "base/file.h"
 #include "report/traces.h"
 
-/** Draw @p step as SVG. @p alone: as a file of its own, with its style and a ground. Without it the
- *  style is the page's. */
+/** Draw @p step as SVG.
+ *  @param alone  As a separate file, with a style sheet and a background. false: part of the page,
+ *                which has the style. */
 CDDP_CHECKED cddp_status cddpi_timeline_put(const struct cddpi_traces *traces,
                                             const struct cddpi_traced_step *step, bool alone,
                                             struct cddpi_writer *writer);

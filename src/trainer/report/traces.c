@@ -27,7 +27,8 @@ static int64_t number_of(const json_t *object, const char *name, int64_t otherwi
     return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
-/* A time. A number that no clock shows counts as missing, so that no sum of two times overflows. */
+/* Read a time. A number that no clock can show counts as missing, so that sums of two times cannot
+ * overflow. */
 static int64_t time_of(const json_t *object, const char *name, int64_t otherwise)
 {
     const int64_t most = (int64_t)1 << 60;
@@ -36,7 +37,7 @@ static int64_t time_of(const json_t *object, const char *name, int64_t otherwise
     return ns >= -most && ns <= most ? ns : otherwise;
 }
 
-/* The text goes to terminals and pictures, and anyone may have written the file. */
+/* Copy a text that anyone may have written, so that it is safe in terminals and pictures. */
 static void copy_text(char *to, size_t bytes, const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
@@ -181,7 +182,7 @@ static void find_offset(const struct cddpi_traced_rank *first, struct cddpi_trac
     }
     if (isfinite(low) && isfinite(high)) {
         rank->offset_ns = (low + high) / 2;
-        rank->uncertainty_ns = fabs(high - low) / 2; /* clocks that drift make it negative */
+        rank->uncertainty_ns = fabs(high - low) / 2; /* high < low if the clocks drift */
     } else {
         rank->uncertainty_ns = INFINITY;
     }
@@ -204,7 +205,7 @@ static void widen_range(struct cddpi_traces *traces, int64_t begin_ns, int64_t e
     }
 }
 
-/* Bring all times to the first rank's clock. */
+/* Convert all times to the first rank's clock. */
 static void align_clocks(struct cddpi_traces *traces)
 {
     traces->begin_ns = INT64_MAX;
@@ -272,8 +273,8 @@ fail:
     return status;
 }
 
-/* The generation in "rank-3.generation-2.json". Returns -1 if the file is from another part of the
- * job's ranks. */
+/* The generation in a name like "rank-3.generation-2.json". Returns -1 if the file is from another
+ * part of the job's ranks. */
 static long generation_of(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -287,7 +288,7 @@ static long generation_of(const char *path)
     return text != NULL ? strtol(text + strlen(".generation-"), NULL, 10) : 0;
 }
 
-/* Put the files of the newest generation first. Returns how many these are. */
+/* Sort the files of the newest generation first. Returns their number. */
 static int sort_newest_first(char **paths, size_t count)
 {
     long newest = -1;

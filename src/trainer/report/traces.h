@@ -1,5 +1,5 @@
-/* traces.h - the traces and dumps of all ranks on one clock: what each rank did when, and which
- * rank the others waited for. src/runtime/group/watch/group_trace.h and
+/* traces.h - owns the traces and dumps of all ranks, converted to one clock: what each rank did
+ * when, and which rank the others waited for. src/runtime/group/watch/group_trace.h and
  * src/runtime/group/watch/dump.h write the files. */
 #ifndef CDDPI_TRAIN_REPORT_TRACES_H
 #define CDDPI_TRAIN_REPORT_TRACES_H
@@ -46,7 +46,7 @@ struct cddpi_traced_rank {
 };
 
 struct cddpi_traces {
-    struct cddpi_traced_rank *ranks; /* in order of ranks; a rank without a file is missing */
+    struct cddpi_traced_rank *ranks; /* in rank order; ranks without a file are missing */
     int count;
     int world_size;
     int64_t begin_ns, end_ns; /* from the first event to the last */
@@ -74,7 +74,7 @@ struct cddpi_traced_step {
     int64_t begin_ns, end_ns; /* from the first rank's begin to the last rank's end */
     int last;                 /* the rank that began to wait last; -1: not known */
     double late_ns;           /* how long the other ranks waited for that rank, on average */
-    double exposed_ns;        /* communication for which even that rank had to wait */
+    double exposed_ns;        /* communication that even that rank had to wait for */
 };
 
 /** Look at the step with index @p index. Returns false if there are fewer steps. */

@@ -1,5 +1,5 @@
-/* traces_chrome.c - writes traces in the form that chrome://tracing and ui.perfetto.dev read: a
- * process for each rank, with threads for compute, the loader, buckets, collectives and devices. */
+/* traces_chrome.c - writes traces in the format of chrome://tracing and ui.perfetto.dev: a process
+ * per rank, with threads for compute, the loader, buckets, collectives and devices. */
 #include "report/traces.h"
 
 #include "base/error.h"
@@ -11,7 +11,7 @@
 
 enum { COMPUTE, LOADER, BUCKETS, COLLECTIVES, DEVICES, LINES };
 
-/* Events that overlap are put on threads of their own. */
+/* Overlapping events go to different threads. */
 enum { LINES_AT_ONCE = 16, THREADS = LINES * LINES_AT_ONCE };
 
 struct events {
@@ -49,7 +49,7 @@ static void put_name(struct events *events, int rank, int thread, const char *wh
                                 rank, "tid", thread, "args", "name", name));
 }
 
-/* A thread of @p line that is free at @p begin_ns, or else the line's last one. */
+/* A thread of @p line that is free at @p begin_ns; if all are busy, the line's last one. */
 static int thread_at(int64_t ends[THREADS], int line, int64_t begin_ns, int64_t end_ns)
 {
     int thread = line * LINES_AT_ONCE;
@@ -90,7 +90,7 @@ static void put_spans(struct events *events, const struct cddpi_traces *traces,
         const struct cddpi_traced_span *span = &rank->spans[i];
         int line = line_of(span->name);
         int thread = span->device >= 0 ? device_thread(ends, span)
-                     : line == COMPUTE ? 0 /* nested in the step, one after another */
+                     : line == COMPUTE ? 0 /* nested in the step, one after the other */
                                        : thread_at(ends, line, span->begin_ns, span->end_ns);
         json_t *arguments = json_pack("{s:I}", "step", (json_int_t)span->step);
         char name[CDDPI_TRACE_NAME_BYTES + 32];

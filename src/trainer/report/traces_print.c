@@ -1,5 +1,5 @@
-/* traces_print.c - owns what is printed about traces: which ranks were late, what a perfect overlap
- * would have gained, and where ranks hang. */
+/* traces_print.c - prints a summary of traces: which ranks were late, what a perfect overlap would
+ * have gained, and where ranks hang. */
 #include "report/traces.h"
 
 #include "base/alloc.h"
@@ -14,13 +14,13 @@ static const struct cddpi_traced_span *find_span(const struct cddpi_traced_rank 
     for (size_t i = 0; i < rank->span_count; i++) {
         if (rank->spans[i].step == step && rank->spans[i].device < 0 &&
             strcmp(rank->spans[i].name, name) == 0) {
-            found = &rank->spans[i]; /* in the end the last micro-batch's, which synchronises */
+            found = &rank->spans[i]; /* ends as the last one, which synchronises */
         }
     }
     return found;
 }
 
-/* The number of the first rank's step with index @p index. */
+/* Get the step number of the first rank's step with index @p index. */
 static bool number_of_step(const struct cddpi_traces *traces, size_t index, uint64_t *out)
 {
     for (size_t i = 0; traces->count > 0 && i < traces->ranks[0].span_count; i++) {
@@ -112,8 +112,8 @@ static void print_steps(const struct cddpi_traces *traces, FILE *out)
             late / (double)count * 1e-6, 100 * late / total);
 }
 
-/* The rank that called the first rank's call @p index last. Returns -1 if the call is a message, or
- * if a rank does not have it. */
+/* The last rank to make the first rank's call @p index. Returns -1 if the call is a message, or if
+ * a rank lacks it. */
 static int last_caller(const struct cddpi_traces *traces, size_t index, double *out_late_ns)
 {
     const struct cddpi_traced_call *call = &traces->ranks[0].calls[index];
@@ -140,12 +140,12 @@ static int last_caller(const struct cddpi_traces *traces, size_t index, double *
 }
 
 struct lateness {
-    size_t count; /* collectives that this rank called last */
+    size_t count; /* collectives that this rank entered last */
     double sum_ns, most_ns;
-    const struct cddpi_traced_call *most; /* the one in which the other ranks waited longest */
+    const struct cddpi_traced_call *most; /* the one with the longest wait of other ranks */
 };
 
-/* The call as errors name it, where cddp's own collectives have no number. */
+/* Print the call as errors name it. cddp's own collectives have no number there. */
 static void print_call(const struct cddpi_traced_call *call, FILE *out)
 {
     fprintf(out, "%s", call->operation);
@@ -200,13 +200,13 @@ static void print_lateness(const struct cddpi_traces *traces, FILE *out)
     cddpi_free(late);
 }
 
-/* The operation that a rank has not ended, and what the other ranks did there. */
+/* Print the operation that a rank has not finished, and what the other ranks did there. */
 static void print_open(const struct cddpi_traces *traces, FILE *out)
 {
     for (int r = 0; r < traces->count; r++) {
         const struct cddpi_traced_rank *rank = &traces->ranks[r];
 
-        /* in a trace of steps (it has spans), an open call only means that the trace ends there */
+        /* In a trace of steps (it has spans), an open call only means that the trace ends there. */
         for (size_t i = 0; i < rank->call_count && rank->span_count == 0; i++) {
             const struct cddpi_traced_call *call = &rank->calls[i];
 
@@ -229,7 +229,7 @@ static void print_open(const struct cddpi_traces *traces, FILE *out)
                 }
             }
             fprintf(out, "\n");
-            break; /* the calls after it only wait for it */
+            break; /* later calls only wait for this one */
         }
     }
 }

@@ -1,18 +1,19 @@
-/* batch_sizes.h - how a configuration's batches are divided, and how many of them a run has. */
+/* batch_sizes.h - calculates how the configuration's batches are divided, and how many steps are
+ * left. */
 #ifndef CDDPI_TRAIN_BATCH_SIZES_H
 #define CDDPI_TRAIN_BATCH_SIZES_H
 
 #include "train/config/config.h"
 #include "train/cursor.h"
 
-/** How many micro-batches a replica's share of a step is cut into. */
+/** The number of micro-batches in a replica's share of a step. */
 int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config);
 /** Check that a batch can be divided among @p replicas of the model, and a share into
- * micro-batches.
- *  @param among  What the replicas are called in the failure, which is CDDP_ERR_CONFIG. */
+ *  micro-batches.
+ *  @param among  What to call the replicas in the error text. The error is CDDP_ERR_CONFIG. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas,
                                                    const char *among);
-/** Samples of a rank's largest micro-batch. */
+/** The number of samples in a rank's largest micro-batch. */
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas);
 /** Steps from @p cursor to the end of the last epoch. */
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,

@@ -1,9 +1,9 @@
-/* broken_files.c - owns the count of samples whose files are broken, over all ranks. */
+/* broken_files.c - owns the count of broken image files over all ranks. */
 #include "train/broken_files.h"
 
 enum { TEXT_BYTES = 1024 };
 
-/* The lowest rank that has a text gives it to all. */
+/* Broadcast the text of the lowest rank that has one. */
 static cddp_status share_text(struct cddpi_trainer *trainer, char text[TEXT_BYTES])
 {
     int64_t from = text[0] != '\0' ? trainer->rank : trainer->world_size;
@@ -26,7 +26,7 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
     if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
         return CDDP_OK;
     }
-    if (trainer->reads_samples) { /* the others of a replica load the same */
+    if (trainer->reads_samples) { /* the other ranks of a replica load the same samples */
         counts[0] = (int64_t)cddpi_data_loader_broken(trainer->train.loader, text, sizeof text);
         counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test.loader, other, sizeof other);
     }

@@ -1,4 +1,4 @@
-/* checkpoint.c - writes where a run is. Only rank 0 touches files. */
+/* checkpoint.c - writes checkpoints. Only rank 0 uses files. */
 #include "train/checkpoint.h"
 
 #include "base/alloc.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What tells the data that are trained on from others, and for tokens how they are cut. */
+/* Add what identifies the training data, and for tokens how they are cut into sequences. */
 static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
 {
     json_t *digests = json_array();
@@ -39,7 +39,7 @@ static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
             json_object_set_new(state, "context", json_integer(trainer->train.data.context)) == 0);
 }
 
-/* The same text in every run of the same configuration: no times, no names. */
+/* The text is the same in every run of the same configuration: it has no times and no names. */
 static char *state_text(const struct cddpi_trainer *trainer)
 {
     json_t *state = json_pack(
@@ -57,7 +57,8 @@ static char *state_text(const struct cddpi_trainer *trainer)
         json_decref(state);
         return NULL;
     }
-    /* no shape tells how many heads there are, and other readers of the parameters need it */
+    /* The number of heads cannot be seen from any shape, and other programs that read the
+     * parameters need it. */
     if (state != NULL && add_data(trainer, state) &&
         (trainer->heads == 0 ||
          json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
@@ -96,14 +97,14 @@ cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_t
     return CDDP_OK;
 }
 
-/* When a rank or a device fails, reductions end early, and the parameters that the update made of
- * them must not be saved. The failure is known by now, but perhaps no call has returned it yet. */
+/* When a rank or a device fails, reductions end early, and parameters that were updated from them
+ * must not be saved. The failure is known by now, although perhaps no call has returned it yet. */
 static cddp_status check_done(const struct cddpi_trainer *trainer)
 {
     return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
 }
 
-/* The parameters where they are, and the optimizer's state in the processor's memory. */
+/* Make the parameters complete on their device, and the optimizer's state in host memory. */
 static cddp_status make_whole(const struct cddpi_trainer *trainer)
 {
     bool sharded = trainer->config->ddp.shard_optimizer;
@@ -115,7 +116,7 @@ static cddp_status make_whole(const struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
-    /* which steps were skipped */
+    /* They tell which steps were skipped. */
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
         CDDPI_TRY(make_whole(each));
@@ -137,8 +138,8 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
     }
 }
 
-/* A step may leave parameters that are not finite, and a run that resumes from them fails always.
- * The loss shows it only in the next step. Other stages look through theirs. */
+/* A step may make parameters NaN or Inf, and a run that resumes from these always fails. The loss
+ * shows it only in the next step. Other stages check their own parameters. */
 static cddp_status check_finite(const cddp_snapshot *snapshot)
 {
     for (size_t t = 0; t < snapshot->model_count; t++) {
@@ -176,8 +177,8 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
     return status;
 }
 
-/* Servers come back, descriptors are given back, tickets are renewed, disks are mounted again: only
- * what cannot change while the run waits is final. */
+/* Servers come back, descriptors are freed, tickets are renewed, and disks are mounted again: only
+ * an error that cannot go away while the run waits is final. */
 static enum cddpi_save_again why_again(cddp_status status, bool wants_room)
 {
     static const int final[] = {0,     ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP,
@@ -212,7 +213,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
     status = cddpi_trainer_keep_run_dir(trainer);
-    trainer->folder.lost = false; /* if this one fails, the next regular one replaces it */
+    trainer->folder.lost = false; /* if this save fails, the next regular checkpoint replaces it */
     if (status == CDDP_OK) {
         status = write_checkpoint(trainer, text, last, &room);
     }

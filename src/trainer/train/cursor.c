@@ -1,4 +1,4 @@
-/* cursor.c - reads where a run was from the state.json of its checkpoint. */
+/* cursor.c - reads the position of a run from the state.json of its checkpoint. */
 #include "train/cursor.h"
 
 #include "base/env.h"
@@ -8,13 +8,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What a checkpoint's state says. */
+/* The contents of a checkpoint's state.json. */
 struct cursor_state {
     uint64_t step, epoch, position;
     int64_t seed, samples, batch_size, threads;
-    int64_t context;       /* tokens of a sequence; 0: not known, or no tokens */
-    const json_t *digests; /* of the data; NULL: not known. Borrowed of the document */
-    const char *order;     /* NULL: none */
+    int64_t context;       /* tokens of a sequence; 0: unknown, or no tokens */
+    const json_t *digests; /* of the data; NULL: unknown. Borrowed from the document */
+    const char *order;     /* NULL: not stated */
 };
 
 const char *cddpi_cursor_order(const struct cddpi_trainer *trainer)
@@ -59,18 +59,18 @@ static cddp_status read_state(const char *path, const json_t *state, struct curs
     CDDPI_TRY(read_integer(path, state, "seed", &out->seed));
     CDDPI_TRY(read_integer(path, state, "samples", &out->samples));
     CDDPI_TRY(read_integer(path, state, "batch_size", &out->batch_size));
-    out->threads = 1; /* where it is not said */
+    out->threads = 1; /* the default */
     if (json_object_get(state, "threads") != NULL) {
         CDDPI_TRY(read_integer(path, state, "threads", &out->threads));
     }
     out->order = json_string_value(json_object_get(state, "order"));
-    /* checkpoints of earlier versions lack these */
+    /* Checkpoints of earlier versions lack these. */
     out->context = json_integer_value(json_object_get(state, "context"));
     out->digests = json_object_get(state, "data");
     return CDDP_OK;
 }
 
-/* The key that says which data are trained on. */
+/* The configuration key that names the training data. */
 static const char *data_key(const struct cddpi_config *config)
 {
     return config->data.type == CDDPI_DATA_IDX         ? "data.train_images"
@@ -78,7 +78,7 @@ static const char *data_key(const struct cddpi_config *config)
                                                        : "data.train";
 }
 
-/* Data of other contents make another training, which nothing else would show. */
+/* Training on other contents would be another training, and nothing else would show it. */
 static cddp_status check_contents(struct cddpi_trainer *trainer, const char *path,
                                   const struct cursor_state *state)
 {
@@ -108,7 +108,7 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
     return CDDP_OK;
 }
 
-/* As many samples, which are cut the same way. */
+/* Check that the number of samples is the same, and that they are cut in the same way. */
 static cddp_status check_samples(const struct cddpi_trainer *trainer, const char *path,
                                  const struct cursor_state *state)
 {
@@ -165,12 +165,12 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
     return status == CDDP_OK ? check_contents(trainer, path, state) : status;
 }
 
-/* Whether a run can be there. It may have had batches of other sizes on its way, but each step took
- * one sample at least and ended no more than one epoch. */
+/* Check that a run can reach this position. Earlier batches may have had other sizes, but each step
+ * took at least one sample and ended at most one epoch. */
 static cddp_status check_place(const char *path, const struct cursor_state *state, uint64_t step,
                                uint64_t samples)
 {
-    uint64_t most; /* steps */
+    uint64_t most; /* the most steps to that position */
 
     if (state->step != step) {
         return cddpi_fail(CDDP_ERR_FORMAT,

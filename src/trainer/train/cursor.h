@@ -1,4 +1,4 @@
-/* cursor.h - where a run is, and reading that from a checkpoint. */
+/* cursor.h - owns the position of a run in its data, and reads it from a checkpoint. */
 #ifndef CDDPI_TRAIN_CURSOR_H
 #define CDDPI_TRAIN_CURSOR_H
 
@@ -6,19 +6,19 @@
 
 struct cddpi_trainer;
 
-/* Independent of the number of ranks. */
+/* The position does not depend on the number of ranks. */
 struct cddpi_cursor {
     uint64_t step;     /* updates done */
-    uint64_t epoch;    /* epochs done */
-    uint64_t position; /* samples of the epoch under way that were used */
+    uint64_t epoch;    /* complete epochs done */
+    uint64_t position; /* samples of the current epoch that were used */
 };
 
-/** The word for the order of the data, as checkpoints have it. */
+/** The name of the data's order in checkpoints. */
 const char *cddpi_cursor_order(const struct cddpi_trainer *trainer);
-/** Where the run was when it wrote the checkpoint at @p path. The file may be malformed: the cursor
- *  is checked to be one that a run over the same data can reach.
- *  @return CDDP_OK, CDDP_ERR_FORMAT (names file and field), CDDP_ERR_CONFIG: the run of @p trainer
- *          is another one; or why the file cannot be read. */
+/** Read the position at which the checkpoint at @p path was written. The file may be malformed, so
+ *  the cursor is checked to be one that a run over the same data can reach.
+ *  @return CDDP_OK; CDDP_ERR_FORMAT: names file and field; CDDP_ERR_CONFIG: the checkpoint is of
+ *          another run than @p trainer's; or why the file cannot be read. */
 CDDP_CHECKED cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
                                            struct cddpi_cursor *out);
 

@@ -1,5 +1,5 @@
-/* dry_run.c - what a configuration describes, without training: the model's table, sizes, steps and
- * buckets, found by a group of one. */
+/* dry_run.c - describes a configuration without training: the model's table, sizes, steps and
+ * buckets, all found with a group of one rank. */
 #include "train/dry_run.h"
 
 #include "base/alloc.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Statistics are there after a step: one of zeros. */
+/* Statistics exist only after a step, so do one with zeros. */
 static cddp_status step_once(cddp_ddp *ddp, const uint32_t *order, size_t count)
 {
     CDDPI_TRY(cddp_ddp_begin(ddp, NULL));
@@ -67,7 +67,7 @@ int cddpi_dry_run_ranks(const struct cddpi_config *config)
                                   given > 0 ? given : config->parallel.pipeline);
 }
 
-/* What model.recompute changes, where there is something to be done again. */
+/* Print what model.recompute saves and costs, if any layers can be recomputed. */
 static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *file)
 {
     struct cddpi_model_estimate kept, again;
@@ -136,10 +136,10 @@ static void print_steps(const struct cddpi_config *config, uint64_t samples, FIL
     fputc('\n', file);
 }
 
-/* Words of the file, which may be anybody's, go to a terminal. */
+/* Print text from the file, which may come from anybody, so that it is harmless on a terminal. */
 static cddp_status put_clean(const char *text, FILE *file)
 {
-    size_t room = 6 * strlen(text) + 1; /* the longest escape */
+    size_t room = 6 * strlen(text) + 1; /* room for the longest escape */
     char *shown = cddpi_zalloc(room);
 
     if (shown == NULL) {

@@ -1,10 +1,10 @@
-/* dry_run.h - cddp-train --dry-run. */
+/* dry_run.h - implements cddp-train --dry-run. */
 #ifndef CDDPI_TRAIN_DRY_RUN_H
 #define CDDPI_TRAIN_DRY_RUN_H
 
 #include "train/config/config.h"
 
-/** For how many ranks: $WORLD_SIZE, else those of one pipeline. */
+/** The number of ranks to check for: $WORLD_SIZE, else the ranks of one pipeline. */
 int cddpi_dry_run_ranks(const struct cddpi_config *config);
 
 /** Print what the configuration describes, without joining a group. */

@@ -1,4 +1,4 @@
-/* earlier_run.c - owns putting an earlier run aside: all of it or nothing. */
+/* earlier_run.c - owns moving an earlier run aside: all of it or nothing. */
 #include "train/earlier_run.h"
 
 #include "base/alloc.h"
@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What was renamed so far, to take it back; and the folders made for it. */
+/* What was renamed or created so far, to undo it. */
 struct moves {
-    char **from, **to; /* from NULL: the folder `to` was made, or the link */
+    char **from, **to; /* from NULL: `to` is a new folder, or the link */
     size_t count;
 };
 
@@ -25,7 +25,7 @@ static cddp_status fail_memory(const char *dir)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to put the earlier run aside", dir);
 }
 
-/* Note what was done; takes both names. */
+/* Record a move. Takes ownership of both names. */
 static cddp_status note(struct moves *moves, char *from, char *to)
 {
     char **froms = cddpi_realloc(moves->from, (moves->count + 1) * sizeof *froms);
@@ -44,7 +44,7 @@ static cddp_status note(struct moves *moves, char *from, char *to)
     return CDDP_OK;
 }
 
-/* The last failure stays. */
+/* Undo all moves. The last failure is kept. */
 static void undo(const struct moves *moves)
 {
     for (size_t i = moves->count; i-- > 0;) {
@@ -85,7 +85,7 @@ static cddp_status move(struct moves *moves, const char *dir, const char *name, 
     return status;
 }
 
-/* A new folder earlier-1, earlier-2 ... in @p dir; the name stays that of @p moves. */
+/* Make a new folder earlier-1, earlier-2 ... in @p dir. @p moves owns its name. */
 static cddp_status make_earlier(struct moves *moves, const char *dir, const char **out)
 {
     for (int number = 1; number < 1000000; number++) {
@@ -117,7 +117,7 @@ static bool belongs_to_run(const char *name)
            strncmp(name, "events.out.tfevents.", 20) == 0;
 }
 
-/* Inside a run's folders: of checkpoints, of collectives and of traces. */
+/* Names inside a run's folders of checkpoints, collectives and traces. */
 static bool belongs_to_folder(const char *name)
 {
     static const char *const begins[] = {"step-",    ".step-", "latest",
@@ -130,7 +130,7 @@ static bool belongs_to_folder(const char *name)
     return found;
 }
 
-/* The names in @p dir that @p wanted takes, before any is moved. */
+/* List the names in @p dir that @p wanted accepts, before any is moved. */
 static cddp_status list(const char *dir, bool (*wanted)(const char *), char ***out,
                         size_t *out_count)
 {
@@ -174,7 +174,7 @@ static void free_names(char **names, size_t count)
     cddpi_free(names);
 }
 
-/* Whether @p path is a link to a folder, or where another disk begins. */
+/* Whether @p path is a link to a folder, or a mount point. */
 static bool has_place_of_its_own(const char *dir, const char *path)
 {
     struct stat own, followed, around;
@@ -183,8 +183,8 @@ static bool has_place_of_its_own(const char *dir, const char *path)
            (S_ISLNK(own.st_mode) || (stat(dir, &around) == 0 && around.st_dev != followed.st_dev));
 }
 
-/* Put the contents of @p path, a folder of its own place, aside there, and link to them as
- * @p name in @p aside. */
+/* Move the contents of @p path, a link or a mount point, to a new folder earlier-N inside it, and
+ * make a link to that folder as @p name in @p aside. */
 static cddp_status move_contents(struct moves *moves, const char *path, const char *name,
                                  const char *aside)
 {
@@ -212,7 +212,7 @@ static cddp_status move_contents(struct moves *moves, const char *path, const ch
             link = NULL;
         }
     }
-    free(target); /* realpath's */
+    free(target); /* allocated by realpath() */
     cddpi_free(link);
     return status;
 }
@@ -259,7 +259,8 @@ cddp_status cddpi_earlier_run_put_aside(const char *dir, struct cddpi_progress *
     return status;
 }
 
-/* Whether checkpoints of an earlier run are at @p path, or something that is no folder for any. */
+/* Find out whether there are checkpoints of an earlier run at @p path. If it is not a folder,
+ * fail. */
 static cddp_status find_checkpoints(const char *path, bool *out)
 {
     struct stat own, followed;

@@ -1,4 +1,4 @@
-/* earlier_run.h - an earlier run in a run's folder, which a new one puts aside. */
+/* earlier_run.h - finds an earlier run in the run folder, and moves it aside for a new one. */
 #ifndef CDDPI_TRAIN_EARLIER_RUN_H
 #define CDDPI_TRAIN_EARLIER_RUN_H
 
@@ -6,14 +6,16 @@
 
 #include <cddp/status.h>
 
-/** Whether a run has written to the folder @p dir. A folder for checkpoints that a user has made
- *  beforehand, or a link to one on another disk, is none.
- *  @return CDDP_OK; CDDP_ERR_IO: it cannot be seen, or checkpoints are to go where no folder is. */
+/** Find out whether a run has written to the folder @p dir. A checkpoint folder that the user made
+ *  in advance, or a link to one on another disk, does not count as a run.
+ *  @return CDDP_OK; CDDP_ERR_IO: the folder cannot be read, or the checkpoints' path is not a
+ *          folder. */
 CDDP_CHECKED cddp_status cddpi_earlier_run_find(const char *dir, bool *out);
 
-/** Move what it wrote to a new folder earlier-N in @p dir, all of it or nothing, and say so. What
- * is a link to a folder, or another disk's, stays for the new run: its contents are put into a
- * folder earlier-N there, to which earlier-N in @p dir links. */
+/** Move everything the earlier run wrote to a new folder earlier-N in @p dir, or, on failure,
+ *  nothing, and print a line about it. A folder that is a link or is on another disk stays for the
+ *  new run: its contents are moved to an earlier-N inside it, to which earlier-N in @p dir
+ *  links. */
 CDDP_CHECKED cddp_status cddpi_earlier_run_put_aside(const char *dir,
                                                      struct cddpi_progress *progress);
 

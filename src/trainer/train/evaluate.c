@@ -1,5 +1,5 @@
-/* evaluate.c - loss and accuracy over the test data, each sample exactly once, whatever the number
- * of ranks. */
+/* evaluate.c - computes loss and accuracy over the test data, each sample exactly once with any
+ * number of ranks. */
 #include "train/evaluate.h"
 
 #include "base/clock.h"
@@ -14,8 +14,8 @@
 
 #include <math.h>
 
-/* Running statistics of batch normalisation differ between ranks: rank 0's are what is saved, so
- * they are what is evaluated. */
+/* Broadcast rank 0's running statistics of batch normalisation. They differ between ranks, and rank
+ * 0's are saved, so these are evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
     for (size_t i = 0; i < trainer->buffer_count; i++) {
@@ -28,7 +28,7 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* How many samples are evaluated. */
+/* The number of samples to evaluate. */
 static uint64_t sample_count(const struct cddpi_trainer *trainer)
 {
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
@@ -40,7 +40,7 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
     return most * batch;
 }
 
-/* Ask all ranks, while a batch computes, whether one was told to stop. */
+/* While a batch computes, ask all ranks whether one was asked to stop. */
 static cddp_status begin_asking(struct cddpi_trainer *trainer)
 {
     return cddpi_agreement_begin(&trainer->agreement, trainer->group,
@@ -58,7 +58,7 @@ static cddp_status end_asking(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* This rank's part of the next global batch. @p out_at_end: there was none. */
+/* Evaluate this rank's part of the next global batch. @p out_at_end: there was no more batch. */
 static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
 {
     struct cddpi_micro_batch micro_batch;
@@ -79,15 +79,15 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test.prefetcher) : status;
 }
 
-/* Which sums losses, if one of this rank's does. */
+/* The model with the loss, if this rank has it. */
 static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
 {
     return trainer->models[trainer->model_count - 1].model;
 }
 
-/* Until the end of the test data, or the batch during which a rank was told to stop: then
- * trainer->stopped is set, on all ranks alike. The sums come at the end: a device does not wait for
- * each. */
+/* Evaluate up to the end of the test data, or until a rank was asked to stop: then trainer->stopped
+ * is set on all ranks. The sums are read at the end, so that the host does not wait for the device
+ * after each batch. */
 static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
     int predictions = 0;
@@ -110,7 +110,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     cddp_status status;
 
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
-    CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* training has added to these */
+    CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* discard what training has added */
     CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0,
                                       sample_count(trainer), batch, trainer->replica,
                                       trainer->replica_count, false));
@@ -119,7 +119,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     return status;
 }
 
-/* A line of metrics, and one for people. */
+/* Write a line of metrics and a progress line. */
 static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t predictions,
                                      double took_ms)
 {
@@ -128,7 +128,7 @@ static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t pred
     static const char *const of_text[] = {"eval_loss", "eval_accuracy",   "eval_samples",
                                           "eval_ms",   "eval_perplexity", "eval_tokens"};
     uint64_t epoch = trainer->cursor.epoch +
-                     (trainer->cursor.position > 0); /* the one under way or done */
+                     (trainer->cursor.position > 0); /* the current or just completed one */
     bool is_text = cddpi_trainer_is_text(trainer);
     const struct cddpi_evaluation *found = &trainer->evaluation;
     double values[] = {found->loss, found->accuracy,  (double)(predictions / trainer->predictions),
@@ -156,7 +156,7 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     CDDPI_TRY(cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
     CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
     if (trainer->stopped) {
-        return CDDP_OK; /* a part of an evaluation is not reported */
+        return CDDP_OK; /* a partial evaluation is not reported */
     }
     trainer->evaluation = (struct cddpi_evaluation){.step = trainer->cursor.step,
                                                     .loss = loss / (double)counts[1],

@@ -1,4 +1,4 @@
-/* evaluate.h - loss and accuracy over the test data. */
+/* evaluate.h - computes loss and accuracy over the test data. */
 #ifndef CDDPI_TRAIN_EVALUATE_H
 #define CDDPI_TRAIN_EVALUATE_H
 
@@ -6,14 +6,14 @@
 
 struct cddpi_trainer;
 
-/* What the last evaluation found. */
+/* The result of the last evaluation. */
 struct cddpi_evaluation {
-    uint64_t step; /* after which it was; ~0: there was none */
+    uint64_t step; /* the step after which it ran; ~0: no evaluation yet */
     double loss, accuracy;
 };
 
-/** Loss and accuracy over the test data, or as much of it as is wanted, each sample once: into
- *  trainer->evaluation, unless trainer->stopped is set on the way. Collective. */
+/** Evaluate the test data, or the part that the configuration asks for, each sample once. The
+ *  result is in trainer->evaluation, unless trainer->stopped gets set meanwhile. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
 
 #endif

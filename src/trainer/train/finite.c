@@ -1,4 +1,4 @@
-/* finite.c - finds numbers of tensors that are not finite, and words that there is one. */
+/* finite.c - finds NaN and Inf in tensors, and makes the error text. */
 #include "train/finite.h"
 
 #include "base/error.h"

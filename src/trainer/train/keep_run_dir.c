@@ -1,4 +1,4 @@
-/* keep_run_dir.c - notices that the run's folder goes away under the run, and makes another one. */
+/* keep_run_dir.c - detects that the run folder has disappeared, and makes a new one. */
 #include "train/keep_run_dir.h"
 
 #include "base/alloc.h"
@@ -40,13 +40,13 @@ const char *cddpi_trainer_run_dir(const struct cddpi_trainer *trainer)
                                             : trainer->config->train.run_dir;
 }
 
-/* Whether there is nothing of that name. Other errors may pass. */
+/* Whether nothing has that name any more. Other errors may pass. */
 static bool is_gone(const char *path)
 {
     return access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Whether the folder that is held has its name no more. */
+/* Whether the locked folder has lost its name. */
 static bool is_folder_lost(const struct cddpi_trainer *trainer)
 {
     const char *path = cddpi_trainer_run_dir(trainer);
@@ -57,7 +57,7 @@ static bool is_folder_lost(const struct cddpi_trainer *trainer)
             (named.st_dev != held.st_dev || named.st_ino != held.st_ino));
 }
 
-/* What is lost inside the folder; NULL: nothing. */
+/* What is missing inside the folder; NULL: nothing. */
 static const char *find_loss_inside(const struct cddpi_trainer *trainer)
 {
     if (trainer->folder.saved_step != ~(uint64_t)0 && is_gone(trainer->folder.checkpoints)) {
@@ -68,9 +68,9 @@ static const char *find_loss_inside(const struct cddpi_trainer *trainer)
                : NULL;
 }
 
-/* What is lost, for the user; NULL: nothing. The folder is looked for last: one that went away
- * between the two looks would else be taken for one that lacks a file, and be made anew without
- * being held. */
+/* What is missing, for the user; NULL: nothing. The folder is checked last: if it disappeared
+ * between the two checks, it would otherwise look like a folder that lacks a file, and be made
+ * again without a lock. */
 static const char *find_loss(const struct cddpi_trainer *trainer, bool *out_folder)
 {
     const char *inside = find_loss_inside(trainer);
@@ -95,7 +95,7 @@ static cddp_status make_parents(const char *path)
     return status;
 }
 
-/* Make and hold a new folder. It gets another name if the old one is taken by now. */
+/* Make and lock a new folder. It gets another name if the old name is taken. */
 static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_held)
 {
     cddp_status status = make_parents(wanted);
@@ -156,11 +156,11 @@ static cddp_status change_folder(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The files that a run has from its beginning. */
+/* Write the files that a run has from its beginning. */
 static cddp_status begin_files(struct cddpi_trainer *trainer)
 {
     const char *path = cddpi_trainer_run_dir(trainer);
-    struct cddpi_config config = *trainer->config; /* borrows all of it */
+    struct cddpi_config config = *trainer->config; /* a copy that borrows all pointers */
     struct cddpi_metrics *metrics = NULL;
     cddp_status status;
 

@@ -1,4 +1,5 @@
-/* keep_run_dir.h - the run's folder while it is written to. */
+/* keep_run_dir.h - owns the run folder while the run writes to it, and replaces it if it
+ * disappears. */
 #ifndef CDDPI_TRAIN_KEEP_RUN_DIR_H
 #define CDDPI_TRAIN_KEEP_RUN_DIR_H
 
@@ -9,29 +10,29 @@
 
 struct cddpi_trainer;
 
-/* The run's folder, and what was saved there. Of rank 0; the others have the name of the
- * checkpoints' folder only. */
+/* The run folder and the state of its checkpoints. On rank 0; other ranks have only the name of the
+ * checkpoint folder. */
 struct cddpi_run_folder {
-    DIR *held;           /* keeps other runs out of it; NULL: not */
-    char *checkpoints;   /* the folder in it */
-    char *moved_to;      /* where the run is since another folder had to be made; NULL: its own */
-    bool has_reported;   /* that none could be made */
+    DIR *held;           /* locks the folder against other runs; NULL: not locked */
+    char *checkpoints;   /* path of the checkpoint folder */
+    char *moved_to;      /* the folder that replaced a lost run folder; NULL: the original */
+    bool has_reported;   /* has warned that no folder could be made */
     int64_t saved_ns;    /* when the last checkpoint was written or tried */
-    uint64_t saved_step; /* the step of the last checkpoint; ~0: there is none */
-    bool lost;           /* that checkpoint is gone, and one is to be written soon */
+    uint64_t saved_step; /* the step of the last checkpoint; ~0: no checkpoint */
+    bool lost;           /* that checkpoint is gone; write one soon */
 };
 
-/** Of a run that begins; cddpi_run_folder_fini() releases it, also if it fails. */
+/** Prepare for a new run. Release with cddpi_run_folder_fini(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_run_folder_init(struct cddpi_run_folder *folder, const char *run_dir,
                                                int64_t now_ns);
 void cddpi_run_folder_fini(struct cddpi_run_folder *folder); /* accepts a zeroed one */
 
-/** The run's folder: what the configuration says, unless that was lost. Rank 0. */
+/** The run folder: the configured one, or its replacement if it was lost. Rank 0. */
 const char *cddpi_trainer_run_dir(const struct cddpi_trainer *trainer);
-/** See whether the run's folder and files are still there under their names. If not, say so, and go
- *  on in a fresh folder: of the same name unless that is taken, with a new file of metrics and, if
- *  checkpoints are lost, soon one. Rank 0.
- *  @return CDDP_OK; or why no folder could be made, which a warning also says, once. */
+/** Check that the run folder and its files still exist under their names. If not, print it, and
+ *  continue in a new folder: under the same name if that is free, with a new metrics file and, if
+ *  checkpoints are lost, a new checkpoint soon. Rank 0.
+ *  @return CDDP_OK, or why no folder could be made; a warning says so, too, but only once. */
 cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer);
 
 #endif

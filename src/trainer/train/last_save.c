@@ -1,5 +1,5 @@
-/* last_save.c - the checkpoint that a run ends with: of replicas that are the same, and tried for a
- * while when the disk is full, or for as long as what it fails for may pass. */
+/* last_save.c - writes the checkpoint at the end of a run: checks that all replicas are equal, and
+ * retries for a while if the disk is full or if the error may pass. */
 #include "train/last_save.h"
 
 #include "base/clock.h"
@@ -13,22 +13,22 @@
 
 #include <time.h>
 
-/* Seconds between two tries, which may each write many bytes until there is no room: they double.
- * Meanwhile ranks hear of each other every ROUND_MS milliseconds. */
+/* Seconds between two tries; each pause is twice the previous one, because each try may write many
+ * bytes before the disk is full. Meanwhile, ranks communicate every ROUND_MS milliseconds. */
 enum { FIRST_PAUSE_S = 1, LONGEST_PAUSE_S = 30, ROUND_MS = 250 };
 
 #define NS_OF_S(seconds) ((int64_t)((seconds)*1e9))
 
-/* On rank 0. */
+/* The state of retrying, on rank 0. */
 struct patience {
     int64_t end_ns;
-    int64_t next_ns; /* when it is tried again */
+    int64_t next_ns; /* when to try again */
     int64_t pause_ns;
-    bool was_stopped; /* before it was tried: a later request to stop ends the waiting */
+    bool was_stopped; /* before the first try: a later request to stop ends the retries */
     bool has_reported;
 };
 
-/* A number that tells different parameters of a run apart (a hash of their 32-bit words). */
+/* A hash of the parameters' 32-bit words. */
 static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
 {
     uint64_t hash = cddpi_hash_start;
@@ -49,13 +49,12 @@ static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
     return hash;
 }
 
-/* Replicas that are not the same bit for bit would go unnoticed otherwise: only rank 0's
- * are kept. */
+/* Check that replicas are equal bit for bit. Nothing else would show a difference, because only
+ * rank 0's parameters are kept. */
 static cddp_status check_replicas(struct cddpi_trainer *trainer)
 {
     uint64_t hash = parameters_hash(trainer);
-    int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* the least, and the complement of the
-                                                            greatest */
+    int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* minimum; ~maximum */
 
     CDDPI_TRY(cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
     return bounds[0] == ~bounds[1]
@@ -65,7 +64,7 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
                                  (unsigned long long)trainer->cursor.step);
 }
 
-/* Whether to try again after a failure, for @p why. Says so once. */
+/* Whether to retry after a failure of kind @p why. Prints a warning once. */
 static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience, int64_t now_ns,
                        enum cddpi_save_again why)
 {
@@ -86,7 +85,7 @@ static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience,
     return true;
 }
 
-/* Rank 0: try, if it is time to, or wait a little. @p out_again: whether it is not done yet. */
+/* Rank 0: try if the pause is over, else wait for one round. @p out_again: not done yet. */
 static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *patience,
                             uint8_t *out_again)
 {
@@ -117,8 +116,8 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
     return status;
 }
 
-/* After each round rank 0 tells the others whether it will try again, so that they do not take it
- * for dead while it waits. */
+/* After each round, rank 0 tells the others whether it will try again, so that its waiting does not
+ * look like a failure. */
 static cddp_status save_patiently(struct cddpi_trainer *trainer)
 {
     struct patience patience = {

@@ -1,10 +1,10 @@
-/* lone_norm.c - owns the warning about batch normalisation of a single value: its variance is 0,
- * its output the bias, whatever the value was, and no gradient passes it. */
+/* lone_norm.c - owns the warning about batch normalisation of a single value: the variance is 0, so
+ * the output is the bias for any input, and no gradient passes. */
 #include "train/lone_norm.h"
 
 #include "train/batch_sizes.h"
 
-/* Of what is left when @p share is cut into micro-batches of @p size. */
+/* Samples in the last micro-batch of @p share samples, in micro-batches of @p size. */
 static int64_t last_part(int64_t share, int64_t size)
 {
     int64_t rest = share % size;
@@ -35,7 +35,7 @@ void cddpi_trainer_warn_lone_norm(struct cddpi_trainer *trainer)
     bool at_end = rest > 0 &&
                   cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, rest) == 1;
 
-    /* those of one replica together have all layers */
+    /* The ranks of one replica together have all layers. */
     if ((!always && !at_end) || trainer->replica != 0) {
         return;
     }

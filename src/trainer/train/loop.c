@@ -1,5 +1,5 @@
-/* loop.c - the training loop: step by step to the last one or a signal, with evaluation after
- * epochs and checkpoints on the way. */
+/* loop.c - runs the training loop to the last step or a signal, with evaluations and
+ * checkpoints. */
 #include "train/loop.h"
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ static bool is_finished(const struct cddpi_trainer *trainer)
            trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs;
 }
 
-/* Let the loader begin with what is left of the epoch that the cursor is in. */
+/* Start the loader on the rest of the cursor's epoch. */
 static cddp_status begin_epoch(struct cddpi_trainer *trainer)
 {
     cddp_status status;
@@ -40,7 +40,7 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
                                    trainer->replica_count, true);
 }
 
-/* A checkpoint on the way. If it cannot be written, a warning says so, and training goes on. */
+/* Write a checkpoint during the run. If that fails, print a warning and continue training. */
 static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
     enum cddpi_save_again why_again;
@@ -57,7 +57,7 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* The others wait in their next collective meanwhile. */
+/* Generate a text on rank 0; meanwhile the other ranks wait in their next collective. */
 static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
 {
     uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
@@ -66,8 +66,7 @@ static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
     if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->cursor.step % steps != 0)) {
         return CDDP_OK;
     }
-    status = cddpi_trainer_collect_results(trainer, 0,
-                                           NULL); /* the model's results come in their order */
+    status = cddpi_trainer_collect_results(trainer, 0, NULL); /* results are taken in order */
     return status == CDDP_OK ? cddpi_trainer_write_text(trainer) : status;
 }
 
@@ -76,7 +75,7 @@ static bool is_evaluated(const struct cddpi_trainer *trainer)
     uint64_t steps = (uint64_t)trainer->config->train.eval_steps;
 
     if (is_finished(trainer)) {
-        return false; /* that is done at the end, once the run is saved */
+        return false; /* finish_run() does it, after the last checkpoint */
     }
     return steps > 0
                ? trainer->cursor.step % steps == 0
@@ -84,8 +83,8 @@ static bool is_evaluated(const struct cddpi_trainer *trainer)
                      trainer->cursor.epoch % (uint64_t)trainer->config->train.eval_epochs == 0;
 }
 
-/* The run may have been ended between a checkpoint and the evaluation of the same step: only the
- * metrics show it, and rank 0 alone has them. */
+/* Evaluate now if the run ended between a checkpoint and the evaluation of the same step. Only the
+ * metrics show that, and only rank 0 has them. */
 static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
 {
     int64_t is_missing;
@@ -110,7 +109,7 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
         CDDPI_TRY(save_on_the_way(trainer));
     }
     if (step->ends_epoch) {
-        CDDPI_TRY(begin_epoch(trainer)); /* so that batches are there after the evaluation */
+        CDDPI_TRY(begin_epoch(trainer)); /* so that batches are ready after the evaluation */
     }
     if (is_evaluated(trainer)) {
         CDDPI_TRY(cddpi_trainer_evaluate(trainer));
@@ -118,7 +117,7 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
     return is_finished(trainer) ? CDDP_OK : write_text(trainer, false);
 }
 
-/* From the first step, or the one at which an earlier process ended, to the last. */
+/* Run all steps from the first one, or from where an earlier process ended, to the last. */
 static cddp_status take_steps(struct cddpi_trainer *trainer)
 {
     if (!is_finished(trainer)) {
@@ -134,7 +133,7 @@ static cddp_status take_steps(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The last checkpoint comes first: nothing that follows may cost it. */
+/* The last checkpoint is written first, so that nothing that follows can prevent it. */
 static cddp_status finish_run(struct cddpi_trainer *trainer)
 {
     CDDPI_TRY(cddpi_trainer_save_last(trainer));

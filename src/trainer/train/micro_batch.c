@@ -1,9 +1,9 @@
 /* micro_batch.c - owns how one micro-batch contributes to the gradients of a step.
  *
- * These are those of the mean loss of all samples of the global batch, in however many
- * micro-batches and on however many ranks: each micro-batch is scaled by 1 / (this rank's
- * predictions), and the rank's mean has its samples as weight (see is_sum() for another way). A
- * rank without samples, in a short last batch or micro-batch, takes part too: with zeros, and in
+ * A step's gradient is that of the mean loss over all samples of the global batch, for any number
+ * of micro-batches and ranks. Each micro-batch is scaled by 1 / (this rank's predictions), and each
+ * rank's mean is weighted by its number of samples (is_sum() tells when this is done differently).
+ * A rank without samples, in a short last batch or micro-batch, takes part with zeros, and in the
  * collectives of layers. */
 #include "train/micro_batch.h"
 
@@ -45,7 +45,7 @@ cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what)
     return status == CDDP_ERR_NO_MEMORY ? cddpi_fail_suffix(status, "; %s", what) : status;
 }
 
-/* What a micro-batch takes depends on how many samples it has. */
+/* Advise smaller micro-batches: their memory depends on the number of samples. */
 static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trainer,
                                                 cddp_status status)
 {
@@ -61,23 +61,23 @@ static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trai
     return cddpi_trainer_add_advice(status, text);
 }
 
-/* Where all ranks have as many samples and sums may have any order, the mean over ranks is in the
- * scale of the loss: so what goes between GPUs are plain sums, which NCCL and NVLink's switches do
- * on the way, and no weights. */
+/* Whether the mean over ranks can be part of the loss scale: if all ranks have equally many samples
+ * and sums may be in any order. Then GPUs exchange plain sums without weights, which NCCL and
+ * NVLink switches add in transit. */
 static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *micro_batch)
 {
     return micro_batch->even && cddpi_device_is_async(trainer->device) &&
            !trainer->config->ddp.deterministic;
 }
 
-/* Parts of a step that is replayed have no times. */
+/* In a replayed step, parts are not timed. */
 static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                         enum cddpi_mark part)
 {
     return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
 }
 
-/* The gradients are added to those of the @p done micro-batches before it. */
+/* Gradients are added to those of the previous @p done micro-batches. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_train_step *step,
                                           const struct cddpi_micro_batch *micro_batch,
@@ -96,7 +96,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
 
     cddpi_arrivals_begin(trainer->records.arrivals);
-    cddpi_launcher_report_alive(); /* a step of many micro-batches takes its time */
+    cddpi_launcher_report_alive(); /* a step of many micro-batches may take long */
     sync.weight = (double)micro_batch->share;
     sync.no_sync = !micro_batch->last;
     sync.sum = sum;
@@ -120,7 +120,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     cddpi_arrivals_backward_end(trainer->records.arrivals);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
-    if (!cddpi_device_is_async(trainer->device)) { /* else the device's times are taken */
+    if (!cddpi_device_is_async(trainer->device)) { /* on a device, the device's times count */
         interval->forward_ns += forwarded - begun;
         interval->backward_ns += cddpi_now_ns() - forwarded;
         interval->loss_sum += result.loss_sum;

@@ -1,5 +1,4 @@
-/* resume.c - takes up where an earlier run was. Only rank 0 touches files; the others get what it
- * read by broadcast. */
+/* resume.c - resumes an earlier run. Only rank 0 uses files, and broadcasts what it read. */
 #include "train/resume.h"
 
 #include "base/alloc.h"
@@ -18,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Whether @p dir is where this run's checkpoints go, and no other run's. */
+/* Whether @p dir is the folder of this run's checkpoints, locked against other runs. */
 static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
 {
     struct stat own, other;
@@ -27,7 +26,8 @@ static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
            stat(dir, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-/* That all of them are broken, or cannot be read now, is an error: starting anew would hide it. */
+/* If all checkpoints are broken or unreadable now, that is an error: starting anew would hide
+ * it. */
 cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
 {
     char *skipped = NULL;
@@ -35,7 +35,7 @@ cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const ch
     cddp_status status = cddpi_snapshot_any(dir, &has_some);
 
     *out = NULL;
-    if (status == CDDP_OK && is_held(trainer, dir)) { /* also sweeps what a killed one left */
+    if (status == CDDP_OK && is_held(trainer, dir)) { /* also removes leftovers of a killed run */
         status = cddp_snapshot_recover(dir, out, &skipped);
     } else if (status == CDDP_OK && has_some) {
         status = cddp_snapshot_find(dir, out, &skipped);
@@ -91,8 +91,8 @@ static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *pa
                : status;
 }
 
-/* Whether a launcher has started this job again after it had begun to train: then what the run's
- * folder holds is its own, and beginning anew would throw that away. */
+/* Find out whether a launcher has restarted this job after it began to train. Then the run folder
+ * is this job's own, and starting anew would lose its work. */
 static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
 {
     const struct cddpi_config *config = trainer->config;
@@ -131,7 +131,7 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
                         step, (unsigned long long)trainer->cursor.epoch + 1);
 }
 
-/* Rank 0: find, check, load. @p out_found  Whether there was one. */
+/* Rank 0: find, check and load a checkpoint. @p out_found: there was one. */
 static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 {
     const struct cddpi_config *config = trainer->config;
@@ -188,7 +188,7 @@ static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tenso
     return CDDP_OK;
 }
 
-/* Where losses are scaled, everyone gets rank 0's scale. */
+/* If the loss is scaled, send rank 0's scale to all ranks. */
 static cddp_status share_scale(struct cddpi_trainer *trainer)
 {
     size_t count = 0;

@@ -1,19 +1,22 @@
-/* resume.h - taking up an earlier run. */
+/* resume.h - resumes an earlier run. */
 #ifndef CDDPI_TRAIN_RESUME_H
 #define CDDPI_TRAIN_RESUME_H
 
 #include "train/trainer.h"
 
-/** Find and load what train.resume names, on rank 0, and share it. Collective. */
+/** Find and load the checkpoint that train.resume names on rank 0, and send it to all ranks.
+ *  Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
-/** The newest checkpoint of the run's folder, or *out NULL: it has none at all; cddpi_free(). */
+/** The newest complete checkpoint in the run folder. *out is NULL if there is no checkpoint at all;
+ *  if all are broken, that is an error. Release with cddpi_free(). */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
-/** The same of the folder @p dir. */
+/** The same in the folder @p dir. */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer,
                                                       const char *dir, char **out);
-/** The checkpoint that train.resume names: itself, or the newest whole one of the run whose folder
- *  it is; cddpi_free(). Anything else there is an error that says what it is. */
+/** The checkpoint that train.resume names: the path itself, or, if it is a run folder, its newest
+ *  complete checkpoint. Release with cddpi_free(). Anything else at the path is an error that says
+ *  what was found. */
 CDDP_CHECKED cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out);
 
 #endif

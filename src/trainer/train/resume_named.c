@@ -1,5 +1,5 @@
-/* resume_named.c - owns which checkpoint train.resume names, and what is said of a file or folder
- * there that is something else. */
+/* resume_named.c - owns the meaning of train.resume, and the error text if a file or folder there
+ * is something else. */
 #include "train/resume.h"
 
 #include "base/alloc.h"
@@ -25,7 +25,7 @@ static bool holds(const char *folder, const char *name)
     return found;
 }
 
-/* Whether @p folder is, or was, a run's. */
+/* Whether @p folder is, or was, a run folder. */
 static bool is_run(const char *folder)
 {
     return holds(folder, "checkpoints") ||
@@ -68,11 +68,11 @@ static cddp_status explain_file(const char *path)
     return status;
 }
 
-/* What a folder holds that is nothing better known. */
+/* The contents of a folder that is not recognised. */
 struct resume_contents {
     size_t count;
     size_t runs;
-    char name[SHOWN_BYTES]; /* the first run, or else of all, in the order of their bytes */
+    char name[SHOWN_BYTES]; /* the first run by name; without runs, the first entry */
 };
 
 static void count_name(struct resume_contents *contents, const char *path, const char *name)
@@ -165,7 +165,8 @@ static cddp_status explain_folder(const char *path)
     return explain_contents(path);
 }
 
-/* Whether @p path is a folder that has a checkpoint's state; else the failure says what it is. */
+/* Check that @p path is a folder with a checkpoint's state; otherwise, the error text says what it
+ * is. */
 static cddp_status check_checkpoint(const char *path)
 {
     struct stat info;
@@ -180,7 +181,7 @@ static cddp_status check_checkpoint(const char *path)
     return holds(path, "state.json") ? CDDP_OK : explain_folder(path);
 }
 
-/* @p named may be a run's folder, one of checkpoints, or a checkpoint. */
+/* @p named may be a run folder, a folder of checkpoints, or a checkpoint. */
 static cddp_status find(struct cddpi_trainer *trainer, const char *named, char **out)
 {
     char *inside = cddpi_format("%s/checkpoints", named);
@@ -215,7 +216,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
     length = strlen(named);
-    while (length > 1 && named[length - 1] == '/') { /* as a shell completes it */
+    while (length > 1 && named[length - 1] == '/') { /* a shell's completion appends these */
         named[--length] = '\0';
     }
     if (length == 0) {

@@ -1,5 +1,5 @@
-/* run_dir.c - the folder of a run: made if missing, held against other runs, train.conf as it was
- * resolved. */
+/* run_dir.c - owns the run folder: creates it, locks it against other runs, and writes the resolved
+ * train.conf. */
 #include "train/run_dir.h"
 
 #include "base/alloc.h"
@@ -39,7 +39,7 @@ static cddp_status write_config(const struct cddpi_config *config)
     return status;
 }
 
-/* A run that was killed a moment ago may still be on its way out. */
+/* Wait for the lock: a run that was killed a moment ago may still be ending. */
 static bool lock_soon(int fd)
 {
     const struct timespec pause = {.tv_nsec = 10 * 1000000};
@@ -50,10 +50,10 @@ static bool lock_soon(int fd)
            (errno == EWOULDBLOCK || errno == EINTR) && cddpi_now_ns() < end) {
         nanosleep(&pause, NULL);
     }
-    return result == 0 || errno != EWOULDBLOCK; /* some file systems have no locks: go on without */
+    return result == 0 || errno != EWOULDBLOCK; /* some file systems have no locks */
 }
 
-/* The folder is held, so leftovers beside its files are from writers that have ended. */
+/* The folder is locked, so temporary files beside its files are left by writers that have ended. */
 static void sweep(const char *dir)
 {
     static const char *const names[] = {"train.conf", "metrics.jsonl"};
@@ -74,7 +74,7 @@ cddp_status cddpi_run_dir_hold(const char *dir, DIR **held)
     cddp_status status = *held == NULL ? cddpi_folder_open(dir, &folder) : CDDP_OK;
 
     if (folder == NULL) {
-        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status; /* held already, or not there yet */
+        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status; /* locked already, or missing */
     }
     if (!lock_soon(dirfd(folder))) {
         closedir(folder);

@@ -1,5 +1,5 @@
-/* setup_data.c - the data of a configuration: which files they are, opening them, and the loaders
- * that give their samples to the loop. */
+/* setup_data.c - finds and opens the configured data, and makes the loaders that feed the training
+ * loop. */
 #include "train/setup_data.h"
 
 #include "base/error.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Say before the text of a failure which key named the file, unless the group is what failed. */
+/* Prefix an error text with the key that named the file, unless the group failed. */
 static cddp_status blame(const struct cddpi_config *config, const char *key, cddp_status status)
 {
     char text[1024];
@@ -31,8 +31,8 @@ static cddp_status blame(const struct cddpi_config *config, const char *key, cdd
     return status;
 }
 
-/* Add to the stored text where the missing file @p path would come from, if it is one of the
- * examples', else where it was looked for. */
+/* Append the origin of the missing file @p path to the stored error text, if it belongs to an
+ * example; else the folder in which it was searched. */
 static cddp_status add_source(cddp_status status, const char *path)
 {
     static const struct {
@@ -78,7 +78,7 @@ static cddp_status check_patterns(const struct cddpi_config *config, const char 
     struct cddpi_paths paths = {NULL, 0};
     cddp_status status = CDDP_OK;
 
-    /* one by one, so that it is known which of them has no file */
+    /* One by one, to know which pattern matches no file. */
     for (int i = 0; i < patterns->count; i++) {
         status = cddpi_paths_find(&patterns->values[i], 1, &paths);
         if (status == CDDP_ERR_NOT_FOUND) {
@@ -97,7 +97,7 @@ static cddp_status check_patterns(const struct cddpi_config *config, const char 
     return status;
 }
 
-/* Whether the file of weights is one: then what it has is held against the model later. */
+/* Check that the file of weights is one. Its tensors are compared with the model later. */
 static cddp_status check_weights(const struct cddpi_config *config)
 {
     const char *path = config->model.weights;
@@ -115,7 +115,7 @@ static cddp_status check_weights(const struct cddpi_config *config)
     return status == CDDP_OK ? CDDP_OK : blame(config, "model.weights", status);
 }
 
-/* Of tokens for a model of tokens. */
+/* Whether the data are tokens, for a model of tokens. */
 static bool are_tokens(const struct cddpi_config *config)
 {
     return cddpi_config_is_language_model(config) || config->model.vocab > 0;
@@ -230,8 +230,7 @@ static cddp_status open_folders(const struct cddpi_config *config, cddp_group *g
     return check_image_channels(config, train->channels);
 }
 
-/* The two may differ: a model may have more tokens than the vocabulary, since round numbers are
- * faster. */
+/* A model may have more tokens than the vocabulary, because round numbers are faster. */
 static cddp_status fit_vocabulary(const struct cddpi_config *config, const char *what, int tokens,
                                   int *out)
 {
@@ -254,8 +253,8 @@ static cddp_status open_token_list(const struct cddpi_config *config, const char
     return status == CDDP_OK ? status : blame(config, key, status);
 }
 
-/* How many tokens there may be in files: as the model says, else as the vocabulary by which they
- * were made does, else 0: as is usual for such files. */
+/* The number of different tokens in the files: the model's, else that of the vocabulary that made
+ * them, else 0: the usual one of such files. */
 static cddp_status count_vocabulary(const struct cddpi_config *config, int *out)
 {
     struct cddpi_tokenizer *tokenizer = NULL;
@@ -332,8 +331,8 @@ static uint64_t synthetic_count(const struct cddpi_config *config, bool test)
     return test ? (samples + 9) / 10 : samples;
 }
 
-/* Each rank makes all samples for itself, so the first of a machine asks for all of them, before
- * any has taken some. Collective with a @p group. */
+/* Each rank makes all synthetic samples itself, so the first rank of a machine checks the memory
+ * for all its ranks, before any rank allocates. Collective in @p group. */
 static cddp_status check_synthetic_memory(const struct cddpi_config *config, cddp_group *group)
 {
     int ranks = group != NULL ? cddp_group_local_world_size(group) : 1;
@@ -422,7 +421,8 @@ cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_grou
     cddp_status status = open_by_type(config, group, train, test);
     struct cddpi_failure failure = *cddpi_last_failure();
 
-    /* a missing file is worded as before training, by its key and with where it would come from */
+    /* A missing file gets the same error text as before training: its key, and where the file comes
+     * from. */
     if (status == CDDP_ERR_NOT_FOUND && cddpi_trainer_check_files(config) != CDDP_OK) {
         failure.rank = -1;
         failure.unnamed = 0;
@@ -432,7 +432,7 @@ cddp_status cddpi_trainer_open_data(const struct cddpi_config *config, cddp_grou
     return status == CDDP_OK ? status : cddpi_fail_again(status, &failure);
 }
 
-/* The classes that @p counts has none of, as "3, 10-199", as many as there is room for. */
+/* Print the classes that have no sample in @p counts, as "3, 10-199", as far as @p out has room. */
 static void print_empty_classes(const uint64_t counts[256], int classes, char *out, size_t bytes)
 {
     size_t at = 0;
@@ -528,7 +528,7 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
     }
 }
 
-/* A thread that shares its only core with compute costs more than it hides. */
+/* A loader thread that shares its only core with compute costs more time than it saves. */
 static int loader_threads(int wanted, int ranks)
 {
     struct cddpi_processors processors;
@@ -540,7 +540,7 @@ static int loader_threads(int wanted, int ranks)
     return processors.allowed == 1 || (processors.quota > 0 && processors.count <= ranks) ? 0 : 1;
 }
 
-/* The shorter side before the middle is cut out. */
+/* The length of the shorter side before the centre is cut out. */
 static int resize_of(const struct cddpi_config *config)
 {
     return config->data.resize > 0 ? config->data.resize
@@ -579,8 +579,8 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
     return cddpi_data_loader_create(&options, out);
 }
 
-/* Samples of a rank that are evaluated at a time. What a sequence of tokens takes in memory, with
- * an output for each token of the vocabulary, is what training has been fitted to. */
+/* The number of samples that a rank evaluates at a time. For tokens, the memory of a sequence has
+ * an output per vocabulary entry, so use no more than training does. */
 static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -591,7 +591,7 @@ static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
     return trainer->train.data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
 }
 
-/* The way of @p set to the model, for micro-batches of at most @p samples. */
+/* Make the sampler, loader and prefetcher of @p set, for micro-batches of at most @p samples. */
 static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_data *set,
                              cddp_order order, int64_t samples)
 {

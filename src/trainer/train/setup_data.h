@@ -1,24 +1,24 @@
-/* setup_data.h - the data of a configuration. */
+/* setup_data.h - opens and loads the data that the configuration names. */
 #ifndef CDDPI_TRAIN_SETUP_DATA_H
 #define CDDPI_TRAIN_SETUP_DATA_H
 
 #include "train/trainer.h"
 
-/** Check that the files which the configuration names exist and may be read. */
+/** Check that the configured files exist and are readable. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_files(const struct cddpi_config *config);
-/** Open the data. Collective with a @p group; NULL: alone. Both are to be closed, on
- *  failure, too. */
+/** Open both datasets. Collective in @p group; NULL: this process alone. The caller closes both,
+ *  also after a failure. */
 CDDP_CHECKED cddp_status cddpi_trainer_open_data(const struct cddpi_config *config,
                                                  cddp_group *group, struct cddpi_dataset *train,
                                                  struct cddpi_dataset *test);
-/** A sentence about classes without a sample to train on, or "": there are none, or nothing can be
- *  wrong about them. */
+/** Write a sentence to @p out about classes without a training sample; "": every class has samples,
+ *  or the data cannot lack any. */
 void cddpi_trainer_note_classes(const struct cddpi_config *config,
                                 const struct cddpi_dataset *train, char *out, size_t out_bytes);
-/** A line or a few that say how much data there is. */
+/** Print a few lines that say how much data there is. */
 void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
                               FILE *file);
-/** The orders and loaders of the open data. */
+/** Make the samplers and loaders of the open data. */
 CDDP_CHECKED cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer);
 
 #endif

@@ -1,4 +1,4 @@
-/* setup_model.c - makes a trainer's model, and what trains it, from the configuration. */
+/* setup_model.c - builds a trainer's model, reducer and optimizer from the configuration. */
 #include "train/setup_model.h"
 
 #include "base/alloc.h"
@@ -50,8 +50,8 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
     };
 }
 
-/* That the weights are of a model of that size, before each rank finds it out by a tensor's shape.
- * What can be read was looked at before. */
+/* Check that the weights are of a model of that size, before each rank finds a mismatch in a
+ * tensor's shape. The file itself was checked before. */
 static cddp_status check_weights_size(const struct cddpi_config *config,
                                       const struct cddpi_model_spec *spec)
 {
@@ -94,12 +94,12 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
     struct cddpi_model_spec spec;
     cddp_status status;
 
-    if (!cddpi_config_is_language_model(config)) { /* of images, their size decides */
+    if (!cddpi_config_is_language_model(config)) { /* for images, their size decides */
         return CDDP_OK;
     }
     spec = cddpi_trainer_model_spec(config, &data);
     if (has_weights && spec.size[0] == '\0' && spec.blocks == 0) {
-        status = check_weights_size(config, &spec); /* which says what is to be set */
+        status = check_weights_size(config, &spec); /* its error text says which key to set */
         if (status != CDDP_OK) {
             return status;
         }

@@ -1,6 +1,5 @@
-/* step.c - owns a step from its plan to its report: the micro-batches one after the other, the mean
- * of their gradients over ranks during the last one, the update. Ranks agree meanwhile about what
- * follows. */
+/* step.c - owns a step from plan to report: the micro-batches one by one, the reduction over ranks
+ * during the last one, and the update. Meanwhile, ranks agree on what follows. */
 #include "train/step.h"
 
 #include "base/clock.h"
@@ -20,8 +19,8 @@
 
 #include <assert.h>
 
-/* What is known of the step before it begins. Where the way of all later steps is chosen now, the
- * times of all steps before are collected first. */
+/* Set what is known before the step. If the choice whether to replay is due now, first collect the
+ * times of all earlier steps. */
 static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
@@ -43,7 +42,7 @@ static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_s
     return status;
 }
 
-/* Ask all ranks, while the step computes, what is to be done after it. */
+/* While the step computes, start asking all ranks what to do after it. */
 static cddp_status begin_agreement(struct cddpi_trainer *trainer)
 {
     double pause = trainer->config->train.checkpoint_seconds;
@@ -70,7 +69,7 @@ static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_
            step == trainer->plan.last_step;
 }
 
-/* Wait for what all ranks ask for; nothing if that is known. */
+/* Wait for the answer of all ranks; does nothing if it is known. */
 static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_agreement *agreement = &trainer->agreement;
@@ -90,8 +89,8 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_tra
     return status;
 }
 
-/* The gradients' places are final after the first wait. If the parameters of a sharded optimizer
- * have moved, too, it begins anew: it has updated nothing. */
+/* The addresses of gradients are final after the first wait. If the parameters of a sharded
+ * optimizer have moved, too, the optimizer is made again; it has no state yet. */
 cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
 {
     cddp_status status;
@@ -115,8 +114,8 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
     return cddpi_agree(trainer->group, status);
 }
 
-/* What is captured of a step's last micro-batch goes on to the update, which must know whether the
- * step is reported. */
+/* The capture of a step's last micro-batch includes the update, which must know whether the step is
+ * reported. */
 static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
                                       const struct cddpi_micro_batch *batch, uint64_t done)
 {
@@ -155,7 +154,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
 
     for (uint64_t done = 0; !batch.last; done++) {
         CDDPI_TRY(cddpi_prefetcher_next(trainer->train.prefetcher, &batch));
-        assert(batch.label != NULL); /* as many batches as steps */
+        assert(batch.label != NULL); /* there are as many batches as steps */
         trainer->records.interval.data_ns += batch.waited_ns;
         trace_batch(trainer, &batch);
         cddpi_sample_log_take(trainer->records.sample_log, batch.sample_ids, (size_t)batch.count);
@@ -166,7 +165,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
     return CDDP_OK;
 }
 
-/* Move the cursor past this step. */
+/* Advance the cursor past this step. */
 static void advance_cursor(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     trainer->cursor.step++;
@@ -177,7 +176,7 @@ static void advance_cursor(struct cddpi_trainer *trainer, const struct cddpi_tra
     }
 }
 
-/* Update, move the cursor, report. */
+/* Update, advance the cursor, report. */
 static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     struct cddpi_interval *interval = &trainer->records.interval;

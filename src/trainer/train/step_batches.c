@@ -23,7 +23,7 @@ void cddpi_step_batches_fini(struct cddpi_step_batches *all)
     *all = (struct cddpi_step_batches){0};
 }
 
-/* What is kept of a sample. */
+/* The sizes of a sample's copied arrays. */
 struct step_batches_sizes {
     size_t input, tokens, labels; /* elements */
 };

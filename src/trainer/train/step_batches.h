@@ -1,5 +1,5 @@
-/* step_batches.h - all micro-batches of a step at once, for runs in which they wait for several
- * turns: copied, because the loader's memory is used again before. */
+/* step_batches.h - owns copies of all micro-batches of a step, for pipelines that need them all at
+ * once. The loader's own memory is reused too early. */
 #ifndef CDDPI_TRAIN_STEP_BATCHES_H
 #define CDDPI_TRAIN_STEP_BATCHES_H
 
@@ -12,18 +12,18 @@ struct cddpi_stored_batch {
 };
 
 struct cddpi_step_batches {
-    bool no_data, no_labels;           /* not read here, and not kept; set by the caller */
-    struct cddpi_stored_batch *stored; /* room for as many as a step can have */
-    struct cddpi_batch *batches;       /* of the step at hand: count of them ... */
-    double *scales;                    /* ... and what their backwards multiply by */
+    bool no_data, no_labels;           /* not read on this rank, so not kept; set by the caller */
+    struct cddpi_stored_batch *stored; /* as many as a step can have */
+    struct cddpi_batch *batches;       /* of the current step: count of them ... */
+    double *scales;                    /* ... and the factors of their backwards */
     int room, count;
-    uint64_t share; /* samples of the step that are this rank's */
+    uint64_t share; /* samples of the step on this rank */
 };
 
-/** Fetch the micro-batches of @p step, which counts their predictions.
- *  @param multiple  Add batches without samples until there are a multiple of it.
- *  @param logs      Whether this rank writes down which samples they have.
- *  @param all       Zeroed before the first step; released by cddpi_step_batches_fini(). */
+/** Fetch and copy the micro-batches of @p step, and count their predictions in it.
+ *  @param multiple  Append empty batches until the number of batches is a multiple of this.
+ *  @param logs      Whether this rank logs the batches' sample ids.
+ *  @param all       Zeroed before the first step; release with cddpi_step_batches_fini(). */
 CDDP_CHECKED cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer,
                                                   struct cddpi_train_step *step, int multiple,
                                                   bool logs, struct cddpi_step_batches *all);

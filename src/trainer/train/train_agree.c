@@ -1,4 +1,4 @@
-/* train_agree.c - owns the collective by which ranks agree on what follows a step. */
+/* train_agree.c - owns the collective in which ranks agree on what follows a step. */
 #include "train/train_agree.h"
 
 cddp_status cddpi_agreement_begin(struct cddpi_agreement *agreement, cddp_group *group,

@@ -1,4 +1,4 @@
-/* train_setup.c - puts a trainer together from its configuration, and takes it apart. */
+/* train_setup.c - builds a trainer from its configuration, and destroys it. */
 #include "train/train_setup.h"
 
 #include "base/alloc.h"
@@ -38,10 +38,10 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     cddp_status status;
 
     options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
-                          ? NULL /* as $CDDP_DEVICE says */
+                          ? NULL /* decided by $CDDP_DEVICE */
                           : cddpi_config_word(trainer->config, "train.device");
     if (trainer->engine->owns_devices) {
-        options->device = "cpu"; /* what ranks exchange, whatever train.devices are */
+        options->device = "cpu"; /* for exchanges between ranks, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;
     status = cddp_group_create(options, &trainer->group);
@@ -58,7 +58,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     return CDDP_OK;
 }
 
-/* Rank and size have one source. */
+/* Check that rank and world size come from only one source. */
 static cddp_status check_init_method(const struct cddpi_config *config)
 {
     int size = config->train.world_size;
@@ -103,7 +103,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     if (status != CDDP_OK) {
         return status;
     }
-    cddpi_dump_set_folder(trainer->group, NULL); /* as long as the run has none */
+    cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(trainer->engine->join(trainer));
@@ -218,7 +218,7 @@ static cddp_status complete_engine(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
 {
-    /* in this order: what is collective comes in the same order on every rank */
+    /* The order is fixed, so that all ranks call collectives in the same order. */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {join_group,
                                                                    open_data,
                                                                    cddpi_trainer_build_model,

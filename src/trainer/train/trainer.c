@@ -1,4 +1,4 @@
-/* trainer.c - small functions that all parts of a run use. */
+/* trainer.c - small functions used by all parts of a run. */
 #include "train/trainer.h"
 
 #include "base/error.h"

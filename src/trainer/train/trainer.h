@@ -1,6 +1,6 @@
-/* trainer.h - one rank of a training run: everything that train.conf describes, put together.
- * train_setup.c fills it. State that changes during the run is in structs of the files that change
- * it; the current step is not part of it (step.h). */
+/* trainer.h - owns one rank of a training run, built from train.conf. train_setup.c fills the
+ * struct. State that changes during the run is in structs that belong to the files which change it.
+ * The current step is not part of the trainer (step.h). */
 #ifndef CDDPI_TRAIN_TRAINER_H
 #define CDDPI_TRAIN_TRAINER_H
 
@@ -26,41 +26,41 @@
 struct cddpi_engine;
 struct cddpi_trainer;
 
-/* One of the parts of the model that a rank has: all of it, a chunk of its stage, or what is on a
- * device. */
+/* One of the model parts on this rank: the whole model, a chunk of a pipeline stage, or the part on
+ * one device. */
 struct cddpi_trainer_model {
     struct cddpi_model *model;
-    size_t first; /* of its parameters among the rank's, where these are those of all models one
-                     after the other */
+    size_t first; /* index of its first parameter among the rank's, which are those of all models
+                     one after the other */
     struct cddpi_trainer *trainer;
 };
 
-/* Data to train or to test on, and their way to the model. */
+/* Training or test data, and how they reach the model. */
 struct cddpi_trainer_data {
     struct cddpi_dataset data;
     cddp_sampler *sampler;
     struct cddpi_data_loader *loader;
-    struct cddpi_prefetcher *prefetcher; /* of the loader's batches */
+    struct cddpi_prefetcher *prefetcher; /* copies the loader's batches to the device */
 };
 
-/* Which steps the run has, and how fast it learns: known before the first one. */
+/* Which steps the run has, and their learning rates. Known before the first step. */
 struct cddpi_trainer_plan {
     struct cddpi_lr_schedule schedule;
     uint64_t first_step; /* cursor.step when this process began */
-    uint64_t last_step;  /* where the run ends: the last epoch's, or train.max_steps */
+    uint64_t last_step;  /* where the run ends: end of the last epoch, or train.max_steps */
 };
 
-/* What the run writes down, and shows to people. */
+/* What the run logs and prints. */
 struct cddpi_trainer_records {
     int64_t began_ns;                    /* when this process began */
-    double peak_flops;                   /* of all ranks' devices together; 0: not known */
-    struct cddpi_interval interval;      /* what was measured since the last line of metrics */
+    double peak_flops;                   /* of all ranks' devices together; 0: unknown */
+    struct cddpi_interval interval;      /* measurements since the last line of metrics */
     struct cddpi_metrics *metrics;       /* rank 0 */
-    struct cddpi_progress progress;      /* shows on rank 0 only */
-    struct cddpi_sample_log *sample_log; /* NULL: not wanted */
-    struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not wanted */
-    bool told_memory;                    /* of the devices: reported once a process */
-    int64_t told_broken; /* samples whose replacement a warning named (broken_files.h) */
+    struct cddpi_progress progress;      /* printed on rank 0 only */
+    struct cddpi_sample_log *sample_log; /* NULL: not configured */
+    struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not configured */
+    bool told_memory;                    /* the devices' memory was reported (once per process) */
+    int64_t told_broken;                 /* replaced samples covered by warnings (broken_files.h) */
 };
 
 struct cddpi_trainer {
@@ -69,58 +69,57 @@ struct cddpi_trainer {
     cddp_group *group;
     int rank;
     int world_size;
-    struct cddpi_device *device; /* where the model is; the group's */
-    cddp_group *replicas;        /* the ranks with the same parameters: the group, or with stages
-                                    those of this rank's stage */
-    int replica, replica_count;  /* rank and world size there */
-    bool reads_samples;          /* it has the first layers of the model */
-    const struct cddpi_engine *engine; /* the way it trains (engines/engine.h) ... */
-    void *engine_state;                /* ... and what only that knows */
-    struct cddpi_trainer *next;        /* a run may train several models, each with a reducer and an
-                                          optimizer of its own: the next of them; NULL: there is none */
+    struct cddpi_device *device; /* the group's, on which the model is */
+    cddp_group *replicas; /* the ranks with the same parameters: the whole group, or in a pipeline
+                             the ranks with the same stage */
+    int replica, replica_count;        /* rank and world size in replicas */
+    bool reads_samples;                /* this rank has the first layers of the model */
+    const struct cddpi_engine *engine; /* how the model is trained (engines/engine.h) ... */
+    void *engine_state;                /* ... and that engine's private state */
+    struct cddpi_trainer *next; /* the next of several models in the run, each with its own reducer
+                                   and optimizer; NULL: no more */
 
     struct cddpi_trainer_data train, test;
-    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the data to train on; 0: not known */
+    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the training data; 0: unknown */
 
     struct cddpi_trainer_model models[CDDPI_TRAINER_CHUNKS];
     int model_count;
-    struct cddpi_model *model;          /* the first of them */
-    const cddp_param *params, *buffers; /* the models' */
+    struct cddpi_model *model;          /* the first of models */
+    const cddp_param *params, *buffers; /* of all models */
     size_t param_count, buffer_count;
-    int heads;       /* gpt2: of attention; 0: another model */
-    int predictions; /* of a sample: the tokens of a sequence; 1 for an image */
+    int heads;       /* gpt2: attention heads; 0: another model */
+    int predictions; /* per sample: the tokens of a sequence; 1 for an image */
     cddp_ddp *ddp;
-    void **grads; /* param_count, in the buckets: at their final places after the first step */
+    void **grads; /* param_count pointers into the buckets; final after the first step */
     struct cddpi_optim *optim;
     struct cddpi_device_step *device_step; /* NULL: on the processor */
     struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */
 
     struct cddpi_trainer_plan plan;
-    struct cddpi_tokenizer *tokenizer; /* rank 0: of generated text; NULL: it is of numbers */
+    struct cddpi_tokenizer *tokenizer; /* rank 0: for generated text; NULL: text is token numbers */
 
-    /* --- where the run is --- */
-    struct cddpi_cursor cursor;         /* moved by step.c */
-    bool stopped;                       /* by a signal, as all ranks know */
-    struct cddpi_agreement agreement;   /* of the step or evaluation at hand */
-    struct cddpi_loss_scale loss_scale; /* fp16: moved by device_step.c */
+    /* --- the state of the run --- */
+    struct cddpi_cursor cursor;         /* advanced by step.c */
+    bool stopped;                       /* by a signal; all ranks have agreed */
+    struct cddpi_agreement agreement;   /* in the current step or evaluation */
+    struct cddpi_loss_scale loss_scale; /* fp16: changed by device_step.c */
     struct cddpi_evaluation evaluation; /* the last one */
-    struct cddpi_run_folder folder;     /* and what was saved there */
+    struct cddpi_run_folder folder;     /* and the state of its checkpoints */
     struct cddpi_trainer_records records;
-    void **
-        host_copy; /* on a device: copies of parameters and buffers (host_copy.h); NULL: not held */
+    void **host_copy; /* on a device: copies of parameters and buffers (host_copy.h) */
 };
 
-/** Whether the data are tokens: then losses have a perplexity, and text can be generated. */
+/** Whether the data are tokens: then losses have a perplexity, and the model can generate text. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 
-/** What the configuration says about the optimizer. */
+/** The optimizer that the configuration describes. */
 struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
 
-/** A failure of @p trainer's model begins with the name of the configuration's file, if that is
- *  what is wrong. @return @p status */
+/** If @p status is an error in the configuration of @p trainer's model, prefix its text with the
+ *  configuration file's name. Returns @p status. */
 CDDP_CHECKED cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *trainer,
                                                    cddp_status status);
-/** A line on stderr that is shown in every mode. */
+/** Print a line to stderr in every progress mode. */
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,4 +1,4 @@
-/* update.c - owns the end of a step: gradients are clipped, and parameters updated. */
+/* update.c - owns the end of a step: clips gradients and updates parameters. */
 #include "train/update.h"
 
 #include "base/clock.h"
@@ -9,9 +9,10 @@
 
 #include <math.h>
 
-/* The norm of all gradients, rounded to float32: its square is summed in an order that depends on
- * who holds which part, which shows in no more than the last bits of a float64.
- * @p known  This rank's part of the square, if the update has found it; NULL: it has not. */
+/* The norm of all gradients, rounded to float32. The order of its sum depends on which rank holds
+ * which part; that changes only the last bits of a float64, which rounding hides.
+ * @param known  This rank's part of the sum of squares, if the update has computed it; else
+ *               NULL. */
 static cddp_status find_norm(struct cddpi_trainer *trainer, const double *known, double *out)
 {
     double sum = 0;
@@ -21,8 +22,8 @@ static cddp_status find_norm(struct cddpi_trainer *trainer, const double *known,
     return CDDP_OK;
 }
 
-/* Update all parameters, clipped where that is asked for. @p out_norm: only if clipped or @p
- * reported. Where nothing is clipped the update may find the norm on the way. */
+/* Update all parameters, clipped if configured. @p out_norm: set only if clipped or @p reported.
+ * Without clipping, the update may compute the norm itself. */
 static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr, bool reported,
                                        double *out_norm)
 {
@@ -43,8 +44,9 @@ static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr,
     return reported && !before ? find_norm(trainer, &squares, out_norm) : CDDP_OK;
 }
 
-/* The same on a device: everything but the report is work for its streams. A report waits for the
- * step; else the step before is what is waited for, while the device computes. */
+/* The same on a device: everything but the report is enqueued in its streams. A step that is
+ * reported waits for its own results; otherwise the host waits for the previous step's, while the
+ * device computes. */
 static cddp_status update_on_device(struct cddpi_trainer *trainer,
                                     const struct cddpi_train_step *step, bool collects,
                                     double *out_norm)

@@ -1,13 +1,14 @@
-/* update.h - from gradients to new parameters. */
+/* update.h - updates the parameters from the gradients. */
 #ifndef CDDPI_TRAIN_UPDATE_H
 #define CDDPI_TRAIN_UPDATE_H
 
 #include "train/step.h"
 
-/** Clip and update the parameters of one model; the cursor has moved past @p step already.
- *  @param collects  On a device: the step ends with this update, so that what its forwards found is
- *                   collected, and taken a step later.
- *  @param out_norm  Of the gradients; set only if they are clipped or the step is reported. */
+/** Clip the gradients and update the parameters of one model. The cursor has advanced past @p step
+ *  already.
+ *  @param collects  On a device: this update is the last of the step, so fetch the results of its
+ *                   forwards; they are read a step later.
+ *  @param out_norm  Of the gradients; set only if gradients are clipped or the step is reported. */
 CDDP_CHECKED cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer,
                                               const struct cddpi_train_step *step, bool collects,
                                               double *out_norm);

@@ -1,5 +1,5 @@
-/* data_file.c - owns the memory of data files: mappings of plain files, sealed memory files or
- * private memory for inflated ones. */
+/* data_file.c - owns the memory of data files: mappings of plain files; for inflated ones, sealed
+ * memory files or private memory. */
 #include "data/files/data_file.h"
 
 #include "base/error.h"
@@ -24,7 +24,7 @@ static cddp_status map_file(int fd, const char *path, const struct stat *info,
     return CDDP_OK;
 }
 
-/* Never waits: a pipe opens at once and is refused then. */
+/* Opening never blocks: a pipe opens at once, and is then refused. */
 static cddp_status open_plain(const char *path, struct cddpi_data_file *out)
 {
     struct cddpi_data_file file = closed;
@@ -53,7 +53,7 @@ static cddp_status open_plain(const char *path, struct cddpi_data_file *out)
     return status;
 }
 
-/* After the seals nobody can change what the ranks train on. */
+/* After the seals, no process can change the data that ranks train on. */
 cddp_status cddpi_data_file_freeze(const char *path, struct cddpi_growable_mapping *mapping,
                                    struct cddpi_data_file *out)
 {
@@ -159,7 +159,8 @@ void cddpi_data_file_address(const struct cddpi_data_file *data_file,
     *out = address;
 }
 
-/* Memory without a name is a rank's of this user's, sealed, or nothing that is mapped here. */
+/* A file without a name must be a memory file of this user, sealed against change; otherwise it is
+ * not mapped. */
 static bool is_sealed(int fd, const struct stat *info)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_WRITE;

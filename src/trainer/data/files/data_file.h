@@ -1,5 +1,5 @@
-/* data_file.h - the contents of one data file as read-only memory: a plain file is mapped as it is,
- * a gzip'd one inflated. Other processes of the machine can map what one of them has opened. */
+/* data_file.h - owns the contents of one data file as read-only memory: a plain file is mapped, a
+ * gzip'd one is inflated. Other processes of the machine can map what one process has opened. */
 #ifndef CDDPI_DATA_FILES_DATA_FILE_H
 #define CDDPI_DATA_FILES_DATA_FILE_H
 
@@ -7,7 +7,8 @@
 
 struct cddpi_mapped_file;
 
-/* A closed one; its descriptor means nothing, so those of zeroed memory are closed, too. */
+/* A closed data file. The descriptor of a closed one is not used, so zeroed memory is closed,
+ * too. */
 #define CDDPI_DATA_FILE_CLOSED                                                                     \
     {                                                                                              \
         NULL, 0, NULL, -1                                                                          \
@@ -16,57 +17,60 @@ struct cddpi_mapped_file;
 struct cddpi_data_file {
     const uint8_t *data; /* NULL: closed */
     size_t bytes;
-    struct cddpi_mapped_file *file; /* that is mapped; NULL: memory that cannot change */
-    int fd; /* what other processes may map, -1 for nothing; see cddpi_data_file_close_fd() */
+    struct cddpi_mapped_file *file; /* the file that is mapped; NULL: the memory cannot change */
+    int fd; /* what other processes may map; -1: nothing; see cddpi_data_file_close_fd() */
 };
 
-/* Where a process's data file is found by the others of its machine. */
+/* Where the other processes of a machine find this process's data file. */
 struct cddpi_data_file_address {
     int64_t pid;
-    int64_t fd;          /* of that process; -1: cannot be shared */
-    uint64_t dev, inode; /* of its file, against numbers of another process namespace */
+    int64_t fd;          /* in that process; -1: cannot be shared */
+    uint64_t dev, inode; /* of its file: tell if pid is of another namespace */
     uint64_t bytes;
 };
 
 /** Map or inflate the file at @p path.
- *  @param shareable  Keep a descriptor, and inflate into memory that has one, where there is such.
- *  @param size_of    What bounds inflated contents, see cddpi_gunzip(); may be NULL.
+ *  @param shareable  Keep a descriptor for others, and inflate into a memory file if the system has
+ *                    them.
+ *  @param size_of    Bounds the inflated contents, see cddpi_gunzip(); may be NULL.
  *  @param out        Release with cddpi_data_file_close().
- *  @return CDDP_OK, CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY; texts
- *          begin with the path. */
+ *  @return CDDP_OK, CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY; error
+ *          texts begin with the path. */
 CDDP_CHECKED cddp_status cddpi_data_file_open(const char *path, bool shareable,
                                               cddpi_size_of size_of, struct cddpi_data_file *out);
 void cddpi_data_file_close(struct cddpi_data_file *data_file); /* accepts a zeroed or closed one */
 
-/** Map the file at @p path as it is, for this process only; likewise. */
+/** As cddpi_data_file_open(), but map the file as it is, without inflating, for this process
+ *  only. */
 CDDP_CHECKED cddp_status cddpi_data_file_open_plain(const char *path, struct cddpi_data_file *out);
 
-/** Make a data file of @p mapping: read-only from now on, also for others that map it. @p mapping
- * is left to the caller on failure only. */
+/** Turn @p mapping into a data file. From now on it is read-only, also for others that map it. On
+ *  success @p out owns the memory; on failure the caller still owns @p mapping. */
 CDDP_CHECKED cddp_status cddpi_data_file_freeze(const char *path,
                                                 struct cddpi_growable_mapping *mapping,
                                                 struct cddpi_data_file *out);
 
-/** Others have mapped it by now: only the memory stays. */
+/** Call it when the other processes have mapped the file: closes the descriptor, keeps the
+ *  memory. */
 void cddpi_data_file_close_fd(struct cddpi_data_file *data_file);
 
-/** Whether what was read of @p data_file until now was in its file, which may have been cut off in
- * the meantime: to be asked after reading, before what was read is used.
- *  @return CDDP_OK, CDDP_ERR_IO: begins with the path. */
+/** Check that everything read from @p data_file until now was really in its file, which may have
+ *  been truncated. Call it after reading and before using what was read.
+ *  @return CDDP_OK; CDDP_ERR_IO: the text begins with the path. */
 CDDP_CHECKED cddp_status cddpi_data_file_check(const struct cddpi_data_file *data_file);
 
-/** Close @p data_file, of which enough was read.
- *  @return @p status, how reading went, unless the file was cut off meanwhile. */
+/** Close @p data_file after the last read.
+ *  @return @p status, the result of reading; if the file was truncated meanwhile, CDDP_ERR_IO. */
 CDDP_CHECKED cddp_status cddpi_data_file_finish(struct cddpi_data_file *data_file,
                                                 cddp_status status);
 
-/** Where this process's @p data_file is. */
+/** The address under which other processes find this process's @p data_file. */
 void cddpi_data_file_address(const struct cddpi_data_file *data_file,
                              struct cddpi_data_file_address *out);
 
-/** Map another process's data file, which comes of the file @p path. Fails where processes cannot
- * see each other's files (containers): CDDP_ERR_UNAVAILABLE; the caller then opens the
- * file itself. */
+/** Map another process's data file, which was made of the file at @p path. Fails with
+ *  CDDP_ERR_UNAVAILABLE where processes cannot see each other's files (containers); the caller then
+ *  opens the file itself. */
 CDDP_CHECKED cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address,
                                              const char *path, struct cddpi_data_file *out);
 

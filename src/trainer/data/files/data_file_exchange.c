@@ -1,4 +1,4 @@
-/* data_file_exchange.c - owns the messages by which ranks open data together, each of them one
+/* data_file_exchange.c - owns the messages with which ranks open data together. Each message is one
  * exchange of small structs (group/join/group_agree.h). */
 #include "data/files/data_file_exchange.h"
 
@@ -49,7 +49,8 @@ cddp_status cddpi_exchange_data_files(cddp_group *group, const struct cddpi_data
     bool found = false;
 
     memset(&mine, 0, sizeof mine);
-    /* its containers may be unable to see each other: cddpi_data_file_map() notices */
+    /* Containers on one machine may be unable to see each other's files: cddpi_data_file_map()
+     * finds out. */
     cddpi_machine(mine.machine);
     mine.has_read = data_files != NULL;
     for (int i = 0; data_files != NULL && i < count; i++) {

@@ -1,5 +1,5 @@
-/* exchange_contents.c - owns the comparison of data between ranks: training on files that differ
- * under one name would go unnoticed. */
+/* exchange_contents.c - owns the comparison of data between ranks: otherwise nobody would notice
+ * that ranks train on different files of the same name. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A sample is what a disk reads at once anyway. Few enough that a thousand files on a slow server
- * take seconds. */
+/* A sample has the size of a disk read. The samples are few enough that a thousand files on a slow
+ * server take seconds. */
 enum { SAMPLE_BYTES = 4096, SAMPLES = 1024, SAMPLES_OF_EACH = 8 };
 
-/* What ranks tell each other of a content. */
+/* What ranks exchange about one content. */
 struct seen {
     uint64_t is_known;
     uint64_t bytes;
@@ -34,7 +34,8 @@ static uint64_t hash_more(uint64_t hash, const uint8_t *data, size_t bytes)
     return hash;
 }
 
-/* The sample at @p at of @p content, which may be a file @p fd: its last bytes may be fewer. */
+/* Hash the sample at @p at of @p content, read from @p fd if the content is a file. The last sample
+ * may be shorter. */
 static bool hash_sample(const struct cddpi_content *content, int fd, uint64_t at, size_t bytes,
                         uint64_t *hash)
 {
@@ -60,7 +61,7 @@ static bool hash_sample(const struct cddpi_content *content, int fd, uint64_t at
     return true;
 }
 
-/* All of it, or @p samples parts, evenly from the first to the last. */
+/* Hash all of the content, or @p samples samples spread evenly from the first byte to the last. */
 static bool hash_content(const struct cddpi_content *content, int fd, uint64_t bytes,
                          uint64_t samples, uint64_t *out)
 {
@@ -113,7 +114,8 @@ static void look_at(const struct cddpi_content *contents, size_t count, struct s
     }
 }
 
-/* @p all: of each rank first what names its machine, then what it has seen. */
+/* Compare what the ranks have seen.
+ * @param all  Per rank: one entry that identifies its machine, then one entry per content. */
 static cddp_status compare(const struct seen *all, int ranks, const struct cddpi_content *contents,
                            size_t count, bool between_machines)
 {
@@ -141,15 +143,15 @@ static cddp_status compare(const struct seen *all, int ranks, const struct cddpi
                                            contents[i].path, other,
                                            (unsigned long long)own[1 + i].bytes);
                 }
-                break; /* equal to that one, it need not be compared with others */
+                break; /* equal to that rank's: no need to compare with further ranks */
             }
         }
     }
     return CDDP_OK;
 }
 
-/* A number that ranks of one machine have in common; a rank that is alone on its machine has its
- * own. */
+/* A number that is the same for all ranks of one machine. A rank that is alone on its machine has a
+ * number of its own. */
 static uint64_t name_neighbours(const cddp_group *group)
 {
     char machine[CDDPI_MACHINE_BYTES] = "";
@@ -171,7 +173,7 @@ cddp_status cddpi_agree_on_contents(cddp_group *group, const struct cddpi_conten
 
     if (mine == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "data: no memory to compare %zu files", count);
-        cddp_group_abort(group, cddp_last_error()); /* the others would wait */
+        cddp_group_abort(group, cddp_last_error()); /* the other ranks would wait for this one */
         return status;
     }
     mine[0].digest = name_neighbours(group);

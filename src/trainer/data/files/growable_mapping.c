@@ -1,4 +1,4 @@
-/* growable_mapping.c - owns writable memory that is mapped, and grows by remapping. */
+/* growable_mapping.c - owns writable memory from mmap(), which grows by remapping. */
 #include "data/files/growable_mapping.h"
 
 #include "base/error.h"
@@ -33,7 +33,7 @@ cddp_status cddpi_growable_mapping_create(const char *path, size_t bytes, bool s
     void *memory;
 
     if (shareable) {
-        mapping.fd = memfd_create("cddp-data", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* or private */
+        mapping.fd = memfd_create("cddp-data", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* else private */
     }
     if (mapping.fd >= 0 && cddpi_file_resize(mapping.fd, bytes) != 0) {
         goto fail;

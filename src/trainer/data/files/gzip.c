@@ -1,5 +1,6 @@
-/* gzip.c - owns the inflation of gzip'd data files, by libdeflate's decoder of the raw stream. The
- * wrapper around it is read here, so that a failure can say where it is and what was expected. */
+/* gzip.c - owns the inflation of gzip'd data files with libdeflate's raw decoder. This file parses
+ * the gzip headers itself, so that an error text can say where the fault is and what was
+ * expected. */
 #include "data/files/gzip.h"
 
 #include "base/alloc.h"
@@ -20,17 +21,17 @@ enum {
 
 #define MOST_BYTES (UINT64_C(16) << 30)
 
-enum { MOST_PER_BYTE = 1032 }; /* the deflate format's limit: a run of 258 bytes from two bits */
+enum { MOST_PER_BYTE = 1032 }; /* deflate's limit: two bits can stand for 258 bytes */
 
-/* The inflater writes a stored block, of up to 65535 bytes, whole or not at all: with this much
- * room the head of the contents always comes. */
+/* The inflater writes a stored block, of up to 65535 bytes, either whole or not at all. This much
+ * room is always enough for the head of the contents. */
 enum { HEAD_ROOM = 1 << 17 };
 
-/* How large the contents may be, and what says so. */
+/* How large the contents may be, and which rule says so. */
 struct limit {
     uint64_t bytes;
     enum { OF_FORMAT, OF_CONTENTS, OF_MEMORY } kind;
-    struct cddpi_memory_left left; /* of memory */
+    struct cddpi_memory_left left; /* for OF_MEMORY */
 };
 
 /* The file being read. */
@@ -38,7 +39,7 @@ struct input {
     const char *path;
     const uint8_t *data;
     size_t bytes;
-    size_t at; /* everything before is done */
+    size_t at; /* everything before it is processed */
 };
 
 static uint32_t read_u32(const uint8_t *in)
@@ -51,7 +52,7 @@ bool cddpi_is_gzip(const uint8_t *in, size_t in_bytes)
     return in_bytes >= 2 && in[0] == 0x1f && in[1] == 0x8b;
 }
 
-/* @p at moves past the text and its zero; false when the file ends before. */
+/* Move @p at past a text and its NUL. Returns false if the file ends first. */
 static bool skip_text(const struct input *input, size_t *at)
 {
     const uint8_t *end = memchr(input->data + *at, 0, input->bytes - *at);
@@ -84,7 +85,7 @@ static bool skip_options(const struct input *input, uint8_t flags, size_t *at)
     return *at <= input->bytes;
 }
 
-/* Moves the input to the member's compressed data. */
+/* Advance the input to the member's compressed data. */
 static cddp_status read_header(struct input *input)
 {
     const uint8_t *header = input->data + input->at;
@@ -113,8 +114,8 @@ static cddp_status read_header(struct input *input)
     return CDDP_OK;
 }
 
-/* The last four bytes hold the length of the last member modulo 2^32: right for almost all files,
- * and to be distrusted all the same. */
+/* The last four bytes of a gzip file are the length of its last member modulo 2^32. That is right
+ * for almost all files, but it cannot be trusted. */
 static size_t first_guess(const struct input *input, const struct limit *limit)
 {
     uint64_t said = input->bytes >= 4 ? read_u32(input->data + input->bytes - 4) : 0;
@@ -125,7 +126,7 @@ static size_t first_guess(const struct input *input, const struct limit *limit)
     return (size_t)(limit->kind != OF_CONTENTS && said < limit->bytes ? said : limit->bytes);
 }
 
-/* What the beginning of the contents says about their size; 0: nothing. */
+/* The size that the head of the contents states; 0: unknown. */
 static uint64_t size_within(struct libdeflate_decompressor *inflater, struct input input,
                             cddpi_size_of size_of)
 {
@@ -190,7 +191,7 @@ static cddp_status exceeds(const struct input *input, const struct limit *limit)
         input->path, bytes);
 }
 
-/* Inflate one member's data after the first @p done bytes of @p mapping, which grows as needed. */
+/* Inflate one member to offset @p done of @p mapping, which grows as needed. */
 static cddp_status inflate_member(struct libdeflate_decompressor *inflater, struct input *input,
                                   const struct limit *limit, size_t done,
                                   struct cddpi_growable_mapping *mapping, size_t *out_made)

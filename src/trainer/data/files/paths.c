@@ -1,5 +1,5 @@
-/* paths.c - owns the expansion of patterns to files, which must be the same on all machines: the
- * order does not depend on their languages. */
+/* paths.c - owns the expansion of patterns to files. The order must be the same on all machines, so
+ * it does not depend on the locale. */
 #include "data/files/paths.h"
 
 #include "base/alloc.h"
@@ -32,7 +32,7 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A folder that cannot be read is an error: it might have held some of the files. */
+/* An unreadable folder is an error, because it might contain some of the files. */
 static cddp_status expand(const char *pattern, struct cddpi_paths *paths)
 {
     glob_t found = {0};

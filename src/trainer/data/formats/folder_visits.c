@@ -1,4 +1,4 @@
-/* folder_visits.c - owns a table of folders by device and inode. */
+/* folder_visits.c - owns the hash table of folders, keyed by device and inode. */
 #include "data/formats/folder_visits.h"
 
 #include "base/alloc.h"

@@ -1,5 +1,5 @@
-/* folder_visits.h - which folders a walk has come through, so that links cannot make a few folders
- * into a number of ways that nobody can walk. */
+/* folder_visits.h - counts how often a walk visits each folder, so that symbolic links between a
+ * few folders cannot make the walk endless. */
 #ifndef CDDPI_DATA_FORMATS_FOLDER_VISITS_H
 #define CDDPI_DATA_FORMATS_FOLDER_VISITS_H
 
@@ -7,18 +7,18 @@
 
 #include <sys/stat.h>
 
-/* Zeroed: none yet. */
+/* Zeroed: no visits. */
 struct cddpi_folder_visits {
-    struct cddpi_folder_visit *slots; /* a table of powers of two */
+    struct cddpi_folder_visit *slots; /* a hash table; its size is a power of two */
     size_t count, room;
 };
 
-/** Count a visit of the folder that @p info is of. @p out: how often it was visited, this time
+/** Count a visit of the folder that @p info describes. @p out: how often it was visited, this time
  *  included.
- *  @return CDDP_OK, CDDP_ERR_NO_MEMORY without a text. */
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY without an error text. */
 CDDP_CHECKED cddp_status cddpi_folder_visits_add(struct cddpi_folder_visits *visits,
                                                  const struct stat *info, unsigned *out);
-/** Forget them all. */
+/** Forget all visits and release the table. */
 void cddpi_folder_visits_clear(struct cddpi_folder_visits *visits);
 
 #endif

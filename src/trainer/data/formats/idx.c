@@ -1,5 +1,5 @@
-/* idx.c - owns datasets in IDX files: what their headers must say, and how the ranks of a machine
- * come to read each file once. */
+/* idx.c - owns datasets in IDX files: checks their headers, and lets the ranks of a machine read
+ * each file only once. */
 #include "base/error.h"
 #include "base/foreign.h"
 #include "base/log.h"
@@ -10,9 +10,9 @@
 #include <stdio.h>
 
 enum { UNSIGNED_BYTES = 0x08, MOST_DIMENSIONS = 4 };
-enum { MOST_SAMPLE_BYTES = 1 << 28 }; /* so that sizes of one sample fit an int */
+enum { MOST_SAMPLE_BYTES = 1 << 28 }; /* so that the sizes of one sample fit an int */
 
-/* A file's header: sizes of its dimensions, and where the elements begin. */
+/* A file's header: the sizes of its dimensions, and the offset of the elements. */
 struct idx {
     const char *path;
     int dimensions;
@@ -72,7 +72,7 @@ static cddp_status check_magic(const char *path, const struct cddpi_data_file *f
     return CDDP_OK;
 }
 
-/* Everything the header says against everything the file holds. */
+/* Check everything in the header against the file's contents. */
 static cddp_status read_header(const char *path, const struct cddpi_data_file *file, int low,
                                int high, struct idx *out)
 {
@@ -122,7 +122,7 @@ static cddp_status check_sample(const struct idx *images)
     uint64_t bytes = 1;
 
     for (int i = 1; i < images->dimensions; i++) {
-        /* each factor is below 2^32 and the product checked at once, so it cannot overflow */
+        /* Each factor is below 2^32 and the product is checked each time, so it cannot overflow. */
         bytes *= images->sizes[i];
         if (bytes > MOST_SAMPLE_BYTES) {
             return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 8: one image has more than %d bytes",
@@ -154,7 +154,7 @@ static cddp_status check_labels(const struct idx *labels, const uint8_t *data, i
     return CDDP_OK;
 }
 
-/* Make a dataset of two files in memory, which become its own. */
+/* Make a dataset of the two files in memory, which then own the data. */
 static cddp_status describe(const struct idx_request *request, struct cddpi_dataset_memory *memory,
                             struct cddpi_dataset *out)
 {
@@ -183,8 +183,8 @@ static cddp_status describe(const struct idx_request *request, struct cddpi_data
     return CDDP_OK;
 }
 
-/* What a header of @p low to @p high dimensions says about the size of its file; 0: it is not a
- * header of such a file, or not a valid one. No more than that is inflated. */
+/* The file size that a header with @p low to @p high dimensions states; 0: this is no valid header.
+ * Inflating stops at that size. */
 static uint64_t size_said(const uint8_t *head, size_t head_bytes, int low, int high)
 {
     uint64_t size = 1;
@@ -225,7 +225,7 @@ static cddp_status open_files(const struct idx_request *request, bool shareable,
     return CDDP_OK;
 }
 
-/* Map what another rank of this machine has read; where that cannot be, read it too. */
+/* Map what another rank of this machine has read; if that is impossible, read it, too. */
 static cddp_status map_files(const struct idx_request *request, bool found,
                              const struct cddpi_data_file_address *addresses,
                              struct cddpi_dataset_memory *memory)
@@ -244,8 +244,8 @@ static cddp_status map_files(const struct idx_request *request, bool found,
     return open_files(request, false, memory);
 }
 
-/* What ranks train on must be the same everywhere. A rank that has mapped a neighbour's should find
- * nothing else under that name either. */
+/* All ranks must train on the same data. A rank that has mapped a neighbour's file also checks that
+ * its own file of that name has the same contents. */
 static cddp_status compare_files(const struct idx_request *request, cddp_group *group,
                                  const struct cddpi_dataset_memory *memory)
 {
@@ -261,7 +261,7 @@ static cddp_status compare_files(const struct idx_request *request, cddp_group *
     return cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
-/* All ranks leave each step together, with the same outcome. */
+/* Open the files collectively. After each step, all ranks agree on the outcome. */
 static cddp_status open_together(const struct idx_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
@@ -292,7 +292,7 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
             status = describe(request, memory, &dataset);
         }
     }
-    status = cddpi_agree(group, status); /* by now everyone has mapped */
+    status = cddpi_agree(group, status); /* by now all ranks have mapped */
     if (status == CDDP_OK) {
         static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
         const uint64_t facts[] = {dataset.count, (uint64_t)dataset.channels,

@@ -1,5 +1,6 @@
-/* image_folder.c - owns datasets of image files in folders: how the ranks of a machine come to list
- * them once, and which class each has. The files themselves are read when they are asked for. */
+/* image_folder.c - owns datasets of image files in folders: lets the ranks of a machine list the
+ * files only once, and finds the class of each. The files themselves are read when samples are
+ * made. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -15,10 +16,10 @@ enum { CHANNELS = 3, MOST_SIZE = 4096 };
 struct image_folder_request {
     const char *root;
     int size;
-    const struct cddpi_dataset *like; /* whose classes these are; NULL: their own */
+    const struct cddpi_dataset *like; /* take the classes of this dataset; NULL: own classes */
 };
 
-/* The length of the first folder in @p name, which is its class. */
+/* The length of the first folder in @p name, which is the class name. */
 static size_t class_length(const char *name)
 {
     return strcspn(name, "/");
@@ -31,7 +32,7 @@ static bool same_class(const char *one, const char *other)
     return length == class_length(other) && memcmp(one, other, length) == 0;
 }
 
-/* The class of @p name in @p like, or -1: classes lie in the order of their names. */
+/* The index of the class of @p name in @p like, or -1. Classes are sorted by name. */
 static int find_class(const struct cddpi_dataset *like, const char *name)
 {
     size_t length = class_length(name);
@@ -139,7 +140,7 @@ static cddp_status describe(const struct image_folder_request *request,
     return CDDP_OK;
 }
 
-/* Map what another rank of this machine has listed; where that cannot be, list it too. */
+/* Map what another rank of this machine has listed; if that is impossible, list it, too. */
 static cddp_status map_list(const struct image_folder_request *request, bool found,
                             const struct cddpi_data_file_address *address,
                             struct cddpi_data_file *out)
@@ -152,7 +153,7 @@ static cddp_status map_list(const struct image_folder_request *request, bool fou
     return cddpi_image_list_make(request->root, false, out);
 }
 
-/* All ranks leave each step together, with the same outcome. */
+/* Open the folder collectively. After each step, all ranks agree on the outcome. */
 static cddp_status open_together(const struct image_folder_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
@@ -180,7 +181,7 @@ static cddp_status open_together(const struct image_folder_request *request, cdd
     if (status == CDDP_OK) {
         status = describe(request, memory, out);
     }
-    status = cddpi_agree(group, status); /* by now everyone has mapped */
+    status = cddpi_agree(group, status); /* by now all ranks have mapped */
     if (status == CDDP_OK) {
         content = (struct cddpi_content){request->root, memory->files[0].data,
                                          memory->files[0].bytes};

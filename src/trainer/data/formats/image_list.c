@@ -1,5 +1,5 @@
-/* image_list.c - owns the search for images below a folder, in an order that depends on their names
- * alone. */
+/* image_list.c - owns the search for images below a folder. The order depends only on their
+ * names. */
 #include "data/formats/image_list.h"
 
 #include "base/alloc.h"
@@ -19,12 +19,12 @@
 
 enum {
     MOST_DEPTH = 32,
-    MOST_WAYS = 16, /* in which links may lead to one folder of a class */
+    MOST_WAYS = 16, /* paths through links to one folder of a class, at most */
     FIRST_BYTES = 1 << 16,
     SHOWN_LEFT_OUT = 160
 };
 
-/* Names below the root, or in a folder. */
+/* Paths relative to the root or to a folder. */
 struct image_list_names {
     char **values;
     size_t count, room;
@@ -35,9 +35,9 @@ struct image_list {
     const char *root;
     struct cddpi_growable_mapping mapping;
     size_t used;
-    bool checked_jpeg, checked_png;    /* that this build can decode them */
-    struct cddpi_folder_visits visits; /* of this class */
-    size_t left_out;                   /* what other programs have left between the images */
+    bool checked_jpeg, checked_png;    /* this build can decode them */
+    struct cddpi_folder_visits visits; /* of the current class */
+    size_t left_out;                   /* files left between the images by other programs */
     char left_out_names[SHOWN_LEFT_OUT];
 };
 
@@ -54,7 +54,7 @@ static void free_names(struct image_list_names *names)
     cddpi_free(names->values);
 }
 
-/* @p name is the list's from now on; NULL: there was no memory for it. */
+/* The list takes ownership of @p name. NULL: it could not be allocated. */
 static cddp_status add_name(const char *root, struct image_list_names *names, char *name)
 {
     if (name != NULL && names->count == names->room) {
@@ -86,7 +86,8 @@ static bool ends_with(const char *name, const char *const *endings)
     return false;
 }
 
-/* Whether the file @p path, named @p name, is an image; one that cannot be read is an error. */
+/* Find out whether the file @p path, named @p name, is an image. An image that this build cannot
+ * decode is an error. */
 static cddp_status check_name(struct image_list *list, const char *path, const char *name,
                               bool *out)
 {
@@ -115,8 +116,8 @@ static cddp_status check_name(struct image_list *list, const char *path, const c
     return status;
 }
 
-/* Whether other programs make folders, or files, of the name @p name beside what they work on: it
- * is hidden, or a name that only they use. */
+/* Whether other programs leave folders (or files) called @p name between a user's files: hidden
+ * ones, or names that only those programs use. */
 static bool is_left_over(const char *name, bool is_folder)
 {
     static const char *const names[] = {
@@ -124,7 +125,7 @@ static bool is_left_over(const char *name, bool is_folder)
         "#snapshot", "~snapshot",   "lost+found",    "$RECYCLE.BIN", "RECYCLER",
         "Thumbs",    "Thumbs.db",   "thumbnails.db", "desktop.ini",  "System Volume Information"};
 
-    if (!is_folder) { /* macOS's other half of a file, which has an image's name and is none */
+    if (!is_folder) { /* macOS's resource file of an image has the image's name, but is no image */
         return strncmp(name, "._", 2) == 0;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -151,7 +152,7 @@ static void leave_out(struct image_list *list, const char *path)
 
 enum image_list_kind { FOLDER, REGULAR, OTHER };
 
-/* What @p entry of the folder @p dir is; of a link, what it leads to. */
+/* The kind of @p entry in the folder @p dir; for a link, the kind of its target. */
 static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
 {
     struct stat info;
@@ -164,13 +165,13 @@ static enum image_list_kind kind_of(DIR *dir, const struct dirent *entry)
     }
     if (fstatat(dirfd(dir), entry->d_name, &info, 0) != 0) {
         return entry->d_type == DT_LNK ? REGULAR
-                                       : OTHER; /* a broken link is an error when it is read */
+                                       : OTHER; /* a broken link fails later, when it is read */
     }
     return S_ISDIR(info.st_mode) ? FOLDER : S_ISREG(info.st_mode) ? REGULAR : OTHER;
 }
 
-/* What @p entry of the folder @p dir is, as seen from the root @p name; @p out says whether it is
- * wanted. */
+/* Find out the kind of @p entry in the folder @p dir, and whether it is wanted (@p out). @p name is
+ * its path relative to the root. */
 static cddp_status look_at_entry(struct image_list *list, DIR *dir, const struct dirent *entry,
                                  const char *name, bool with_images, enum image_list_kind *out_kind,
                                  bool *out)
@@ -188,8 +189,9 @@ static cddp_status look_at_entry(struct image_list *list, DIR *dir, const struct
     return *out_kind == REGULAR ? check_name(list, name, entry->d_name, out) : CDDP_OK;
 }
 
-/* A folder of a class that is come to again and again leads to others as often, and links from each
- * to the next double the ways with every one. */
+/* Limit the visits of each folder in a class. A folder that is visited again leads to its
+ * subfolders again, so with links between folders the number of paths would double with each
+ * folder. */
 static cddp_status count_visit(struct image_list *list, DIR *dir, const char *path)
 {
     struct stat info;
@@ -213,8 +215,8 @@ static cddp_status count_visit(struct image_list *list, DIR *dir, const char *pa
     return CDDP_OK;
 }
 
-/* Names of the folders in @p below ("": the root itself), and of the images there, both as seen
- * from the root. */
+/* Read the names of the subfolders and images in @p below ("": the root itself), as paths relative
+ * to the root. */
 static cddp_status read_folder(struct image_list *list, const char *below,
                                struct image_list_names *folders, struct image_list_names *images)
 {
@@ -261,7 +263,7 @@ static cddp_status read_folder(struct image_list *list, const char *below,
     return status;
 }
 
-/* All images below the folder @p below, in no order. */
+/* Collect all images below the folder @p below, unsorted. */
 static cddp_status walk(struct image_list *list, const char *below, int depth,
                         struct image_list_names *images)
 {
@@ -287,12 +289,12 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* By folder, then by name, as sorted(os.walk()) and sorted() of the names in each. */
+/* Order by folder, then by name, as Python's sorted(os.walk()) with sorted() file names. */
 static int compare_images(const void *a, const void *b)
 {
     const char *one = *(char *const *)a;
     const char *other = *(char *const *)b;
-    size_t folder = (size_t)(strrchr(one, '/') - one); /* each lies in a class */
+    size_t folder = (size_t)(strrchr(one, '/') - one); /* each image is in a class folder */
     size_t other_folder = (size_t)(strrchr(other, '/') - other);
     int order = memcmp(one, other, folder < other_folder ? folder : other_folder);
 

@@ -1,5 +1,5 @@
-/* synthetic.c - owns datasets of random numbers, for benchmarks: as many samples as one likes, of
- * any shape, without a file. They are the same on every rank and in every run, and nothing can be
+/* synthetic.c - owns datasets of random numbers for benchmarks: any number of samples, of any
+ * shape, without files. They are the same on every rank and in every run, and nothing can be
  * learned from them. */
 #include "base/error.h"
 #include "base/philox.h"
@@ -10,7 +10,7 @@
 
 static const char *const names[] = {"synthetic data to train on", "synthetic data to evaluate on"};
 
-/* Random words, four a counter. */
+/* Make random words, four per counter of Philox. */
 static void fill_words(uint32_t *words, size_t count, uint32_t part)
 {
     struct cddpi_philox stream = cddpi_philox_stream(0, CDDPI_RANDOM_SYNTHETIC, part);
@@ -71,7 +71,7 @@ static cddp_status make_images(const char *name, uint32_t part, const struct cdd
     return keep_mapping(name, &mapping, memory, 0);
 }
 
-/* A number below @p limit from each 32 random bits, as 16 bits: labels, or tokens. */
+/* Make one 16-bit number below @p limit from each 32 random bits: labels or tokens. */
 static cddp_status make_numbers(const char *name, uint32_t part, size_t count, uint32_t limit,
                                 struct cddpi_dataset_memory *memory, size_t index)
 {

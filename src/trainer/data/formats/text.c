@@ -1,5 +1,5 @@
-/* text.c - owns the way from text files to tokens. Pieces keep the memory beside the result small,
- * and let the caller tell others that it is still at work. */
+/* text.c - owns the encoding of text files to tokens. It works in pieces, which need little memory
+ * besides the result and let the caller tell other ranks that it is still working. */
 #include "data/formats/text.h"
 
 #include "base/alloc.h"
@@ -35,9 +35,9 @@ void cddpi_text_fini(struct cddpi_text *text)
     cddpi_growable_mapping_free(&text->mapping);
 }
 
-/* Room for @p count more tokens, and as much again for later ones where there is memory. Zeros that
- * are never written take none, but if those that are written do not fit, the kernel kills the
- * process. */
+/* Make room for @p count more tokens, and for as many later ones if memory allows. Pages of zeros
+ * that are never written take no memory. But if written pages do not fit into memory, the kernel
+ * kills the process. */
 static cddp_status make_room(struct cddpi_text *text, size_t count)
 {
     const char *path = text->paths->names[0];
@@ -82,9 +82,9 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Where the piece ends that begins at @p at. It is cut between a letter and a space that a letter
- * follows: there, vocabularies of words give the same tokens as for the whole text. Where there is
- * no such place the piece is longer. */
+/* The end of the piece that begins at @p at. The cut is between a letter and a space that is
+ * followed by a letter: there, vocabularies of words give the same tokens as for the whole text.
+ * Without such a place, the piece is longer. */
 static size_t piece_end(const char *data, size_t bytes, size_t at)
 {
     for (size_t length = PIECE_BYTES; bytes - at > length; length += PIECE_BYTES) {
@@ -147,7 +147,7 @@ cddp_status cddpi_text_read(struct cddpi_text *text, int64_t most_ns)
     if (text->done) {
         return CDDP_OK;
     }
-    do { /* at least one piece, however short the time is */
+    do { /* at least one piece, however little time there is */
         if (text->file.data == NULL) {
             status = open_next(text);
         } else {
@@ -170,6 +170,6 @@ cddp_status cddpi_text_finish(struct cddpi_text *text, struct cddpi_data_file *o
 
     CDDPI_TRY(cddpi_growable_mapping_resize(path, text->used, &text->mapping));
     CDDPI_TRY(cddpi_data_file_freeze(path, &text->mapping, out));
-    text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* it is the data file's */
+    text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* the data file owns it now */
     return CDDP_OK;
 }

@@ -1,5 +1,5 @@
-/* text_dataset.c - owns datasets of text: how the ranks of a machine come to make tokens of it
- * once, and which of them are for training and for tests. */
+/* text_dataset.c - owns datasets of text: lets the ranks of a machine encode the text only once,
+ * and splits the tokens into training and test data. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -11,11 +11,12 @@
 
 enum { TRAIN, TEST, PARTS };
 
-/* How long ranks that wait for tokens hear nothing: far below any deadline. */
+/* How long ranks that wait for tokens hear nothing; far below any deadline. */
 #define ROUND_NS INT64_C(200000000)
 
-/* Let every rank whose @p text (NULL: there is none) is not done read on, until all are. Ranks that
- * only wait leave each round with the others, so that a long text is not a missed deadline. */
+/* Let every rank with an unfinished @p text (NULL: it has none) read on until all are finished.
+ * Waiting ranks complete a collective in each round, so that a long text does not run into a
+ * deadline. */
 static cddp_status read_together(cddp_group *group, struct cddpi_text *text)
 {
     uint8_t busy = 1;
@@ -31,7 +32,8 @@ static cddp_status read_together(cddp_group *group, struct cddpi_text *text)
     return status;
 }
 
-/* Map what another rank of this machine has made; false: that cannot be. */
+/* Map the tokens that another rank of this machine has made. Returns false if that is
+ * impossible. */
 static bool map_tokens(const char *path, bool found, const struct cddpi_data_file_address *address,
                        struct cddpi_data_file *out)
 {
@@ -43,7 +45,7 @@ static bool map_tokens(const char *path, bool found, const struct cddpi_data_fil
     return false;
 }
 
-/* All ranks leave each step together, with the same outcome. */
+/* Make the tokens collectively. After each step, all ranks agree on the outcome. */
 static cddp_status make_together(const struct cddpi_paths *paths,
                                  const struct cddpi_tokenizer *tokenizer, cddp_group *group,
                                  struct cddpi_data_file *out)
@@ -68,7 +70,7 @@ static cddp_status make_together(const struct cddpi_paths *paths,
         bool alone = !reads && !map_tokens(paths->names[0], found, &address, &data_file);
 
         text.shareable = false;
-        status = read_together(group, alone ? &text : NULL); /* by now everyone else has mapped */
+        status = read_together(group, alone ? &text : NULL); /* all others have mapped by now */
         if (status == CDDP_OK) {
             status = cddpi_agree(group, alone ? cddpi_text_finish(&text, &data_file) : CDDP_OK);
         }
@@ -98,7 +100,7 @@ static cddp_status make_alone(const struct cddpi_paths *paths,
     return status;
 }
 
-/* What messages call the parts. */
+/* Make the names of the two parts for error texts. */
 static cddp_status name_parts(struct cddpi_dataset_memory *memory, bool split)
 {
     const char *first = memory->paths.names[0];
@@ -113,7 +115,8 @@ static cddp_status name_parts(struct cddpi_dataset_memory *memory, bool split)
     return CDDP_OK;
 }
 
-/* Datasets of the tokens in the first file of @p memory; without @p split all is in the first. */
+/* Make the datasets from the tokens in the first file of @p memory. Without @p split, the first
+ * dataset has all tokens. */
 static cddp_status describe(const struct cddpi_text_options *options,
                             const struct cddpi_tokenizer *tokenizer,
                             struct cddpi_dataset_memory *memory, bool split,
@@ -140,7 +143,7 @@ static cddp_status describe(const struct cddpi_text_options *options,
     return CDDP_OK;
 }
 
-/* The tokens, and what lies in the files of ranks that have mapped a neighbour's. */
+/* Compare the tokens, and also the text files of ranks that have mapped a neighbour's tokens. */
 static cddp_status compare_texts(cddp_group *group, const struct cddpi_dataset_memory *memory)
 {
     static const char *const names[] = {"number of files"};

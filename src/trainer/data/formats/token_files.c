@@ -1,6 +1,5 @@
-/* token_files.c - owns datasets in llm.c's files of tokens: what their headers must say. They may
- * be larger than memory, so they are mapped, and their tokens first seen when a batch
- * needs them. */
+/* token_files.c - owns datasets in llm.c's token files, and checks their headers. The files may be
+ * larger than memory, so they are mapped, and tokens are read only when a batch needs them. */
 #include "base/error.h"
 #include "base/foreign.h"
 #include "data/dataset_memory.h"
@@ -23,7 +22,7 @@ static const struct form forms[] = {{20240520, 1, 2, 50257, "GPT-2"},
                                     {20240801, 7, 4, 128256, "Llama 3"}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Other files of llm.c that have the same kind of header. */
+/* Other llm.c files with the same kind of header. */
 static const struct {
     uint32_t magic;
     const char *name;
@@ -62,7 +61,7 @@ static cddp_status find_form(const char *path, const struct cddpi_data_file *fil
                       cddpi_foreign_words(file->data, file->bytes, words));
 }
 
-/* Everything the header says against everything the file holds. */
+/* Check everything in the header against the file's contents. */
 static cddp_status read_header(const char *path, const struct cddpi_data_file *file,
                                const struct form **out_form, struct cddpi_token_shard *out)
 {

@@ -1,4 +1,4 @@
-/* token_shards.c - fills one file after the other with tokens. */
+/* token_shards.c - writes tokens to one file after the other. */
 #include "data/formats/token_shards.h"
 
 #include "base/alloc.h"

@@ -1,4 +1,4 @@
-/* tokens.c - owns the arithmetic of sequences: which tokens of which shard a sample is. */
+/* tokens.c - owns the arithmetic of sequences: which tokens of which shard are a sample. */
 #include "data/formats/tokens.h"
 
 #include "base/error.h"
@@ -42,7 +42,7 @@ cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
     return CDDP_OK;
 }
 
-/* Of the sizes in their order. */
+/* Hash the sizes of all shards in order. */
 static uint64_t hash_sizes(const struct cddpi_dataset *dataset)
 {
     uint64_t hash = cddpi_hash_start;
@@ -65,7 +65,8 @@ cddp_status cddpi_tokens_agree(cddp_group *group, const struct cddpi_dataset *da
                           sizeof facts / sizeof *facts);
 }
 
-/* The last shard whose first sequence is @p number or an earlier one. */
+/* Find the shard that contains sequence @p number: the last one whose first sequence is not
+ * later. */
 static const struct cddpi_token_shard *find_shard(const struct cddpi_dataset *dataset,
                                                   uint64_t number)
 {
@@ -112,7 +113,7 @@ bool cddpi_dataset_token_sequence(const struct cddpi_dataset *dataset, uint64_t 
         return true;
     }
     *out = (struct cddpi_token_fault){shard->path, shard->first_token + first, largest};
-    for (size_t i = 0; i <= context; i++) { /* the file may be another by now: not beyond */
+    for (size_t i = 0; i <= context; i++) { /* bounded: the file may have changed */
         if (token_at(dataset, shard, first + i) >= (uint32_t)dataset->classes) {
             out->token += i;
             out->value = token_at(dataset, shard, first + i);

@@ -1,5 +1,5 @@
-/* image_decode.c - owns what is common to image files: which format one has, how large it may be,
- * and the memory that its pixels lie in. */
+/* image_decode.c - owns what both image formats share: recognising the format, bounding the size,
+ * and the memory of the pixels. */
 #include "data/images/image_decode.h"
 
 #include "base/alloc.h"

@@ -1,5 +1,5 @@
-/* image_decode.h - JPEG and PNG files to pixels of three channels with 8 bits each. Files come from
- * strangers: what they say is bounded, and what is wrong with one is an error that names it. */
+/* image_decode.h - decodes JPEG and PNG files to pixels of three 8-bit channels. The files are not
+ * trusted: the sizes they state are bounded, and a faulty file is an error that names it. */
 #ifndef CDDPI_DATA_IMAGES_DECODE_H
 #define CDDPI_DATA_IMAGES_DECODE_H
 
@@ -8,43 +8,44 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A file with more than that is refused. */
+/* A larger file or image is refused. */
 enum {
     CDDPI_IMAGE_MOST_SIDE = 65500,
     CDDPI_IMAGE_MOST_PIXELS = 1 << 26,
     CDDPI_IMAGE_MOST_FILE_BYTES = 1 << 28
 };
 
-/* Memory that is used again for image after image: it only grows. One thread at a time. Zeroed:
- * there is none yet. */
+/* Memory that is reused from image to image and only grows. One thread at a time. Zeroed: no memory
+ * yet. */
 struct cddpi_image_memory {
     void *data;
     size_t bytes;
 };
 
-/** At least @p bytes in @p memory, aligned to 64; what was there is lost. NULL: there is none. */
+/** Make sure that @p memory has at least @p bytes, aligned to 64. Its old contents are lost. NULL:
+ *  no memory. */
 void *cddpi_image_memory_reserve(struct cddpi_image_memory *memory, size_t bytes);
 void cddpi_image_memory_free(struct cddpi_image_memory *memory);
 
-/* An image: rows of @p width pixels, red, green and blue of each; in the memory it was given. */
+/* An image: rows of @p width pixels, each red, green, blue. The pixels are in the memory given to
+ * the decoder. */
 struct cddpi_image {
     const uint8_t *pixels;
     int width, height;
 };
 
-/** Decode the contents of a file, told apart by how they begin. Greyscale becomes three equal
- * channels, transparency is dropped, 16 bits are cut to their upper 8, CMYK is converted as Pillow
- * does it, an orientation in Exif data is not applied.
- *  @param path    For texts of failures.
- *  @param memory  Where the pixels will lie.
- *  @return CDDP_OK; CDDP_ERR_FORMAT: damaged, cut off, too large, or neither JPEG nor PNG;
- *          CDDP_ERR_UNAVAILABLE: the build lacks the library; CDDP_ERR_NO_MEMORY. Texts begin with
- *          the path. Any thread. */
+/** Decode the contents of a file; its first bytes tell the format. Greyscale becomes three equal
+ *  channels, transparency is dropped, 16-bit channels keep their upper 8 bits, CMYK is converted as
+ *  Pillow does it, and an Exif orientation is ignored. Any thread.
+ *  @param path    For error texts, which begin with it.
+ *  @param memory  Receives the pixels.
+ *  @return CDDP_OK; CDDP_ERR_FORMAT: damaged, truncated, too large, or neither JPEG nor PNG;
+ *          CDDP_ERR_UNAVAILABLE: the build lacks the library; CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_image_decode(const char *path, const uint8_t *data, size_t bytes,
                                             struct cddpi_image_memory *memory,
                                             struct cddpi_image *out);
 
-/* The two formats, whose contents begin as they should. */
+/* Decoders of the two formats. The caller has checked the format's first bytes. */
 CDDP_CHECKED cddp_status cddpi_image_decode_jpeg(const char *path, const uint8_t *data,
                                                  size_t bytes, struct cddpi_image_memory *memory,
                                                  struct cddpi_image *out);
@@ -56,7 +57,7 @@ CDDP_CHECKED cddp_status cddpi_image_decode_png(const char *path, const uint8_t 
 CDDP_CHECKED cddp_status cddpi_image_jpeg_available(const char *path);
 CDDP_CHECKED cddp_status cddpi_image_png_available(const char *path);
 
-/** Check a size that the file @p path says it has, before memory is taken for it. */
+/** Check the size that the header of file @p path states, before memory is allocated for it. */
 CDDP_CHECKED cddp_status cddpi_image_check_size(const char *path, uint64_t width, uint64_t height);
 
 #endif

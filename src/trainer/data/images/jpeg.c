@@ -1,5 +1,5 @@
-/* jpeg.c - owns the decoding of JPEG files, by libjpeg-turbo. The library reports an error by a
- * jump out of its functions, from which none of our own has anything to undo. */
+/* jpeg.c - owns the decoding of JPEG files with libjpeg-turbo. The library reports an error by a
+ * longjmp() out of its functions; no function that it jumps over has anything to clean up. */
 #include "data/images/image_decode.h"
 
 #include "base/error.h"
@@ -12,21 +12,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* the library's headers lack what they need */
+/* The library's headers do not include what they need. */
 #include <jpeglib.h>
 
 #include <jerror.h>
 
 enum {
     MOST_SCANS =
-        500, /* of a progressive file, each of which goes over all of it: so a large image */
-    LEAST_SCANS = 32, /* may have fewer, but as many as any program makes */
+        500, /* of a progressive file; each scan passes over the whole image, so a large image */
+    LEAST_SCANS = 32, /* may have fewer, but as many as any encoder writes */
     MOST_LIBRARY_BYTES = 1 << 30,
     CMYK = 4
 };
 
 struct jpeg_decoder {
-    struct jpeg_decompress_struct library; /* the first: the library hands it back */
+    struct jpeg_decompress_struct library; /* first member: the library passes a pointer to it */
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
@@ -42,7 +42,7 @@ static struct jpeg_decoder *decoder_of(j_common_ptr library)
     return (struct jpeg_decoder *)(void *)library;
 }
 
-/* With the status of the decoder, whose text is set. */
+/* Jump back with the decoder's status, whose error text is set. */
 static _Noreturn void give_up(struct jpeg_decoder *decoder)
 {
     longjmp(decoder->failed, 1);
@@ -60,7 +60,8 @@ static void on_error(j_common_ptr library)
     give_up(decoder);
 }
 
-/* A warning says that pixels were made up, but for these three, which cameras and editors cause. */
+/* A warning means that the library invented pixels. The exceptions are these three warnings, which
+ * cameras and editors cause. */
 static void on_message(j_common_ptr library, int level)
 {
     int code = library->err->msg_code;
@@ -81,7 +82,7 @@ static void nothing(j_decompress_ptr library)
     (void)library;
 }
 
-/* The whole file was there from the beginning. */
+/* Nothing to read: the whole file is in memory from the beginning. */
 static boolean on_end(j_decompress_ptr library)
 {
     struct jpeg_decoder *decoder = decoder_of((j_common_ptr)library);
@@ -101,7 +102,7 @@ static void skip(j_decompress_ptr library, long bytes)
     }
 }
 
-/* So many that all of them together take about a second, and no small image is refused. */
+/* The limit of scans: all of them together take about a second, and no small image is refused. */
 static int most_scans(const struct jpeg_decompress_struct *library)
 {
     static const uint64_t work = (uint64_t)1 << 31; /* pixels x scans */
@@ -148,7 +149,8 @@ static void open_decoder(struct jpeg_decoder *decoder, const uint8_t *data, size
     library->src = &decoder->source;
 }
 
-/* Inks are stored inverted: what is left of the paper's white, and of the black's. */
+/* Inks are stored inverted: a value is the part of the paper's white that remains, and K the part
+ * that remains after black. */
 static void convert_cmyk(const uint8_t *in, size_t width, uint8_t *out)
 {
     for (size_t x = 0; x < width; x++, in += CMYK, out += 3) {
@@ -200,7 +202,7 @@ static void decode(struct jpeg_decoder *decoder)
     read_rows(decoder, decoder->pixels, row_bytes > 0 ? decoder->pixels + pixels : NULL);
 }
 
-/* A function of its own, so that no variable of the one that jumps back is lost. */
+/* A separate function, so that longjmp() does not lose local variables of the caller. */
 static void run(struct jpeg_decoder *decoder, const uint8_t *data, size_t bytes)
 {
     if (setjmp(decoder->failed) == 0) {

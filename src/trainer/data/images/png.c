@@ -1,5 +1,5 @@
-/* png.c - owns the decoding of PNG files, by libpng. The library reports an error by a jump out of
- * its functions, from which none of our own has anything to undo. */
+/* png.c - owns the decoding of PNG files with libpng. The library reports an error by a longjmp()
+ * out of its functions; no function that it jumps over has anything to clean up. */
 #include "data/images/image_decode.h"
 
 #include "base/error.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    MOST_CHUNK_BYTES = 1 << 24, /* of what is not the image: profiles, texts */
+    MOST_CHUNK_BYTES = 1 << 24, /* of chunks other than the image: profiles, texts */
     MOST_KEPT_CHUNKS = 128
 };
 
@@ -22,7 +22,7 @@ struct png_decoder {
     png_infop info;
     jmp_buf failed;
     const char *path;
-    const uint8_t *data; /* what is left of the file */
+    const uint8_t *data; /* the unread rest of the file */
     size_t bytes;
     struct cddpi_image_memory *memory;
     cddp_status status;
@@ -45,7 +45,7 @@ static void on_error(png_structp library, png_const_charp text)
 
 static void on_warning(png_structp library, png_const_charp text)
 {
-    (void)library; /* about what is not the image: profiles, texts, times */
+    (void)library; /* warnings are about other chunks: profiles, texts, times */
     (void)text;
 }
 
@@ -76,15 +76,15 @@ static void open_decoder(struct png_decoder *decoder)
     png_set_read_fn(decoder->library, decoder, on_read);
     png_set_user_limits(decoder->library, CDDPI_IMAGE_MOST_SIDE, CDDPI_IMAGE_MOST_SIDE);
 #ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
-    /* profiles, texts and the like are passed over, not inflated: a file could have any number of
-     * them, and none of them changes a pixel */
+    /* Profiles, texts and the like are skipped without inflating them: a file may have any number
+     * of them, and they do not change a pixel. */
     png_set_keep_unknown_chunks(decoder->library, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
 #endif
     png_set_chunk_malloc_max(decoder->library, MOST_CHUNK_BYTES);
     png_set_chunk_cache_max(decoder->library, MOST_KEPT_CHUNKS);
 }
 
-/* Whatever the file has, to red, green and blue of 8 bits. Returns how often rows are gone over. */
+/* Convert any format to 8-bit red, green and blue. Returns the number of passes over the rows. */
 static int convert(struct png_decoder *decoder)
 {
     png_structp library = decoder->library;
@@ -132,7 +132,7 @@ static void decode(struct png_decoder *decoder)
     decoder->image = (struct cddpi_image){pixels, (int)width, (int)height};
 }
 
-/* A function of its own, so that no variable of the one that jumps back is lost. */
+/* A separate function, so that longjmp() does not lose local variables of the caller. */
 static void run(struct png_decoder *decoder)
 {
     if (setjmp(decoder->failed) == 0) {

@@ -1,4 +1,4 @@
-/* sample.c - owns the way of a sample from its file to floats. */
+/* sample.c - owns the path of a sample from its file to floats. */
 #include "data/images/sample.h"
 
 #include "base/alloc.h"
@@ -73,7 +73,7 @@ static cddp_status read_file(const char *path, struct cddpi_image_memory *memory
     return status;
 }
 
-/* The part of @p image that is wanted, in scratch->window. */
+/* Copy the part of @p image that becomes the sample to scratch->window. */
 static cddp_status cut_out(const char *path, const struct cddpi_image *image,
                            const struct cddpi_image_use *use, struct cddpi_view_key key,
                            struct cddpi_image_scratch *scratch, bool *out_flip)

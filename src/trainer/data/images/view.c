@@ -1,4 +1,4 @@
-/* view.c - owns the choice of the part of an image that is trained on or evaluated. */
+/* view.c - owns the choice of the part of an image for training or evaluation. */
 #include "data/images/view.h"
 
 #include "base/philox.h"
@@ -7,7 +7,7 @@
 
 enum { TRIES = 10 };
 
-/* A sample's counters: the upper bits say what is drawn, the lower ones the sample. */
+/* A sample's Philox counter: the upper bits say what is drawn, the lower bits are the sample. */
 static void draw(struct cddpi_view_key key, uint64_t use, uint32_t out[4])
 {
     struct cddpi_philox stream = cddpi_philox_stream(key.seed, CDDPI_RANDOM_AUGMENT,
@@ -26,7 +26,7 @@ static int below(uint32_t word, int limit)
     return (int)((uint64_t)word * (uint32_t)limit >> 32);
 }
 
-/* The largest part in the middle whose sides have a ratio that is wanted. */
+/* The largest centred part whose aspect ratio is allowed. */
 static void middle(const double ratios[2], struct cddpi_image_view *view, int width, int height)
 {
     double ratio = (double)width / height;

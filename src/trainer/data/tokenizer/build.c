@@ -1,4 +1,4 @@
-/* build.c - checks a vocabulary entry by entry while it becomes a tokenizer. */
+/* build.c - builds a tokenizer from a vocabulary, and checks each entry. */
 #include "data/tokenizer/build.h"
 
 #include "base/alloc.h"
@@ -13,10 +13,10 @@ enum { ADDED_MAX = 4096 };
 static const char *const end_names[] = {CDDPI_END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>",
                                         "[EOS]"};
 
-/* A token as its file writes it. */
+/* A token, as its file writes it. */
 struct build_entry {
-    const char *text; /* NULL: the id is not taken yet */
-    bool raw;         /* written as it is, not by GPT-2's characters for bytes */
+    const char *text; /* NULL: the id is unused so far */
+    bool raw;         /* literal, not in GPT-2's characters for bytes */
 };
 
 const char *cddpi_tokenizer_shown(const char *text, size_t bytes, char buffer[CDDPI_SHOWN_BYTES])
@@ -30,7 +30,7 @@ const char *cddpi_tokenizer_shown(const char *text, size_t bytes, char buffer[CD
     }
     if (used < bytes) {
         while (used > 0 && ((unsigned char)buffer[used - 1] & 0xc0) == 0x80) {
-            used--; /* no half characters */
+            used--; /* do not cut inside a character */
         }
         used -= used > 0 && (unsigned char)buffer[used - 1] >= 0xc0;
     }
@@ -43,7 +43,7 @@ static const char *shown(const char *text, char buffer[CDDPI_SHOWN_BYTES])
     return cddpi_tokenizer_shown(text, strlen(text), buffer);
 }
 
-/* @p token gets the id @p value. */
+/* Give @p token the id @p value. */
 static cddp_status place_entry(const struct cddpi_tokenizer_build *build,
                                struct build_entry *entries, const char *token, const json_t *value,
                                bool raw)
@@ -77,7 +77,7 @@ static cddp_status place_entry(const struct cddpi_tokenizer_build *build,
     return CDDP_OK;
 }
 
-/* One of Hugging Face's added tokens: an id, a content and whether it is special. */
+/* Check one of Hugging Face's added tokens: it has an id, a content and whether it is special. */
 static cddp_status check_added(const struct cddpi_tokenizer_build *build, size_t index,
                                int *io_count)
 {
@@ -142,7 +142,7 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
     return status;
 }
 
-/* Append the bytes of token @p id to those of the others. */
+/* Append the bytes of token @p id to the tokenizer's texts. */
 static cddp_status put_text(const struct cddpi_tokenizer_build *build,
                             const struct build_entry *entry, int id, size_t *io_used)
 {
@@ -204,7 +204,7 @@ static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
     return CDDP_OK;
 }
 
-/* The id of a token of the vocabulary that a text may contain; -1: there is none. */
+/* The id of a token that a text may contain; -1: no such token. */
 static int32_t find(const struct cddpi_tokenizer_build *build, const char *token)
 {
     const json_t *id = json_object_get(build->vocab, token);
@@ -299,7 +299,7 @@ cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
     return status;
 }
 
-/* The id of a part of a merge. */
+/* Find the id of one half of a merge. */
 static cddp_status find_part(struct cddpi_tokenizer_build *build, const char *path,
                              const char *where, const char *text, size_t bytes, int32_t *out)
 {
@@ -335,7 +335,7 @@ cddp_status cddpi_tokenizer_build_merge(struct cddpi_tokenizer_build *build, con
         status = find_part(build, path, where, right, right_bytes, &merge.right);
     }
     if (status == CDDP_OK) {
-        memcpy(whole, left, left_bytes); /* tokens, so not longer than their bound */
+        memcpy(whole, left, left_bytes); /* both are tokens, so not longer than the maximum */
         memcpy(whole + left_bytes, right, right_bytes);
         status = find_part(build, path, where, whole, left_bytes + right_bytes, &merge.merged);
     }

@@ -1,4 +1,5 @@
-/* build.h - from the JSON objects of a vocabulary file, which may be malformed, to a tokenizer. */
+/* build.h - builds a tokenizer from the JSON objects of a vocabulary file, which may be
+ * malformed. */
 #ifndef CDDPI_DATA_TOKENIZER_BUILD_H
 #define CDDPI_DATA_TOKENIZER_BUILD_H
 
@@ -10,19 +11,19 @@ enum { CDDPI_TOKEN_TEXT_MAX = 8192, CDDPI_SHOWN_BYTES = 64 };
 
 struct cddpi_tokenizer_build {
     struct cddpi_tokenizer *tokenizer;
-    const char *path;    /* of the tokens, for texts of failures */
-    const json_t *vocab; /* token as GPT-2's files write it: id */
+    const char *path;    /* the file of the tokens, for error texts */
+    const json_t *vocab; /* token, as GPT-2's files write it: id */
     const json_t *added; /* array of Hugging Face's added tokens, or NULL */
-    bool *special;       /* by id: no part of a text */
+    bool *special;       /* by id: a special token, which no text contains */
     char *text;          /* room for two tokens */
-    uint32_t rank;       /* of the next merge */
+    uint32_t rank;       /* rank of the next merge */
 };
 
-/** Set all but the merges. What @p build holds is released by cddpi_tokenizer_build_fini(), also
- *  after a failure. */
+/** Set everything but the merges. Release with cddpi_tokenizer_build_fini(), also after a
+ *  failure. */
 CDDP_CHECKED cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build);
 
-/** Add the next merge. @p path and @p where, such as "line 3", say where it stands. */
+/** Add the next merge. @p path and @p where, such as "line 3", locate it in error texts. */
 CDDP_CHECKED cddp_status cddpi_tokenizer_build_merge(struct cddpi_tokenizer_build *build,
                                                      const char *path, const char *where,
                                                      const char *left, size_t left_bytes,
@@ -35,7 +36,7 @@ CDDP_CHECKED cddp_status cddpi_tokenizer_build_merge_text(struct cddpi_tokenizer
 
 void cddpi_tokenizer_build_fini(struct cddpi_tokenizer_build *build);
 
-/** Text of an input file for an error text: bounded and printable. Returns @p buffer. */
+/** Make a part of an input file fit for an error text: bounded and printable. Returns @p buffer. */
 const char *cddpi_tokenizer_shown(const char *text, size_t bytes, char buffer[CDDPI_SHOWN_BYTES]);
 
 /** Read a tokenizer.json that has been parsed. */

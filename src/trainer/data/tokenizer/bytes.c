@@ -1,7 +1,8 @@
-/* bytes.c - the characters by which GPT-2's files write bytes. */
+/* bytes.c - maps bytes to the characters by which GPT-2's files write them. */
 #include "data/tokenizer/tokenizer_impl.h"
 
-/* GPT-2's characters for bytes: printable ones are themselves, the others the ones from 256 on. */
+/* In GPT-2's files, printable bytes are written as themselves, the others as the characters from
+ * 256 on. */
 static bool is_itself(int byte)
 {
     return (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);

@@ -1,5 +1,5 @@
-/* encoder.h - encoding a text that comes in pieces, fast: what was found for a word is
- * remembered. One thread at a time. */
+/* encoder.h - owns the state of encoding a text that arrives in pieces. It caches the tokens of
+ * each word, which makes encoding fast. One thread at a time. */
 #ifndef CDDPI_DATA_TOKENIZER_ENCODER_H
 #define CDDPI_DATA_TOKENIZER_ENCODER_H
 
@@ -15,10 +15,10 @@ CDDP_CHECKED cddp_status cddpi_encoder_create(const struct cddpi_tokenizer *toke
                                               struct cddpi_encoder **out);
 void cddpi_encoder_destroy(struct cddpi_encoder *encoder);
 
-/** Encode the part of @p text that is certain; append it to the tokens that are there.
+/** Encode as much of @p text as is certain, and append its tokens to those already there.
  *  @param last      The text ends here, so all of it is certain.
- *  @param out_used  Bytes that were encoded. The next piece begins with the others: a word of which
- *                   the end has not been seen. */
+ *  @param out_used  How many bytes were encoded. The next call must begin with the remaining bytes:
+ *                   a word whose end has not been seen. */
 CDDP_CHECKED cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text,
                                            size_t bytes, bool last, size_t *out_used);
 

@@ -1,5 +1,5 @@
-/* pair_counts.c - a hash table of pairs, and a heap in which outdated entries are corrected when
- * they come up. */
+/* pair_counts.c - owns a hash table of pairs, and a heap whose outdated entries are corrected when
+ * they reach the top. */
 #include "data/tokenizer/pair_counts.h"
 
 #include "base/alloc.h"
@@ -13,8 +13,8 @@ static cddp_status no_memory(const struct cddpi_pair_counts *pairs)
                       pairs->count);
 }
 
-/* @p array, of @p room elements of @p bytes each, with room for more than @p count; NULL: no
- * memory. */
+/* Grow @p array of @p room elements of @p bytes each, if needed, so that it has room for more than
+ * @p count. Returns NULL if there is no memory. */
 static void *grown(void *array, size_t count, size_t *room, size_t bytes)
 {
     size_t wanted = *room * 2 + 4;
@@ -61,7 +61,7 @@ static cddp_status grow_slots(struct cddpi_pair_counts *pairs)
     return CDDP_OK;
 }
 
-/* The pair, made if there is none yet. */
+/* Find the pair; create it if it is new. */
 static cddp_status find_pair(struct cddpi_pair_counts *pairs, int32_t left, int32_t right,
                              uint32_t *out)
 {
@@ -136,7 +136,7 @@ static bool goes_first(const struct cddpi_pair_counts *pairs, const struct cddpi
                      pairs->before(pairs->argument, &pairs->pairs[a->pair], &pairs->pairs[b->pair]);
 }
 
-/* Put @p entry where the hole at the heap's top sinks to. */
+/* Fill the hole at the top of the heap with @p entry, and sift it down. */
 static void sift_down(struct cddpi_pair_counts *pairs, struct cddpi_pair_entry entry)
 {
     size_t at = 0;
@@ -191,7 +191,7 @@ size_t cddpi_pair_counts_pop(struct cddpi_pair_counts *pairs)
         struct cddpi_pair_entry top = pairs->heap[0];
         int64_t count = pairs->pairs[top.pair].count;
 
-        if (top.count > count && count >= 2) { /* it has become rarer: it waits again */
+        if (top.count > count && count >= 2) { /* its count has fallen: put it back */
             top.count = count;
             sift_down(pairs, top);
             continue;
@@ -200,7 +200,7 @@ size_t cddpi_pair_counts_pop(struct cddpi_pair_counts *pairs)
         if (pairs->heap_count > 0) {
             sift_down(pairs, pairs->heap[pairs->heap_count]);
         }
-        if (top.count == count) { /* else it was raised and has a newer entry, or is too rare */
+        if (top.count == count) { /* else it has a newer entry, or is too rare */
             return top.pair;
         }
     }

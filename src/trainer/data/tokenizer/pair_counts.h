@@ -1,5 +1,5 @@
-/* pair_counts.h - how often each pair of neighbouring tokens occurs, and in which words, while a
- * vocabulary is learnt. */
+/* pair_counts.h - owns the counts of pairs of neighbouring tokens, and the words that contain them,
+ * while a vocabulary is learnt. */
 #ifndef CDDPI_DATA_TOKENIZER_PAIR_COUNTS_H
 #define CDDPI_DATA_TOKENIZER_PAIR_COUNTS_H
 
@@ -10,12 +10,12 @@
 struct cddpi_pair {
     int32_t left, right;
     int64_t count;
-    uint32_t *words; /* where it occurs or has occurred */
+    uint32_t *words; /* the words where it occurs or once occurred */
     size_t word_count, word_room;
-    bool raised; /* since it was last put into the heap */
+    bool raised; /* its count rose since it was last put into the heap */
 };
 
-/* A pair with the count that it had when it was put in. */
+/* A pair, with its count at the time when it was put into the heap. */
 struct cddpi_pair_entry {
     int64_t count;
     uint32_t pair;
@@ -25,25 +25,25 @@ struct cddpi_pair_entry {
 struct cddpi_pair_counts {
     struct cddpi_pair *pairs;
     size_t count, room;
-    uint32_t *slots; /* a hash table of indices of pairs, plus 1; 0: empty */
+    uint32_t *slots; /* hash table: index of a pair plus 1; 0: empty */
     size_t slot_count;
-    uint32_t *raised; /* pairs that were raised */
+    uint32_t *raised; /* indices of the pairs whose counts rose */
     size_t raised_count, raised_room;
     struct cddpi_pair_entry *heap;
     size_t heap_count, heap_room;
-    /* Whether @p a is merged before @p b, of equal counts. */
+    /* Of two pairs with equal counts, whether @p a is merged before @p b. */
     bool (*before)(const void *argument, const struct cddpi_pair *a, const struct cddpi_pair *b);
     const void *argument;
 };
 
-/** Add @p change to the count of a pair because of the word @p word. */
+/** Add @p change to the count of a pair that occurs in the word @p word. */
 CDDP_CHECKED cddp_status cddpi_pair_counts_add(struct cddpi_pair_counts *pairs, int32_t left,
                                                int32_t right, int64_t change, uint32_t word);
 
-/** Put the pairs that were raised into the heap, to be called before the next pop. */
+/** Put the pairs whose counts rose into the heap. Call it before the next pop. */
 CDDP_CHECKED cddp_status cddpi_pair_counts_settle(struct cddpi_pair_counts *pairs);
 
-/** Take the first pair out of the heap.
+/** Take the most frequent pair out of the heap.
  *  @return Its index; SIZE_MAX: no pair occurs twice. */
 size_t cddpi_pair_counts_pop(struct cddpi_pair_counts *pairs);
 

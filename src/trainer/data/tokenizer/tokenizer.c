@@ -1,4 +1,5 @@
-/* tokenizer.c - a vocabulary in memory: the bytes of its tokens, and the one without a file. */
+/* tokenizer.c - owns a vocabulary in memory: the bytes of its tokens, and the byte vocabulary,
+ * which needs no file. */
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"

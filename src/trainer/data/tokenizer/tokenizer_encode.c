@@ -1,4 +1,5 @@
-/* tokenizer_encode.c - from text to tokens: cut into words, merge each, remember the short ones. */
+/* tokenizer_encode.c - encodes text to tokens: splits it into words, merges each word, and caches
+ * the tokens of short words. */
 #include "data/tokenizer/encoder.h"
 
 #include "base/alloc.h"
@@ -11,7 +12,7 @@
 
 enum { SLOTS = 1 << 15, SLOT_WORD = 22, SLOT_TOKENS = 10, ROOM_MIN = 64 };
 
-/* A word and what it becomes: one cache line. */
+/* A word and its tokens: one cache line. */
 struct tokenizer_encode_slot {
     uint8_t bytes; /* 0: empty */
     uint8_t count;
@@ -22,7 +23,7 @@ struct tokenizer_encode_slot {
 struct cddpi_encoder {
     const struct cddpi_tokenizer *tokenizer;
     struct tokenizer_encode_slot
-        *slots; /* a new word takes the place of the old one, so nothing grows */
+        *slots; /* a new word replaces the old one in its slot, so nothing grows */
     struct cddpi_merge_room room;
     int32_t *tokens;
     size_t count, token_room;
@@ -53,7 +54,7 @@ void cddpi_encoder_destroy(struct cddpi_encoder *encoder)
     cddpi_free(encoder);
 }
 
-/* Have room for @p more tokens. */
+/* Make room for @p more tokens. */
 static cddp_status reserve(struct cddpi_encoder *encoder, size_t more)
 {
     size_t room = encoder->token_room * 2;
@@ -100,7 +101,7 @@ static struct tokenizer_encode_slot *slot_of(const struct cddpi_encoder *encoder
     return &encoder->slots[hash >> 49];
 }
 
-/* Merge the word anew; append it to the other tokens. */
+/* Merge a word that is not in the cache, and append its tokens. */
 static cddp_status put_new_word(struct cddpi_encoder *encoder, const char *word, size_t bytes)
 {
     size_t count = bytes;

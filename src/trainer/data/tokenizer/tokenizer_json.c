@@ -1,6 +1,5 @@
-/* tokenizer_json.c - owns Hugging Face's form of a vocabulary, tokenizer.json, as far as it is
- * GPT-2's kind (of words: see word_level.c): what would cut or join texts in another way is
- * refused, not ignored. */
+/* tokenizer_json.c - reads Hugging Face's tokenizer.json, if it is of GPT-2's kind (for words, see
+ * word_level.c). Settings that would split or join texts differently are refused, not ignored. */
 #include "data/tokenizer/build.h"
 
 #include "base/error.h"
@@ -8,7 +7,7 @@
 
 #include <string.h>
 
-/* Whether @p value says nothing, in one of the ways in which such files say so. */
+/* Whether @p value is one of the ways to say "nothing" in such files. */
 static bool is_nothing(const json_t *value)
 {
     return value == NULL || json_is_null(value) || json_is_false(value) ||
@@ -30,7 +29,7 @@ static cddp_status check_model(const char *path, const json_t *model)
     const json_t *type = json_object_get(model, "type");
     char buffer[CDDPI_SHOWN_BYTES];
 
-    /* older files do not say the type */
+    /* Older files do not state the type. */
     if (type != NULL && strcmp(type_of(model, buffer), "BPE") != 0) {
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s: model.type is %s: only BPE and WordLevel can be used", path,
@@ -53,15 +52,15 @@ static cddp_status check_model(const char *path, const json_t *model)
     return CDDP_OK;
 }
 
-/* Whether one of a template's parts, such as {"Sequence": ...} or {"SpecialToken": ...}, is more
- * than the text's own tokens. A template for pairs of texts does not matter: there are none. */
+/* Whether a part of a template, such as {"Sequence": ...} or {"SpecialToken": ...}, adds tokens to
+ * the text's own. A template for pairs of texts does not matter, because pairs are not used. */
 static bool adds_tokens(const json_t *post)
 {
     const char *type = json_string_value(json_object_get(post, "type"));
     const json_t *parts = json_object_get(post, "processors");
     const json_t *single = json_object_get(post, "single");
 
-    if (type != NULL && strcmp(type, "ByteLevel") == 0) { /* it changes places, not tokens */
+    if (type != NULL && strcmp(type, "ByteLevel") == 0) { /* it changes offsets, not tokens */
         return false;
     }
     for (size_t i = 0; i < json_array_size(parts); i++) {
@@ -118,7 +117,7 @@ static cddp_status check_root(const char *path, const json_t *root)
                           "used",
                           path);
     }
-    /* its default in the library is true */
+    /* The library's default is true. */
     if (!json_is_false(json_object_get(words, "add_prefix_space"))) {
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s: pre_tokenizer.add_prefix_space is not false: texts would not come "

@@ -1,4 +1,4 @@
-/* tokenizer_load.c - finds the files of a vocabulary and reads them, whichever of them is named. */
+/* tokenizer_load.c - finds and reads all files of a vocabulary when one of them is named. */
 #include "data/tokenizer/build.h"
 
 #include "base/alloc.h"
@@ -29,7 +29,8 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* The path of the other file of the pair, or NULL: @p path's name is of no pair, or no memory. */
+/* The path of the other file of the pair. NULL: @p path's name is in no pair, or there is no
+ * memory. */
 static char *other_of(const char *path, bool is_merges)
 {
     for (int i = 0; i < PAIRS; i++) {
@@ -43,7 +44,7 @@ static char *other_of(const char *path, bool is_merges)
     return NULL;
 }
 
-/* The file of the folder @p path to begin with. */
+/* Find the file to start with in the folder @p path. */
 static cddp_status find_in_folder(const char *path, char **out)
 {
     static const char *const names[] = {"tokenizer.json", "encoder.json", "vocab.json"};
@@ -83,7 +84,7 @@ static cddp_status open_file(const char *path, struct cddpi_data_file *out)
     return status;
 }
 
-/* @p out becomes NULL on failure. */
+/* Parse @p data_file; @p out is NULL on failure. */
 static cddp_status parse(const char *path, const struct cddpi_data_file *data_file, json_t **out)
 {
     json_error_t error;
@@ -147,7 +148,7 @@ static cddp_status load_pair(struct cddpi_tokenizer *tokenizer, const char *toke
     return status;
 }
 
-/* @p data_file, of @p path, is the merges; @p tokens_path has the tokens. */
+/* @p data_file, at @p path, has the merges; the file @p tokens_path has the tokens. */
 static cddp_status load_from_merges(struct cddpi_tokenizer *tokenizer, const char *path,
                                     const struct cddpi_data_file *data_file,
                                     const char *tokens_path)
@@ -191,7 +192,7 @@ static bool looks_like_json(const struct cddpi_data_file *data_file)
     return at < data_file->bytes && data_file->data[at] == '{';
 }
 
-/* @p data_file, of @p path, is JSON; @p other is the file of merges, if there should be one. */
+/* @p data_file, at @p path, is JSON; @p other is the file of its merges, in case it needs one. */
 static cddp_status load_from_json(struct cddpi_tokenizer *tokenizer, const char *path,
                                   const struct cddpi_data_file *data_file, const char *other)
 {

@@ -1,5 +1,5 @@
-/* tokenizer_merge.c - the table of merges, and merging inside one word: always the pair of lowest
- * rank, the leftmost of equals. */
+/* tokenizer_merge.c - owns the table of merges, and merges inside one word: always the pair with
+ * the lowest rank, and of equals the leftmost. */
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
@@ -9,7 +9,7 @@
 
 enum { SHORT_WORD = 64 };
 
-/* A pair that could be merged, as it was when it was found. */
+/* A pair that could be merged when it was found. */
 struct cddpi_merge_candidate {
     uint32_t rank;
     uint32_t at; /* index of the left token */
@@ -88,11 +88,11 @@ static uint32_t rank_of(const struct cddpi_tokenizer *tokenizer, int32_t left, i
     return merge->rank;
 }
 
-/* Look at all pairs each time: quadratic, and the fastest for words as they are. */
+/* Search all pairs for each merge: quadratic, but the fastest way for ordinary words. */
 static size_t merge_short(const struct cddpi_tokenizer *tokenizer, int32_t *tokens, size_t count)
 {
-    uint32_t ranks[SHORT_WORD];       /* of the pair that begins here */
-    int32_t merged[SHORT_WORD] = {0}; /* what it becomes */
+    uint32_t ranks[SHORT_WORD];       /* of the pair that begins at this token */
+    int32_t merged[SHORT_WORD] = {0}; /* the token that the pair becomes */
 
     for (size_t i = 0; i + 1 < count; i++) {
         ranks[i] = rank_of(tokenizer, tokens[i], tokens[i + 1], &merged[i]);
@@ -171,7 +171,8 @@ static struct cddpi_merge_candidate pop(struct cddpi_merge_room *room)
     return first;
 }
 
-/* A merge takes one token and one candidate away, and brings at most two: 2 a token are enough. */
+/* A merge removes one token and one candidate, and adds at most two candidates, so 2 candidates per
+ * token are enough. */
 static cddp_status make_room(struct cddpi_merge_room *room, size_t count)
 {
     if (count > UINT32_MAX / 4) {
@@ -201,7 +202,7 @@ no_memory:
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for a word of %zu bytes", count);
 }
 
-/* Whether the pair at @p at can be merged; @p out is then complete. */
+/* Whether the pair at @p at can be merged; if so, @p out is set. */
 static bool candidate_at(const struct cddpi_tokenizer *tokenizer, const int32_t *tokens,
                          const uint32_t *next, uint32_t at, struct cddpi_merge_candidate *out)
 {
@@ -217,7 +218,7 @@ static bool candidate_at(const struct cddpi_tokenizer *tokenizer, const int32_t 
     return out->rank != no_rank;
 }
 
-/* A list of tokens and a heap of candidates, of which the outdated are skipped: n log n. */
+/* Keep a linked list of tokens and a heap of candidates, skipping outdated candidates: n log n. */
 static void merge_long(const struct cddpi_tokenizer *tokenizer, struct cddpi_merge_room *room,
                        int32_t *tokens, size_t *count)
 {

@@ -1,4 +1,5 @@
-/* tokenizer_save.c - writes a trained vocabulary so that Hugging Face's tokenizers read it, too. */
+/* tokenizer_save.c - writes a trained vocabulary in a form that Hugging Face's tokenizers read,
+ * too. */
 #include "data/tokenizer/tokenizer_train.h"
 
 #include "base/alloc.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Token @p token as GPT-2's files write it, to @p text. Returns its bytes. */
+/* Write token @p token to @p text as GPT-2's files do. Returns its length in bytes. */
 static size_t write_token(const struct cddpi_tokenizer *tokenizer, int32_t token, char *text)
 {
     size_t used = 0;
@@ -51,7 +52,7 @@ static int by_rank(const void *a, const void *b)
     return (left->rank > right->rank) - (left->rank < right->rank);
 }
 
-/* As "left right", which the library's older versions read, too. */
+/* The merges as "left right", a form that older versions of Hugging Face's library read, too. */
 static json_t *merges_of(const struct cddpi_tokenizer *tokenizer)
 {
     struct cddpi_merge *merges = cddpi_zalloc_array(tokenizer->merge_slots + 1, sizeof *merges);
@@ -111,6 +112,6 @@ cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const 
                           tokenizer->count);
     }
     status = cddpi_file_replace_line(path, text);
-    free(text); /* jansson's */
+    free(text); /* allocated by jansson */
     return status;
 }

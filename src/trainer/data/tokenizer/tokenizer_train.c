@@ -1,5 +1,5 @@
-/* tokenizer_train.c - merges pairs in the different words of a text until the vocabulary is full.
- */
+/* tokenizer_train.c - learns a BPE vocabulary: merges pairs in the different words of a text until
+ * the vocabulary is full. */
 #include "data/tokenizer/tokenizer_train.h"
 
 #include "base/alloc.h"
@@ -14,13 +14,14 @@ enum { PROGRESS_EVERY = 16 };
 
 struct training {
     const struct cddpi_word_counts *counts;
-    struct cddpi_tokenizer *tokenizer; /* its texts and their starts have all the room */
+    struct cddpi_tokenizer *tokenizer; /* its texts and text_starts have their final size */
     struct cddpi_pair_counts pairs;
-    int32_t *symbols; /* of all words; a word's are where its bytes are in the counts' text */
-    size_t *lengths;  /* of words, in symbols */
+    int32_t *symbols; /* tokens of all words; a word's start at the offset of its bytes in the
+                         counts' text */
+    size_t *lengths;  /* of words, in tokens */
     struct cddpi_merge *merges;
     size_t merge_count, merge_room;
-    int wanted; /* tokens without that of the end */
+    int wanted; /* tokens to learn, without the end-of-text token */
 };
 
 static size_t text_bytes(const struct cddpi_tokenizer *tokenizer, int32_t token)
@@ -47,7 +48,7 @@ static bool is_before(const void *argument, const struct cddpi_pair *a, const st
     return difference != 0 ? difference < 0 : compare_texts(tokenizer, a->right, b->right) < 0;
 }
 
-/* The bytes as tokens, in the order of GPT-2's characters for them. */
+/* Add the 256 bytes as tokens, in the order of GPT-2's characters for them. */
 static void add_bytes(struct training *training)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
@@ -85,8 +86,8 @@ static cddp_status count_pairs(struct training *training)
     return status;
 }
 
-/* In @p word, @p merge's pair has become one at @p read, which goes to @p written: tell its
- * neighbours. */
+/* In @p word, the pair of @p merge at index @p read becomes one token at index @p written: update
+ * the counts of the pairs with its neighbours. */
 static cddp_status count_around(struct training *training, uint32_t word,
                                 const struct cddpi_merge *merge, const int32_t *symbols,
                                 size_t read, size_t written)
@@ -134,9 +135,8 @@ static cddp_status merge_in_word(struct training *training, uint32_t word,
     return CDDP_OK;
 }
 
-/* The new token of the bytes of @p left and @p right. No older one has the same bytes: what
- * happened inside of them before depends on nothing outside, so they were always these
- * two tokens. */
+/* Make the token that joins @p left and @p right. No older token has the same bytes: merges inside
+ * these bytes depend on nothing outside, so the bytes always ended as these two tokens. */
 static int32_t make_token(struct training *training, int32_t left, int32_t right)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
@@ -159,7 +159,7 @@ static cddp_status merge_pair(struct training *training, size_t index)
     size_t word_count = pair->word_count;
     cddp_status status = CDDP_OK;
 
-    pair->words = NULL; /* merging adds words to pairs, which move then */
+    pair->words = NULL; /* merging adds words to pairs, and the array of pairs may move */
     pair->word_count = pair->word_room = 0;
     if (training->merge_count == training->merge_room) {
         size_t room = training->merge_room * 2 + 256;
@@ -219,7 +219,7 @@ static cddp_status learn(struct training *training, bool (*progress)(void *argum
     return status;
 }
 
-/* The end of a text is the last token, as in GPT-2's vocabulary. */
+/* The end-of-text token is the last one, as in GPT-2's vocabulary. */
 static cddp_status complete_tokenizer(struct training *training)
 {
     struct cddpi_tokenizer *tokenizer = training->tokenizer;
@@ -245,7 +245,7 @@ static cddp_status allocate(struct training *training)
     training->symbols = cddpi_zalloc_array(counts->text_bytes, sizeof *training->symbols);
     training->lengths = cddpi_zalloc_array(counts->count, sizeof *training->lengths);
     if (tokenizer != NULL) {
-        /* pages that are never touched cost nothing */
+        /* Untouched pages take no memory. */
         tokenizer->texts = cddpi_zalloc_array(tokens, CDDPI_TRAIN_TOKEN_MAX);
         tokenizer->text_starts = cddpi_zalloc_array(tokens + 1, sizeof *tokenizer->text_starts);
     }

@@ -36,7 +36,7 @@ static bool is(const struct ranked *word, const char *name)
     return word->bytes == strlen(name) && memcmp(word->text, name, word->bytes) == 0;
 }
 
-/* Whether a file can hold the word, and it is no token already. */
+/* Whether a vocabulary file can hold the word, and the word is not one of the special tokens. */
 static bool can_be_token(const struct ranked *word)
 {
     size_t at = 0;
@@ -56,7 +56,7 @@ static bool can_be_token(const struct ranked *word)
            !is(word, CDDPI_END_OF_TEXT);
 }
 
-/* Those that can be tokens, the most frequent first. Returns how many there are. */
+/* Collect the words that can be tokens, the most frequent first. Returns their number. */
 static size_t rank_words(const struct cddpi_word_counts *counts, struct ranked *out)
 {
     size_t used = 0;

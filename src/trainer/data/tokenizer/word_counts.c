@@ -1,4 +1,5 @@
-/* word_counts.c - counts the words of texts: memory grows with the different ones only. */
+/* word_counts.c - counts the words of texts. Memory grows only with the number of different
+ * words. */
 #include "data/tokenizer/word_counts.h"
 
 #include "base/alloc.h"
@@ -86,7 +87,7 @@ static cddp_status grow_slots(struct cddpi_word_counts *counts)
     return CDDP_OK;
 }
 
-/* Room for one more word of @p bytes. */
+/* Make room for one more word of @p bytes. */
 static cddp_status reserve(struct cddpi_word_counts *counts, size_t bytes)
 {
     if (counts->count == counts->word_room) {
@@ -128,7 +129,7 @@ static cddp_status put_word(struct cddpi_word_counts *counts, const char *word, 
         slot = (slot + 1) & (counts->slot_count - 1);
     }
     CDDPI_TRY(reserve(counts, bytes));
-    slot = (size_t)hash & (counts->slot_count - 1); /* there may be more slots now */
+    slot = (size_t)hash & (counts->slot_count - 1); /* the table may have grown */
     while (counts->slots[slot] != 0) {
         slot = (slot + 1) & (counts->slot_count - 1);
     }

@@ -1,4 +1,4 @@
-/* word_counts.h - what training sees of the words that were counted. */
+/* word_counts.h - owns the counted words, as training reads them. */
 #ifndef CDDPI_DATA_TOKENIZER_WORD_COUNTS_H
 #define CDDPI_DATA_TOKENIZER_WORD_COUNTS_H
 
@@ -7,7 +7,7 @@
 struct cddpi_counted_word {
     uint64_t hash;
     int64_t count;
-    size_t start, bytes; /* in the text of all words */
+    size_t start, bytes; /* position in the text of all words */
 };
 
 struct cddpi_word_counts {
@@ -15,7 +15,7 @@ struct cddpi_word_counts {
     size_t count, word_room;
     char *text;
     size_t text_bytes, text_room;
-    uint32_t *slots;   /* a hash table of indices of words, plus 1; 0: empty */
+    uint32_t *slots;   /* hash table: index of a word plus 1; 0: empty */
     size_t slot_count; /* a power of two */
     bool by_space;
 };

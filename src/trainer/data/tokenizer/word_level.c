@@ -1,6 +1,6 @@
-/* word_level.c - owns vocabularies of words: their table, and their form in Hugging Face's
- * tokenizer.json. A token's text is a space and the word, so that a decoded text can be read; that
- * of <eos> is a newline. */
+/* word_level.c - owns vocabularies of words: their hash table, and their form in Hugging Face's
+ * tokenizer.json. A token's text is a space and the word, so that a decoded text is readable; the
+ * text of <eos> is a newline. */
 #include "data/tokenizer/word_level.h"
 
 #include "base/alloc.h"
@@ -12,7 +12,7 @@
 static const char unknown_name[] = CDDPI_WORD_UNKNOWN;
 static const char line_name[] = CDDPI_WORD_LINE_END;
 
-/* Without the space in front. */
+/* The token's text without the space in front. */
 static const char *word_of(const struct cddpi_tokenizer *tokenizer, int32_t token,
                            size_t *out_bytes)
 {
@@ -24,7 +24,7 @@ static const char *word_of(const struct cddpi_tokenizer *tokenizer, int32_t toke
     return tokenizer->texts + tokenizer->text_starts[token] + 1;
 }
 
-/* Where @p word is, or the empty slot where it would be. */
+/* The slot of @p word, or the empty slot for it. */
 static size_t slot_of(const struct cddpi_tokenizer *tokenizer, const char *word, size_t bytes)
 {
     size_t mask = tokenizer->word_slot_count - 1;
@@ -64,7 +64,7 @@ cddp_status cddpi_word_level_index(struct cddpi_tokenizer *tokenizer)
         size_t bytes;
         const char *word = word_of(tokenizer, token, &bytes);
 
-        if (token != tokenizer->end) { /* which no text becomes */
+        if (token != tokenizer->end) { /* no text encodes to it */
             tokenizer->word_slots[slot_of(tokenizer, word, bytes)] = token;
         }
     }
@@ -79,7 +79,8 @@ int32_t cddpi_word_level_find(const struct cddpi_tokenizer *tokenizer, const cha
     return token < 0 ? tokenizer->unknown : token;
 }
 
-/* An element of the file that says how texts are cut must be what is done here. */
+/* Check that a setting of the file about splitting texts equals the only value that is supported
+ * here. */
 static cddp_status check_element(const char *path, const json_t *root, const char *name,
                                  json_t *expected, const char *meaning)
 {
@@ -136,7 +137,7 @@ static cddp_status check_root(const char *path, const json_t *root, const json_t
     return CDDP_OK;
 }
 
-/* The words by their ids, which are 0 to count - 1, each once. */
+/* Sort the words by their ids, which must be 0 to count - 1, each once. */
 static cddp_status order_words(const struct cddpi_tokenizer *tokenizer, const char *path,
                                const json_t *vocab, const char **words, size_t *out_bytes)
 {

@@ -1,14 +1,14 @@
-/* words.c - the pattern of GPT-2,
+/* words.c - owns the matching of GPT-2's pattern,
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * by hand: one look at each character, whatever the length of the word. A byte that belongs to no
- * UTF-8 character is of none of the classes, like a punctuation mark. */
+ * written by hand, so that each character is read only once, however long the word is. A byte that
+ * belongs to no UTF-8 character counts as OTHER, like a punctuation mark. */
 #include "data/tokenizer/words.h"
 
 #include <utf8proc.h>
 
 enum words_kind { LETTER = 'L', NUMBER = 'N', SPACE = 's', OTHER = '.' };
 
-/* Of the characters below 128. */
+/* Kinds of the characters below 128. */
 static const char ascii_kinds[] = ".........sssss.................."
                                   "s...............NNNNNNNNNN......"
                                   ".LLLLLLLLLLLLLLLLLLLLLLLLLL....."
@@ -40,7 +40,7 @@ static enum words_kind wide_kind(utf8proc_int32_t point)
     }
 }
 
-/* Of the character at @p text, and how many bytes it has. */
+/* The kind of the character at @p text, and its length in bytes. */
 static enum words_kind kind_at(const unsigned char *text, size_t bytes, size_t *out_length)
 {
     utf8proc_int32_t point;
@@ -59,8 +59,8 @@ static enum words_kind kind_at(const unsigned char *text, size_t bytes, size_t *
     return wide_kind(point);
 }
 
-/* The end of the run of characters of @p kind that begins at @p at; @p out_last is where the last
- * of them begins. */
+/* The end of the run of characters of @p kind that begins at @p at. @p out_last: where the last
+ * character of the run begins. */
 static size_t end_of_run(const unsigned char *text, size_t bytes, size_t at, enum words_kind kind,
                          size_t *out_last)
 {
@@ -113,7 +113,7 @@ size_t cddpi_word_length(const char *text, size_t bytes)
         }
     }
     end = end_of_run(word, bytes, 0, kind, &last);
-    /* The last of several spaces before something else is the next word's. */
+    /* Of several spaces before something else, the last one belongs to the next word. */
     return kind == SPACE && end < bytes && last > 0 ? last : end;
 }
 

@@ -1,28 +1,28 @@
-/* words.h - GPT-2's cutting of a text into the words inside which BPE merges. */
+/* words.h - splits a text into words as GPT-2 does; BPE merges only inside a word. */
 #ifndef CDDPI_DATA_TOKENIZER_WORDS_H
 #define CDDPI_DATA_TOKENIZER_WORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What decides a word's end: the character after it. */
+/* Bytes after a word that decide where it ends: one UTF-8 character. */
 enum { CDDPI_WORD_LOOKAHEAD = 4 };
 
-/** Bytes of the first word of @p text, which has at least one. If the text goes on after @p bytes,
- *  the answer holds if CDDPI_WORD_LOOKAHEAD bytes follow the word, else more
- *  are needed. */
+/** The length in bytes of the first word of @p text, which has at least one byte. If the text goes
+ *  on after @p bytes, the answer is certain only if CDDPI_WORD_LOOKAHEAD bytes follow the word;
+ *  else call again with more text. */
 size_t cddpi_word_length(const char *text, size_t bytes);
 
-/* A word between white space, or the end of a line, which is a newline. Zeroed: before the first.
- */
+/* A word between white space, or a newline that ends a line. Zeroed: before the first one. */
 struct cddpi_spaced_word {
     size_t start, bytes;
-    size_t next; /* where the search goes on */
+    size_t next; /* where the next search begins */
     bool is_line_end;
 };
 
-/** The next word of @p text, whatever is white space in Unicode. Unless the text ends after
- *  @p bytes (@p last), a word that reaches up to there is not certain; false: there is none. */
+/** Find the next word of @p text; Unicode's white space separates words. A word that ends at @p
+ *  bytes is certain only if the text ends there (@p last). Returns false if there is no further
+ *  certain word. */
 bool cddpi_spaced_word_next(const char *text, size_t bytes, bool last,
                             struct cddpi_spaced_word *word);
 

@@ -1,5 +1,5 @@
-/* device_model.c - owns the life of a part on a device, and the choice between the part itself on
- * the processor and copies to and from a GPU. */
+/* device_model.c - owns the life of a model part on a device. Each function either calls the part
+ * on the processor directly, or the GPU side, which copies. */
 #include "parallel/device_model/device_model.h"
 
 #include "base/alloc.h"

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Let @p stream wait for the work that @p before holds now. */
+/* Make @p stream wait for the work that is in stream @p before now. */
 static cddp_status follow_stream(const struct cddpi_device_model *part, enum cddpi_stream stream,
                                  enum cddpi_stream before)
 {
@@ -50,7 +50,8 @@ cddp_status cddpi_gpu_side_put_param(void *context, size_t index)
                              : status;
 }
 
-/* The work that makes this gradient is in the compute stream: the copy follows it. */
+/* Called when the work that computes this gradient is in the compute stream: enqueues the copy
+ * after it. */
 static cddp_status fetch_grad(void *context, size_t index)
 {
     struct cddpi_device_model *part = context;
@@ -67,7 +68,7 @@ static cddp_status fetch_grad(void *context, size_t index)
                : status;
 }
 
-/* Hand out what has been fetched, while the device goes on. */
+/* Call @p ready for each copied gradient, while the device goes on. */
 static cddp_status hand_out_grads(const struct cddpi_device_model *part, cddpi_grad_ready_fn ready,
                                   void *context)
 {
@@ -86,7 +87,8 @@ static cddp_status hand_out_grads(const struct cddpi_device_model *part, cddpi_g
 
 /* --- passes --- */
 
-/* The batch as the device has it. What it does not take stays NULL. */
+/* Copy the batch to the device; @p out points there. Items that the part does not read stay
+ * NULL. */
 static cddp_status put_batch(const struct cddpi_device_model *part, const struct cddpi_batch *batch,
                              bool training, struct cddpi_batch *out)
 {
@@ -127,7 +129,8 @@ static cddp_status put_batch(const struct cddpi_device_model *part, const struct
     return status;
 }
 
-/* Running statistics: to the device before a forward, and back after one of training. */
+/* Copy the running statistics: to the device before each forward, and back after a training
+ * forward. */
 static cddp_status copy_buffers(const struct cddpi_device_model *part, bool back)
 {
     size_t count;
@@ -155,7 +158,7 @@ static void mark_params(struct cddpi_device_model *part, bool changed)
     }
 }
 
-/* The end of a call: all copies are done. */
+/* Wait until all copies are done, at the end of a call. */
 static cddp_status await_copies(const struct cddpi_device_model *part)
 {
     const struct cddpi_device_ops *ops = part->device->ops;
@@ -172,7 +175,7 @@ static cddp_status begin_forward(struct cddpi_device_model *part, const struct c
     if (status == CDDP_OK) {
         status = cddpi_gpu_slot_make_room(part, batch->count);
     }
-    if (status == CDDP_OK) { /* copies do not change what is still read */
+    if (status == CDDP_OK) { /* after what still reads the memory to be overwritten */
         status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
     }
     if (status == CDDP_OK) {
@@ -208,7 +211,7 @@ cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct
     return cddpi_gpu_slot_take_edges(part, &gpu->out, false, batch->count, true);
 }
 
-/* Put the whole pass into the streams. */
+/* Enqueue the whole pass in the streams. */
 static cddp_status begin_backward(struct cddpi_device_model *part, int samples, double scale,
                                   bool accumulate, bool wants_grads)
 {

@@ -1,5 +1,5 @@
-/* gpu_side.c - owns what a part on a GPU has in the processor's memory, and the memory through
- * which all goes from the one to the other. */
+/* gpu_side.c - owns the host memory of a part on a GPU, and the pinned memory through which
+ * everything is copied. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -56,7 +56,7 @@ static size_t bytes_of(const cddp_param *tensor)
     return cddpi_elements(tensor->dims, tensor->shape) * sizeof(float);
 }
 
-/* The tensors of the model, with places for their values one after the other from @p at on. */
+/* Copy the model's tensors to @p out, but place their values one after the other from @p at on. */
 static size_t place_tensors(cddp_param *out, const cddp_param *from, size_t count, char *at)
 {
     size_t bytes = 0;
@@ -69,7 +69,7 @@ static size_t place_tensors(cddp_param *out, const cddp_param *from, size_t coun
     return bytes;
 }
 
-/* Values as the model has made them. */
+/* Copy the values that the model was created with from the device. */
 static cddp_status fetch_tensors(struct cddpi_device_model *part, const cddp_param *to,
                                  const cddp_param *from, size_t count)
 {
@@ -101,7 +101,7 @@ static cddp_status make_params(struct cddpi_device_model *part)
         return no_memory(count * sizeof *gpu->params);
     }
     for (size_t i = 0; i < count; i++) {
-        gpu->stale[i] = true; /* a checkpoint or another rank may give it a value before forward */
+        gpu->stale[i] = true; /* a checkpoint or another rank may change the value before forward */
     }
     bytes = place_tensors(gpu->params, params, count, NULL);
     gpu->own = cddpi_alloc_aligned(bytes + CDDPI_MIRROR_ALIGNMENT);
@@ -112,7 +112,7 @@ static cddp_status make_params(struct cddpi_device_model *part)
     return fetch_tensors(part, gpu->params, params, count);
 }
 
-/* The memory of gradients, which begins as zeros: padding is never written. */
+/* Allocate the gradients and zero them, because padding is never written. */
 static cddp_status make_grads(struct cddpi_device_model *part)
 {
     struct cddpi_gpu_side *gpu = part->gpu;
@@ -161,7 +161,7 @@ static cddp_status make_edges(const struct cddpi_device_model *part, enum cddpi_
     return out->bound != NULL ? CDDP_OK : no_memory(out->count * sizeof *out->bound);
 }
 
-/* What of a batch the part takes. */
+/* Count the bytes per sample of each batch item that the part reads. */
 static void count_items(const struct cddpi_device_model *part, const struct cddpi_model_spec *spec,
                         size_t *bytes)
 {
@@ -210,7 +210,8 @@ done:
     return status;
 }
 
-/* Before the memory goes that work may still use. A failure that led here stays the last one. */
+/* Wait before memory is released that enqueued work may still use. If a failure led here, it stays
+ * the last failure. */
 static void finish(struct cddpi_device *device, uint32_t timeout_ms)
 {
     struct cddpi_failure failure = *cddpi_last_failure();

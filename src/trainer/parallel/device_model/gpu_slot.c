@@ -1,5 +1,5 @@
-/* gpu_slot.c - owns where a batch lies on a GPU from forward to backward, and in the pinned memory
- * that mirrors it: the batch's items, then the edges, each a value and its gradient. */
+/* gpu_slot.c - owns the layout of a batch on a GPU from forward to backward, and in the pinned
+ * memory that mirrors it: the batch's items, then the edges, each with a value and its gradient. */
 #include "base/error.h"
 #include "parallel/device_model/device_model_state.h"
 
@@ -20,7 +20,7 @@ static size_t edge_bytes(const struct cddpi_edge *edge, int samples)
     return edge->elements * sizeof(float) * (size_t)samples;
 }
 
-/* Of the edges of @p edges before number @p index, from the first of them on. */
+/* Bytes of the edges in @p edges before edge @p index. */
 static size_t edges_bytes(const struct cddpi_device_edges *edges, size_t index, int room)
 {
     size_t bytes = 0;
@@ -32,7 +32,7 @@ static size_t edges_bytes(const struct cddpi_device_edges *edges, size_t index, 
     return bytes;
 }
 
-/* Where the value of edge @p index is, and its gradient @p out_grad. */
+/* The offset of edge @p index's value; @p out_grad: the offset of its gradient. */
 static size_t edge_place(const struct cddpi_gpu_side *gpu, const struct cddpi_device_edges *edges,
                          size_t index, size_t *out_grad)
 {
@@ -65,7 +65,7 @@ cddp_status cddpi_gpu_slot_make_room(const struct cddpi_device_model *part, int 
     return status;
 }
 
-/* @p there: what a model is bound to; NULL where there is nothing. */
+/* The device address of offset @p place; NULL if @p there is false. */
 static float *address(const struct cddpi_gpu_side *gpu, size_t place, bool there)
 {
     return there ? (float *)(void *)(gpu->slots[gpu->slot].memory.there + place) : NULL;
@@ -96,7 +96,7 @@ cddp_status cddpi_gpu_slot_put(const struct cddpi_device_model *part, size_t pla
     return cddpi_gpu_side_copy(part, memory->there + place, memory->pinned + place, bytes);
 }
 
-/* Values of edges, or their gradients, on their way to the device. */
+/* Start copying the values (or the gradients) of edges to the device. */
 cddp_status cddpi_gpu_slot_put_edges(const struct cddpi_device_model *part,
                                      const struct cddpi_device_edges *edges, bool grads,
                                      int samples)
@@ -114,7 +114,8 @@ cddp_status cddpi_gpu_slot_put_edges(const struct cddpi_device_model *part,
     return CDDP_OK;
 }
 
-/* And on their way from it: @p arrived, when they are in pinned memory, else begin that. */
+/* Copy values (or gradients) of edges to the caller: if @p arrived, from pinned memory; if not,
+ * only start the copy from the device to pinned memory. */
 cddp_status cddpi_gpu_slot_take_edges(const struct cddpi_device_model *part,
                                       const struct cddpi_device_edges *edges, bool grads,
                                       int samples, bool arrived)

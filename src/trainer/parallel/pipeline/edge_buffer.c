@@ -1,4 +1,4 @@
-/* edge_buffer.c - owns memory for values and gradients that go from stage to stage. */
+/* edge_buffer.c - owns the memory of activations and gradients that pass between stages. */
 #include "parallel/pipeline/edge_buffer.h"
 
 cddp_status cddpi_message_finish(cddp_work **work)

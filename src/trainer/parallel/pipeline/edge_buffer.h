@@ -1,5 +1,5 @@
-/* edge_buffer.h - where what crosses an edge of a stage lies: a value on its way, and its gradient
- * on the way back. */
+/* edge_buffer.h - owns the memory of an edge between stages: an activation, and its gradient on the
+ * way back. */
 #ifndef CDDPI_PARALLEL_PIPELINE_EDGE_BUFFER_H
 #define CDDPI_PARALLEL_PIPELINE_EDGE_BUFFER_H
 
@@ -7,21 +7,21 @@
 #include "nn/model.h"
 
 struct cddpi_edge_buffer {
-    float *data, *grad;               /* memory of the device */
-    cddp_work *data_work, *grad_work; /* messages that are under way; NULL: none */
+    float *data, *grad;               /* in the device's memory */
+    cddp_work *data_work, *grad_work; /* messages under way; NULL: none */
 };
 
-/** End a message, if one is under way: its memory is free then, or holds what came. */
+/** Wait for a message, if one is under way. Then its memory is free, or holds what was received. */
 CDDP_CHECKED cddp_status cddpi_message_finish(cddp_work **work);
-/** Memory for @p samples of each of @p count edges; what there is after a failure is released by
- *  cddpi_edge_buffers_release(). */
+/** Allocate memory for @p samples samples of each of @p count edges. After a failure,
+ *  cddpi_edge_buffers_release() releases what was allocated. */
 CDDP_CHECKED cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device,
                                                      struct cddpi_edge_buffer *buffers,
                                                      const struct cddpi_edge *edges, size_t count,
                                                      int samples);
-/** Bytes of that memory. */
+/** Bytes that cddpi_edge_buffers_allocate() allocates. */
 size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, int samples);
-/** Wait for messages, and release the memory. @p buffers may be NULL. */
+/** Wait for all messages, then release the memory. @p buffers may be NULL. */
 void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_buffer *buffers,
                                 size_t count);
 

@@ -1,9 +1,10 @@
-/* pipeline.c - owns a rank's chunks of a model, the memory in which values and gradients wait
- * between them and messages, and the running of a schedule.
+/* pipeline.c - owns a rank's chunks of a model, the memory of activations and gradients between
+ * chunks and messages, and the execution of a schedule.
  *
- * Chunk c of rank s is stage c x ranks + s. What a stage makes goes to the next rank of the ring,
- * gradients go to the one before. With several chunks both may go the same way, so gradients have a
- * group of their own; in each, sender and receiver go through a pair's messages in one order. */
+ * Chunk c of rank s is stage c x ranks + s. Ranks form a ring: activations go to the next rank,
+ * gradients to the previous one. With several chunks, both may go from one rank to the same other
+ * rank, so gradients have a group of their own. Within a group, sender and receiver handle a pair's
+ * messages in the same order. */
 #include "parallel/pipeline/pipeline.h"
 
 #include "base/alloc.h"
@@ -16,8 +17,8 @@
 #include <string.h>
 
 struct pipeline_slot {
-    struct cddpi_edge_buffer *in, *out; /* one an edge */
-    int samples;                        /* that the buffers have room for */
+    struct cddpi_edge_buffer *in, *out; /* one per edge */
+    int samples;                        /* capacity of the buffers, in samples */
 };
 
 struct chunk {
@@ -30,16 +31,16 @@ struct chunk {
 struct cddpi_pipeline {
     struct cddpi_pipeline_shape shape;
     cddp_group *values;    /* borrowed */
-    cddp_group *gradients; /* the same, or our own */
+    cddp_group *gradients; /* the same group, or one that the pipeline owns */
     struct cddpi_device *device;
     int rank;
-    int slot_count; /* of each chunk */
+    int slot_count; /* per chunk */
     struct chunk *chunks;
     cddp_group *traced; /* borrowed; may be NULL */
     struct cddpi_pipeline_times times;
 };
 
-/* What one step, or one evaluation, works on. */
+/* The arguments of one step or one evaluation. */
 struct pipeline_run {
     struct cddpi_pipeline *pipeline;
     const struct cddpi_batch *batches;
@@ -47,8 +48,8 @@ struct pipeline_run {
     bool training;
     cddpi_pipeline_ready_fn ready;
     void *context;
-    int last;  /* the last micro-batch: its passes complete gradients */
-    int chunk; /* the one at hand */
+    int last;  /* the index of the last micro-batch, whose passes complete the gradients */
+    int chunk; /* the current one */
     struct cddpi_loss_result result;
 };
 
@@ -87,7 +88,7 @@ struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pi
     return pipeline->times;
 }
 
-/* What began at @p begun_ns ends now. */
+/* Record that something lasted from @p begun_ns until now. */
 static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int64_t begun_ns,
                       int micro_batch)
 {
@@ -114,7 +115,7 @@ static bool wants_input(const struct cddpi_pipeline *pipeline,
                                                 : false;
 }
 
-/* Start to receive what an action needs. */
+/* Start receiving what an action needs. */
 static cddp_status start_input(const struct pipeline_run *run,
                                const struct cddpi_pipeline_action *action)
 {
@@ -141,8 +142,8 @@ static cddp_status start_input(const struct pipeline_run *run,
     return CDDP_OK;
 }
 
-/* Wait until an action's input is there and the memory for its output is free. Gradients of
- * parameters have neither. */
+/* Wait until the action's input has arrived and the memory for its output is free. Computing
+ * gradients of parameters has neither. */
 static cddp_status finish_messages(const struct pipeline_run *run,
                                    const struct cddpi_pipeline_action *action)
 {
@@ -189,8 +190,8 @@ static cddp_status start_output(const struct pipeline_run *run,
     return CDDP_OK;
 }
 
-/* End all messages. Where a rank has no core to spare, they move on only while this thread waits in
- * their group, and the caller may go on to wait in another. */
+/* Finish all messages. On a rank without a spare core, messages progress only while this thread
+ * waits in their group, and the caller may wait in another group next. */
 static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 {
     cddp_status status = CDDP_OK;
@@ -212,7 +213,7 @@ static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 
 /* --- memory --- */
 
-/* Room for @p samples. */
+/* Make room for @p samples samples. */
 static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chunk,
                              struct pipeline_slot *slot, int samples)
 {
@@ -251,7 +252,7 @@ size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
     return bytes;
 }
 
-/* Before a step nothing is under way in the slots. */
+/* Called before a step, when no message is under way in the slots. */
 static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
                              int count)
 {
@@ -322,7 +323,8 @@ static cddp_status compute_action(struct pipeline_run *run,
     return status;
 }
 
-/* Its input is on its way already; that of the next one begins to come meanwhile. */
+/* Run an action. Its own receive has been started already; start the next action's receive, so that
+ * it progresses meanwhile. */
 static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_action *action,
                        const struct cddpi_pipeline_action *next)
 {
@@ -449,7 +451,7 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
     return create_slots(pipeline, chunk);
 }
 
-/* How many micro-batches a chunk of this rank holds at most. */
+/* Calculate how many micro-batches a chunk of this rank holds at most. */
 static cddp_status count_slots(struct cddpi_pipeline *pipeline)
 {
     struct cddpi_pipeline_action *actions = NULL;

@@ -9,8 +9,8 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* The k-th forward of every rank, or the k-th of another pass: groups of as many micro-batches as
- * there are ranks go through one chunk after the other. */
+/* The k-th pass of kind @p pass on any rank. Micro-batches go through a chunk in groups as large as
+ * the number of ranks, and each group goes through one chunk after the other. */
 static struct cddpi_pipeline_action nth(const struct cddpi_pipeline_shape *shape,
                                         enum cddpi_pipeline_pass pass, int k)
 {
@@ -26,7 +26,7 @@ static struct cddpi_pipeline_action nth(const struct cddpi_pipeline_shape *shape
         .micro_batch = k / round * shape->ranks + k % shape->ranks};
 }
 
-/* How many forwards come before the first backward. */
+/* The number of forwards before the first backward. */
 static int warmup(const struct cddpi_pipeline_shape *shape, int rank)
 {
     int all = shape->chunks * shape->micro_batches;
@@ -64,7 +64,7 @@ static cddp_status check_shape(const struct cddpi_pipeline_shape *shape)
     return CDDP_OK;
 }
 
-/* From which pass to which a micro-batch has a place of a kind. */
+/* A micro-batch occupies a place of one kind from pass `from` to pass `to`. */
 struct hold {
     enum cddpi_pipeline_pass from, to;
     int *(*of)(struct cddpi_pipeline_action *action);
@@ -85,8 +85,8 @@ static int *grads_of(struct cddpi_pipeline_action *action)
     return &action->grads;
 }
 
-/* Each micro-batch of chunk @p chunk gets the lowest place that is free. @p holds: as many as there
- * may be: micro-batch + 1. */
+/* Give each micro-batch of chunk @p chunk the lowest free place.
+ * @param holds  Per place: its micro-batch + 1; 0: free. One entry per micro-batch. */
 static void place_chunk(struct cddpi_pipeline_action *actions, size_t count, int chunk,
                         const struct hold *hold, int *holds)
 {
@@ -122,7 +122,7 @@ static cddp_status place_action(struct cddpi_pipeline_action *actions, size_t co
                           shape->micro_batches);
     }
     for (int chunk = 0; chunk < shape->chunks; chunk++) {
-        for (int k = 0; k < (split ? 3 : 1); k++) { /* holds is empty after each */
+        for (int k = 0; k < (split ? 3 : 1); k++) { /* all places are free again after each */
             place_chunk(actions, count, chunk, &holding[k], holds);
         }
     }
@@ -133,8 +133,8 @@ static cddp_status place_action(struct cddpi_pipeline_action *actions, size_t co
     return CDDP_OK;
 }
 
-/* Each backward is followed by a forward, if there are more; in zero_bubble, rank s makes the
- * gradients of parameters of the micro-batch s before that in between. */
+/* After each backward comes a forward, if any is left. In zero_bubble, rank s computes in between
+ * the gradients of parameters of the micro-batch that is s earlier. */
 static size_t order(const struct cddpi_pipeline_shape *shape, int rank,
                     struct cddpi_pipeline_action *out)
 {
@@ -214,8 +214,8 @@ int cddpi_pipeline_kept(const struct cddpi_pipeline_action *actions, size_t coun
     return kept;
 }
 
-/* With passes of length 1. Of fewer micro-batches than ranks, each one's way to the last rank and
- * back is longer than the work of others that there is meanwhile. */
+/* Every pass takes time 1. If there are fewer micro-batches than ranks, a micro-batch's way to the
+ * last rank and back takes longer than the work on the other micro-batches can fill. */
 static double zero_bubble(const struct cddpi_pipeline_shape *shape)
 {
     int works = 3 * shape->micro_batches;

@@ -1,5 +1,5 @@
-/* placed.c - owns the life of a placed model: its segments, each made by its device's thread, and
- * the list of all their parameters as a model on one device has it. */
+/* placed.c - owns the life of a placed model: its segments, each created in its device's thread,
+ * and one list of all parameters, as of a model on one device. */
 #include "parallel/placed/placed.h"
 
 #include "base/alloc.h"
@@ -28,7 +28,8 @@ static size_t find_param(const cddp_param *list, size_t count, const char *name)
     return i;
 }
 
-/* The nearest segment before @p s that has the parameter, too, and its number there; -1: none. */
+/* The nearest segment before @p s that also has the parameter, and the parameter's index there; -1:
+ * there is none. */
 static int owner_before(const struct cddpi_placed *placed, int s, const char *name,
                         size_t *out_index)
 {
@@ -44,7 +45,7 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
     return -1;
 }
 
-/* Memory for a part's own share of a gradient. */
+/* Allocate a part's own share of a gradient. */
 static cddp_status make_share(const struct cddpi_placed *placed, struct cddpi_placed_part *part,
                               size_t index)
 {
@@ -79,7 +80,7 @@ static cddp_status share_param(struct cddpi_placed *placed, int s, size_t index,
     return cddpi_device_model_share_param(part->model, index, from->model, owner_index, !apart);
 }
 
-/* Append segment @p s's parameters to those of the segments before it. */
+/* Append segment @p s's parameters to the list. */
 static cddp_status take_params(struct cddpi_placed *placed, int s)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
@@ -118,7 +119,8 @@ static void take_buffers(struct cddpi_placed *placed, int s)
     }
 }
 
-/* As backward goes; what several segments have comes with the first of them. */
+/* Make the order in which backward completes the gradients. A parameter shared by several segments
+ * is completed by the first of them. */
 static void order_params(struct cddpi_placed *placed)
 {
     size_t done = 0;
@@ -184,7 +186,7 @@ const uint32_t *cddpi_placed_ready_order(const struct cddpi_placed *placed)
     return placed->ready_order;
 }
 
-/* The first part that has a parameter, and its number there. */
+/* The first part that has the parameter, and the parameter's index there. */
 static const struct cddpi_placed_part *find_part(const struct cddpi_placed *placed, size_t index,
                                                  size_t *out_index)
 {
@@ -231,13 +233,13 @@ void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_hel
 
             bool has_own = !part->is_later[i] || cddpi_device_model_is_on_gpu(part->model);
 
-            memory->parameters -= has_own ? 0 : bytes; /* it is the owner's */
+            memory->parameters -= has_own ? 0 : bytes; /* the owner's memory was counted */
             memory->gradients += part->shares[i] != NULL ? bytes : 0;
         }
     }
 }
 
-/* One pointer a parameter of a part, from those of all. */
+/* Select a part's pointers from those of all parameters. */
 static void pick(const struct cddpi_placed_part *part, void *const *all, void **out)
 {
     for (size_t i = 0; i < part->param_count; i++) {
@@ -305,7 +307,7 @@ int cddpi_placed_count(const struct cddpi_placed *placed)
     return placed->part_count;
 }
 
-/* What the thread of a segment's device is to make. */
+/* What a segment's device thread is to create. */
 struct placed_making {
     struct cddpi_placed *placed;
     const struct cddpi_model_spec *spec;
@@ -314,7 +316,7 @@ struct placed_making {
     int segment;
 };
 
-/* The device's thread makes it, so that memory comes to lie near its processor. */
+/* Called in the device's thread, so that memory is allocated near its processor. */
 static cddp_status make_part(int device, void *arg)
 {
     const struct placed_making *making = arg;
@@ -330,7 +332,7 @@ static cddp_status make_part(int device, void *arg)
     return cddpi_device_model_create(&spec, making->seed, making->group, &part->model);
 }
 
-/* One after the other: parts of the library choose their implementations meanwhile. */
+/* Create one part at a time, because some libraries choose their implementations at first use. */
 static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_model_spec *spec,
                               uint64_t seed, cddp_group *group)
 {

@@ -1,11 +1,10 @@
-/* placed.h - a model whose layers are on several devices of one process: segments, each a part of
- * the model on one device, whose thread computes it.
+/* placed.h - owns a model whose layers are on several devices of one process. Each segment is a
+ * part of the model on one device, whose thread computes it.
  *
- * What goes from segment to segment, values forward and gradients back, lies in memory that both
- * have: the processor's, from which a GPU copies and to which it copies back. To its caller it is
- * one model: the parameters of the whole in its order, each once, so that a reducer, an optimizer
- * and checkpoints are those of a model on one device, and so are the bits. It belongs to one
- * thread, which waits while the devices' threads compute. */
+ * Activations and gradients pass between segments through host memory, which a GPU copies from and
+ * to. To its caller it is one model: all parameters in the model's order, without duplicates. So
+ * reducer, optimizer and checkpoints work as for a model on one device, with the same bits. It
+ * belongs to one thread, which waits while the devices' threads compute. */
 #ifndef CDDPI_PARALLEL_PLACED_PLACED_H
 #define CDDPI_PARALLEL_PLACED_PLACED_H
 
@@ -17,17 +16,17 @@
 struct cddpi_placed;
 
 struct cddpi_placed_options {
-    const cddp_devices *devices;          /* borrowed, outlive it */
-    const struct cddpi_segment *segments; /* in order, together the model */
+    const cddp_devices *devices;          /* borrowed, they outlive the model */
+    const struct cddpi_segment *segments; /* in order; together the model */
     int segment_count;
-    enum cddpi_pipeline_schedule schedule; /* of several micro-batches */
-    int micro_batches;   /* of cddpi_placed_step(): 1, or as many as are on their way at once */
-    cddp_group *group;   /* for batch_norm with sync, and spans in its trace; may be NULL */
-    uint32_t timeout_ms; /* that one device waits for another */
+    enum cddpi_pipeline_schedule schedule; /* for several micro-batches */
+    int micro_batches;   /* of cddpi_placed_step(): 1, or how many are under way at once */
+    cddp_group *group;   /* for batch_norm with sync and spans in its trace; may be NULL */
+    uint32_t timeout_ms; /* how long one device waits for another */
 };
 
-/** Make the segments, each by its device's thread.
- *  @param spec  Of the whole model; its part and its device are not read.
+/** Make the segments, each in its device's thread.
+ *  @param spec  Of the whole model; its layer range and device are ignored.
  *  @return as cddpi_model_create() and cddpi_pipeline_plan(), the device's name before the text;
  *          CDDP_ERR_CONFIG: the schedule does not fit the placement. */
 CDDP_CHECKED cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t seed,
@@ -35,17 +34,17 @@ CDDP_CHECKED cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec
                                              struct cddpi_placed **out);
 void cddpi_placed_destroy(struct cddpi_placed *placed);
 
-/** The part that segment @p index is; its parameters are reached by what follows. */
+/** The model part of segment @p index. The functions below reach its parameters, too. */
 struct cddpi_model *cddpi_placed_model(const struct cddpi_placed *placed, int index);
 int cddpi_placed_count(const struct cddpi_placed *placed);
 
-/** Add what each of the devices holds, @p out one a device, without the gradients that are bound:
- *  those lie where the parameters are. */
+/** Add the memory that each device holds; @p out has one entry per device. The bound gradients are
+ *  not counted: they are where the parameters are. */
 void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_held_memory *out);
-/** The device whose memory has parameter @p index. */
+/** The device whose memory holds parameter @p index. */
 int cddpi_placed_param_device(const struct cddpi_placed *placed, size_t index);
 
-/* As the functions of a model (nn/model.h) that have these names. */
+/* These work as the functions of a model (nn/model.h) with the same names. */
 
 const cddp_param *cddpi_placed_params(const struct cddpi_placed *placed, size_t *out_count);
 const cddp_param *cddpi_placed_buffers(const struct cddpi_placed *placed, size_t *out_count);
@@ -53,27 +52,28 @@ bool cddpi_placed_param_decays(const struct cddpi_placed *placed, size_t index);
 const uint32_t *cddpi_placed_ready_order(const struct cddpi_placed *placed);
 void cddpi_placed_bind_grads(struct cddpi_placed *placed, void *const *grads);
 void cddpi_placed_bind_params(struct cddpi_placed *placed, void *const *data);
-/** @p wait is called by the devices' threads, by one at a time. */
+/** @p wait is called in the devices' threads, in one at a time. */
 void cddpi_placed_on_param(struct cddpi_placed *placed, cddpi_param_wait_fn wait, void *context);
 
 CDDP_CHECKED cddp_status cddpi_placed_forward(struct cddpi_placed *placed,
                                               const struct cddpi_batch *batch, bool training,
                                               struct cddpi_loss_result *out);
-/** @p ready is called by the devices' threads, by one at a time, or by the caller's when all is
- *  done. With @p ready NULL, gradients of segments on a GPU need not have reached what is bound. */
+/** @p ready is called in the devices' threads, in one at a time, or in the caller's thread when
+ *  everything is done. NULL: the gradients of segments on a GPU may stay there. */
 CDDP_CHECKED cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale,
                                                bool accumulate, cddpi_grad_ready_fn ready,
                                                void *context);
 
-/** What that backward adds to the losses that its forward told: where the loss is on a GPU, all.
- *  In evaluation they stay for cddpi_model_collect() of the last segment there. */
+/** The part of the loss that is known only after the last backward: all of it if the loss is on a
+ *  GPU, else zero. In evaluation, a GPU keeps the loss for cddpi_model_collect() of the last
+ *  segment. */
 struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed);
 
-/** Forward and backward of all @p count micro-batches of a step, several of which are on their way
- *  at once; gradients are replaced.
- *  @param batches  Borrowed for the call. One may have no samples.
- *  @param scales   One a micro-batch: as the scale of cddpi_model_backward().
- *  @param out      The sum over all. */
+/** Run forward and backward of all @p count micro-batches of a step, several at once. Gradients are
+ *  replaced, not added to.
+ *  @param batches  Borrowed for the call. A batch may have no samples.
+ *  @param scales   One per micro-batch: as the scale of cddpi_model_backward().
+ *  @param out      The sum over all micro-batches. */
 CDDP_CHECKED cddp_status cddpi_placed_step(struct cddpi_placed *placed,
                                            const struct cddpi_batch *batches, const double *scales,
                                            int count, cddpi_grad_ready_fn ready, void *context,

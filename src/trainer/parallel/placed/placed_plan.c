@@ -33,7 +33,7 @@ static cddp_status check_schedule(const struct cddpi_placed_shape *shape)
     return CDDP_OK;
 }
 
-/* Segment s is device s's. */
+/* Segment s is on device s. */
 static cddp_status plan_1f1b(const struct cddpi_placed_shape *shape, struct cddpi_placed_plan *plan)
 {
     struct cddpi_pipeline_shape ranks = {shape->schedule, shape->segment_count, 1,
@@ -61,7 +61,7 @@ static void add(const struct cddpi_placed_shape *shape, struct cddpi_placed_plan
         pass, segment, micro_batch, micro_batch, micro_batch, micro_batch};
 }
 
-/* All forwards, then all backwards, as one device alone would do them: whatever lies where. */
+/* All forwards, then all backwards, in the order of a single device. Works for any placement. */
 static cddp_status plan_in_order(const struct cddpi_placed_shape *shape,
                                  enum cddpi_placed_passes passes, struct cddpi_placed_plan *plan)
 {

@@ -1,5 +1,5 @@
-/* placed_run.c - owns the passes of a placed model: each device's thread goes through its actions,
- * and waits before each for what the segment before or after it hands over. */
+/* placed_run.c - owns the passes of a placed model: each device's thread runs its actions in order,
+ * and before each waits for the result of the previous or next segment. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,7 +9,7 @@
 
 #include <time.h>
 
-/* What all devices work on. */
+/* State shared by all devices during a pass. */
 struct placed_run {
     struct cddpi_placed *placed;
     const struct cddpi_placed_plan *plan;
@@ -18,13 +18,13 @@ struct placed_run {
     bool training, accumulate;
     cddpi_grad_ready_fn ready;
     void *context;
-    struct cddpi_loss_result result; /* the last segment's device writes it */
+    struct cddpi_loss_result result; /* written by the last segment's device */
     struct cddpi_device_trace *trace;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t moved;
-    bool *forwarded, *backed; /* part_count x micro-batches: what is done */
-    int *slots;               /* likewise: where a part has a micro-batch */
-    bool failed;              /* a device has: the others end */
+    bool *forwarded, *backed; /* part_count x micro-batches: which passes are done */
+    int *slots;               /* part_count x micro-batches: the slot of a micro-batch in a part */
+    bool failed;              /* a device has failed, so the others stop */
 };
 
 static size_t place_of(const struct placed_run *run, int part, int micro_batch)
@@ -42,7 +42,7 @@ static cddp_status fail_late(const struct placed_run *run, int part, int from)
                       placed->timeout_ms, from, devices->cores[placed->segments[from].device].name);
 }
 
-/* Wait for what an action reads. @p out_ends: another device has failed. */
+/* Wait until an action's input is ready. @p out_ends: another device has failed. */
 static cddp_status await(struct placed_run *run, const struct cddpi_pipeline_action *action,
                          bool *out_ends)
 {
@@ -83,7 +83,7 @@ static void tell(struct placed_run *run, const struct cddpi_pipeline_action *act
     pthread_mutex_unlock(&run->lock);
 }
 
-/* Both ends of an edge are one memory, in the slot of the part that makes the value. */
+/* Bind both ends of each edge to one memory, in the slot of the part that computes the value. */
 static void bind_edges(const struct placed_run *run, const struct cddpi_pipeline_action *action)
 {
     struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
@@ -110,7 +110,7 @@ struct report {
     const struct cddpi_placed_part *part;
 };
 
-/* Whether the gradient of an owner is whole only with the shares of others. */
+/* Whether an owner's gradient is complete only after the other segments' shares are added. */
 static bool comes_later(const struct cddpi_placed_part *part, size_t index)
 {
     return part->is_owner[index] && (part->placed->pipelined || part->shares[index] != NULL);
@@ -124,7 +124,7 @@ static cddp_status on_ready(void *context, size_t index)
     cddp_status status;
 
     if (part->is_later[index] || comes_later(part, index)) {
-        return CDDP_OK; /* the owner's has it all, or the sum of shares comes later */
+        return CDDP_OK; /* the owner reports it, or add_shares() completes it later */
     }
     pthread_mutex_lock(&placed->gate);
     status = report->run->ready(report->run->context, part->numbers[index]);
@@ -187,7 +187,7 @@ static cddp_status run_device(int device, void *arg)
     return status;
 }
 
-/* Room for what crosses in every slot. */
+/* Make room in every slot for what passes between segments. */
 static cddp_status make_room(struct cddpi_placed_part *part, int samples)
 {
     struct cddpi_device *device = cddpi_device_cpu();
@@ -253,8 +253,8 @@ cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi
     return CDDP_OK;
 }
 
-/* The shares of weights that several segments have: to the owner's gradient, in the order of the
- * segments, which is the same in every run. */
+/* Add the shares of weights that several segments have to the owner's gradient, in the order of the
+ * segments, so that the sum is the same in every run. */
 static cddp_status add_shares(const struct placed_run *run)
 {
     struct cddpi_placed *placed = run->placed;

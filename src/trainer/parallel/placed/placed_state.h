@@ -1,4 +1,4 @@
-/* placed_state.h - what a placed model holds, for the files of this folder. */
+/* placed_state.h - the fields of a placed model, for the files of this folder only. */
 #ifndef CDDPI_PARALLEL_PLACED_STATE_H
 #define CDDPI_PARALLEL_PLACED_STATE_H
 
@@ -15,19 +15,19 @@ struct cddpi_placed_part {
     struct cddpi_placed *placed;
     struct cddpi_segment segment;
     struct cddpi_device_model *model;
-    const struct cddpi_edge *out; /* what it hands to the next one */
+    const struct cddpi_edge *out; /* what it passes to the next segment */
     size_t in_count, out_count;
-    struct cddpi_edge_buffer *buffers; /* out_count of each slot: the next one has them, too */
-    int room;                          /* samples that they hold */
+    struct cddpi_edge_buffer *buffers; /* out_count per slot; the next segment uses them, too */
+    int room;                          /* in samples, of buffers */
     size_t param_count;
-    uint32_t *numbers; /* one a parameter of the model: its number among those of all */
-    /* A weight that several segments have lives in the first of them, the owner; the later ones
-     * read it there. Where micro-batches are on their way at once, each of these has its own share
-     * of the gradient, which is added to the owner's at the end; where a segment is on a GPU, the
-     * owner has such a share, too, and the gradient is their sum. */
+    uint32_t *numbers; /* one per parameter of the segment: its index in the model */
+    /* A weight shared by several segments belongs to the first of them, the owner; the later ones
+     * read it there. If several micro-batches are under way at once, each later segment accumulates
+     * its own share of the gradient, which is added to the owner's at the end. If a segment is on a
+     * GPU, the owner has a share, too, and the gradient is the sum of the shares. */
     bool *is_later, *is_owner;
-    float **shares; /* one a parameter; NULL: it has none */
-    void **places;  /* one a parameter, for calls that take so many */
+    float **shares; /* one per parameter; NULL: no share */
+    void **places;  /* one per parameter, as argument of calls */
 };
 
 struct cddpi_placed {
@@ -36,20 +36,20 @@ struct cddpi_placed {
     struct cddpi_segment *segments;
     struct cddpi_placed_part *parts;
     int part_count;
-    int slots; /* of each part */
+    int slots; /* per part */
     bool pipelined;
-    bool has_gpu; /* a segment is on one */
+    bool has_gpu; /* at least one segment is on a GPU */
     enum cddpi_pipeline_schedule schedule;
     uint32_t timeout_ms;
     cddp_group *traced; /* borrowed; may be NULL */
     struct cddpi_placed_plan forward, backward,
-        step; /* step: of the last number of micro-batches */
+        step; /* step: for the last number of micro-batches */
     cddp_param *params, *buffers;
     size_t param_count, buffer_count;
     uint32_t *ready_order;
-    void **grads;                  /* one a parameter, as bound */
+    void **grads;                  /* one per parameter, as bound */
     struct cddpi_loss_result late; /* of the last backward */
-    pthread_mutex_t gate;          /* one thread at a time calls back */
+    pthread_mutex_t gate;          /* held around callbacks, so that one thread at a time calls */
     cddpi_param_wait_fn wait;
     void *wait_context;
 };

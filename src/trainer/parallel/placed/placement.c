@@ -1,4 +1,4 @@
-/* placement.c - owns the places of layers until they are segments. */
+/* placement.c - owns the assignment of layers to devices until it is turned into segments. */
 #include "parallel/placed/placement.h"
 
 #include "base/alloc.h"
@@ -56,7 +56,7 @@ cddp_status cddpi_placement_put(struct cddpi_placement *placement, const char *f
     return CDDP_OK;
 }
 
-/* Give a place to layers without one. */
+/* Assign the layers that have no device yet. */
 static cddp_status place_rest(struct cddpi_placement *placement)
 {
     int *devices = placement->devices;

@@ -1,4 +1,4 @@
-/* replicated.c - owns the life of a model that several devices of one process have copies of. */
+/* replicated.c - owns the life of a model that is copied to several devices of one process. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -30,7 +30,7 @@ int cddpi_replicated_models(const struct cddpi_replicated *replicated, struct cd
     return count;
 }
 
-/* What the head has, too, is counted there. */
+/* Bytes of the tail's parameters that the head shares: they are counted there. */
 static size_t shared_bytes(const struct cddpi_replicated *replicated)
 {
     size_t bytes = 0;
@@ -72,7 +72,7 @@ void cddpi_replicated_add_memory(const struct cddpi_replicated *replicated,
 
 /* --- life --- */
 
-/* What a device's thread is to make. */
+/* What a device's thread is to create. */
 struct replicated_making {
     struct cddpi_replicated *replicated;
     struct cddpi_model_spec spec;
@@ -123,7 +123,8 @@ static cddp_status make_one(struct cddpi_replicated *replicated, struct replicat
     return cddpi_workers_run(replicated->workers, make_on, making);
 }
 
-/* The layers before @p copied and those after; after the last one comes the loss alone. */
+/* Create the layers before @p copied and after it. If no layers come after, the tail is only the
+ * loss. */
 static cddp_status make_rest(struct cddpi_replicated *replicated, struct replicated_making *making,
                              struct cddpi_layer_range copied, int layers)
 {
@@ -143,7 +144,7 @@ static cddp_status make_rest(struct cddpi_replicated *replicated, struct replica
                : status;
 }
 
-/* One after the other: parts of the library choose their implementations meanwhile. */
+/* Create one model at a time, because some libraries choose their implementations at first use. */
 static cddp_status make_models(struct cddpi_replicated *replicated,
                                const struct cddpi_model_spec *spec, uint64_t seed,
                                struct cddpi_layer_range copied)

@@ -1,4 +1,4 @@
-/* replicated_layers.c - owns the way from names to the layers that get copies. */
+/* replicated_layers.c - turns the user's layer names into the range of layers to copy. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "parallel/replicated/replicated.h"
@@ -28,8 +28,9 @@ static cddp_status mark_layers(const struct cddpi_model_spec *spec, const char *
     return CDDP_OK;
 }
 
-/* What lies between must be named, unless it has no parameters; and what has none goes with the
- * layer before it, as it may be done along with that. */
+/* A layer between named ones must be named, unless it has no parameters. A layer without parameters
+ * after the range joins it, because such a layer may be computed together with the one before
+ * it. */
 static cddp_status complete_range(const struct cddpi_model_spec *spec, const bool *marked,
                                   int layers, struct cddpi_layer_range *all)
 {

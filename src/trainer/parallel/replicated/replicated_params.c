@@ -1,5 +1,5 @@
-/* replicated_params.c - owns the list of a replicated model's parameters: as a model on one device
- * has it. */
+/* replicated_params.c - owns the list of a replicated model's parameters, as of a model on one
+ * device. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "parallel/replicated/replicated_state.h"
@@ -133,7 +133,7 @@ static void add_buffers(struct cddpi_replicated *replicated, const struct cddpi_
     }
 }
 
-/* The tail's behind the others; what the head has, too, lives there. */
+/* Append the tail's parameters. A parameter that the head shares is the head's. */
 static cddp_status add_tail(struct cddpi_replicated *replicated)
 {
     size_t others = replicated->param_count;
@@ -160,7 +160,8 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
     return CDDP_OK;
 }
 
-/* As backward goes; what head and tail have comes with the head. */
+/* Make the order in which backward completes the gradients. A parameter shared by head and tail is
+ * completed by the head. */
 static void order_params(struct cddpi_replicated *replicated)
 {
     const uint32_t *order = cddpi_model_ready_order(cddpi_device_model_inside(replicated->tail));

@@ -1,5 +1,5 @@
-/* replicated_run.c - owns the passes of a replicated model: the steps of DataParallel, each on the
- * devices that take part in it. */
+/* replicated_run.c - owns the passes of a replicated model: the steps of DataParallel, each run on
+ * the devices that take part in it. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -11,18 +11,18 @@
 
 /* --- steps, each on the devices' threads --- */
 
-/* What the devices work on. */
+/* State shared by all devices during a pass. */
 struct replicated_run {
     struct cddpi_replicated *replicated;
-    const struct cddpi_batch *batch; /* the whole one */
+    const struct cddpi_batch *batch; /* the whole batch */
     bool training, accumulate;
     double scale;
     struct cddpi_loss_result result;
-    const struct replicated_run_step *step; /* the one at hand */
+    const struct replicated_run_step *step; /* the current step */
     struct cddpi_device_trace *trace;
 };
 
-/* What some of the devices do at once. */
+/* What some of the devices do at the same time. */
 struct replicated_run_step {
     bool (*takes_part)(const struct replicated_run *run, int device);
     cddpi_worker_fn work;
@@ -63,7 +63,7 @@ static void copy_tensors(const cddp_param *to, const cddp_param *from, size_t co
     }
 }
 
-/* Replicate: parameters and buffers of the first device. */
+/* Replicate: copy parameters and buffers of the first device. */
 static void copy_model(struct cddpi_replicated *replicated, int device)
 {
     struct cddpi_device_model *from = replicated->replicas[0].model;
@@ -71,7 +71,7 @@ static void copy_model(struct cddpi_replicated *replicated, int device)
     size_t count;
     const cddp_param *tensors = cddpi_device_model_params(from, &count);
 
-    if (cddpi_device_model_is_on_gpu(to)) { /* which copies them itself */
+    if (cddpi_device_model_is_on_gpu(to)) { /* a GPU copies parameters itself */
         cddpi_device_model_bind_params(to, replicated->copied_data);
     } else {
         copy_tensors(cddpi_device_model_params(to, &count), tensors, count);
@@ -86,7 +86,8 @@ static cddp_status copy_on(int device, void *arg)
     return CDDP_OK;
 }
 
-/* Both ends of an edge are one memory; @p first is the first sample of the model's there. */
+/* Bind both ends of each edge to one memory. @p first: the index of the model's first sample
+ * there. */
 static void bind(struct cddpi_device_model *part, enum cddpi_edge_side side,
                  const struct cddpi_edge_buffer *buffers, size_t first)
 {
@@ -113,7 +114,8 @@ static cddp_status lead_on(int device, void *arg)
     return cddpi_device_model_forward(run->replicated->head, run->batch, run->training, &none);
 }
 
-/* Its rows lie at their places in the whole: that is the scattering and the gathering. */
+/* Compute the device's samples. They are rows of the whole input and output, which takes the place
+ * of scattering and gathering. */
 static cddp_status forward_on(int device, void *arg)
 {
     struct replicated_run *run = arg;
@@ -135,7 +137,8 @@ static cddp_status lose_on(int device, void *arg)
                                       &run->result);
 }
 
-/* That gradients come from a GPU, too: what follows reads them all. */
+/* An empty callback, so that a GPU copies its gradients to the host, where sum_param() reads
+ * them. */
 static cddp_status fetched(void *context, size_t index)
 {
     (void)context;
@@ -171,7 +174,8 @@ static cddp_status backward_on(int device, void *arg)
                                        fetched, NULL, &none);
 }
 
-/* The devices' gradients in their order, then what is bound. */
+/* Add the devices' gradients in the order of the devices; then set, or add to, the bound
+ * gradient. */
 static void sum_param(const struct replicated_run *run, size_t index, size_t count)
 {
     const struct cddpi_replicated *replicated = run->replicated;
@@ -247,7 +251,7 @@ static cddp_status run_steps(struct replicated_run *run,
 
 /* --- forward and backward --- */
 
-/* Scatter: each device's samples are a part of the batch's own memory. */
+/* Scatter: a device's samples stay where they are in the batch's memory. */
 static cddp_status divide(struct cddpi_replicated *replicated, const struct cddpi_batch *batch)
 {
     cddp_chunk chunks[CDDP_PARALLEL_DEVICES] = {{NULL, 0}};
@@ -256,7 +260,7 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
         cddpi_device_model_inside(replicated->tail));
     size_t first = 0;
 
-    replicated->used = 1; /* without samples the first device takes part alone */
+    replicated->used = 1; /* a batch without samples still uses the first device */
     if (batch->count > 0) {
         CDDPI_TRY(cddp_parallel_scatter(replicated->devices, (void *)(uintptr_t)batch->sample_ids,
                                         (size_t)batch->count, sizeof *batch->sample_ids, chunks,
@@ -309,7 +313,7 @@ static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
     return status;
 }
 
-/* Parameters whose updates are on their way. */
+/* Wait for parameters whose updates are under way. */
 static cddp_status await_params(const struct cddpi_replicated *replicated)
 {
     for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {

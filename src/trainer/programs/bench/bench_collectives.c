@@ -1,4 +1,4 @@
-/* bench_collectives.c - cddp-bench's table of collectives. */
+/* bench_collectives.c - owns cddp-bench's table of collectives. */
 #include "programs/bench/bench_collectives.h"
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-/* bench_collectives.h - the collectives that cddp-bench knows. A row says how the buffers are laid
- * out, what the result is made of, and how much data crosses a bus. */
+/* bench_collectives.h - owns the table of cddp-bench's collectives. A row describes the buffers,
+ * where the result comes from, and how much data crosses a bus. */
 #ifndef CDDPI_PROGRAMS_BENCH_COLLECTIVES_H
 #define CDDPI_PROGRAMS_BENCH_COLLECTIVES_H
 
@@ -10,7 +10,7 @@ struct cddpi_bench_call {
     cddp_group *group;
     int rank, world_size;
     void *in, *out; /* in place: the same memory, or one inside the other */
-    size_t count;   /* of a block */
+    size_t count;   /* per block */
     cddp_type type;
     cddp_op op;
     int root;
@@ -22,7 +22,7 @@ enum cddpi_bench_source {
     CDDPI_BENCH_FROM_ROOT,
     CDDPI_BENCH_FROM_EACH, /* block r comes from rank r */
     CDDPI_BENCH_FROM_PARTNER,
-    CDDPI_BENCH_FROM_NOBODY /* there is no data */
+    CDDPI_BENCH_FROM_NOBODY /* no data */
 };
 
 enum cddpi_bench_in_place {
@@ -38,8 +38,8 @@ struct cddpi_bench_collective {
     enum cddpi_bench_source source;
     enum cddpi_bench_in_place in_place;
     bool wide_in, wide_out; /* the buffer has a block for each rank, else one block */
-    bool takes_own_block;   /* the result of rank r is made of block r of each `in` */
-    bool has_root;          /* --root has a meaning */
+    bool takes_own_block;   /* rank r's result is made of block r of each `in` */
+    bool has_root;          /* --root is allowed */
     bool root_only;         /* only the root gets a result */
     /* Bus bandwidth divided by algorithm bandwidth, as in nccl-tests: how many times the size the
      * busiest link must carry. */
@@ -49,8 +49,8 @@ struct cddpi_bench_collective {
 extern const struct cddpi_bench_collective cddpi_bench_collectives[];
 enum { CDDPI_BENCH_COLLECTIVES = 10 };
 
-/** The rank that @p rank plays ping-pong with: ranks of the first half play with those of the
- * second, so that messages cross hosts. -1: no rank, for the last one of an odd number. */
+/** The rank that @p rank plays ping-pong with: ranks of the first half play with ranks of the
+ *  second, so that messages cross hosts. -1: no partner, for the last rank of an odd number. */
 int cddpi_bench_partner(int rank, int world_size);
 
 static inline bool cddpi_bench_reduces(const struct cddpi_bench_collective *collective)

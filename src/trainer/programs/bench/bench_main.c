@@ -14,8 +14,8 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* Print "cddp-bench: rank 1: ...", with the rank once: many texts name it themselves. Before that,
- * tell the launcher the line, and which rank is at fault. */
+/* Print "cddp-bench: rank 1: ..." with the rank only once, because many error texts name it
+ * themselves. Before that, report the line and the faulty rank to the launcher. */
 static void print_failure(const cddp_group *group)
 {
     const struct cddpi_failure *failure = cddpi_last_failure();
@@ -36,7 +36,7 @@ static void print_failure(const cddp_group *group)
     cddpi_free(line);
 }
 
-/* Options that are wrong for this number of ranks. */
+/* Check the options that depend on the number of ranks. */
 static cddp_status check_ranks(const struct cddpi_bench *bench)
 {
     const struct cddpi_bench_options *options = bench->options;
@@ -60,7 +60,7 @@ static cddp_status check_ranks(const struct cddpi_bench *bench)
     return CDDP_OK;
 }
 
-/* The size after @p bytes; 0: there is none. */
+/* The size after @p bytes; 0: no more sizes. */
 static int64_t next_size(const struct cddpi_bench_options *options, int64_t bytes)
 {
     return bytes <= options->max_bytes / options->factor ? bytes * options->factor : 0;
@@ -78,7 +78,7 @@ static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_r
         int64_t bytes = cddpi_bench_bytes(bench, wanted);
         struct cddpi_bench_row row;
 
-        if (bytes == last) { /* both were rounded to one element a block */
+        if (bytes == last) { /* both sizes were rounded to one element per block */
             continue;
         }
         last = bytes;
@@ -96,7 +96,7 @@ static cddp_status run_group(struct cddpi_bench *bench, int64_t *out_wrong)
     struct cddpi_bench_report report = {0};
     cddp_status status;
 
-    CDDPI_TRY(cddpi_bench_init(bench)); /* the caller releases what it has allocated */
+    CDDPI_TRY(cddpi_bench_init(bench)); /* on failure, too, the caller releases it */
     CDDPI_TRY(check_ranks(bench));
     CDDPI_TRY_GOTO(out, status, cddpi_bench_report_init(bench, &report));
     CDDPI_TRY_GOTO(out, status, measure_sizes(bench, &report, out_wrong));

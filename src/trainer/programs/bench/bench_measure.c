@@ -45,7 +45,7 @@ const char *cddpi_bench_carrier(const struct cddpi_bench *bench)
     return cddpi_group_link(bench->group, CDDP_F32, &link) && link.hosts > 1 ? link.carrier : NULL;
 }
 
-/* A barrier, which has no size, gets the most. */
+/* The number of iterations for one size. A barrier, which has no size, gets the most. */
 static int64_t choose_iterations(const struct cddpi_bench *bench, int64_t bytes)
 {
     int64_t wanted = bytes > 0 ? bytes_per_size / bytes : ITERATIONS_MAX;
@@ -122,7 +122,7 @@ void cddpi_bench_fini(struct cddpi_bench *bench)
     bench->in = bench->out = bench->chunk = bench->expected = bench->samples = NULL;
 }
 
-/* A call with its buffers. In place, the narrow buffer is a part of the wide one. */
+/* Make a call with its buffers. In place, the narrow buffer is a part of the wide one. */
 static struct cddpi_bench_call make_call(const struct cddpi_bench *bench, int64_t bytes)
 {
     const struct cddpi_bench_options *options = bench->options;
@@ -209,12 +209,12 @@ static cddp_status take_samples(struct cddpi_bench *bench, const struct cddpi_be
     return CDDP_OK;
 }
 
-/* Take the largest of all ranks' times. */
+/* Reduce the times to the largest of all ranks. */
 static cddp_status agree_on_times(const struct cddpi_bench *bench, int64_t samples,
                                   struct cddpi_bench_row *row)
 {
     double times[3];
-    /* a ping-pong goes there and back */
+    /* A ping-pong counts as two calls, there and back. */
     double calls = bench->options->collective->source == CDDPI_BENCH_FROM_PARTNER ? 2 : 1;
 
     qsort(bench->samples, (size_t)samples, sizeof *bench->samples, by_value);
@@ -231,7 +231,8 @@ static cddp_status agree_on_times(const struct cddpi_bench *bench, int64_t sampl
     return CDDP_OK;
 }
 
-/* Zeros stay zeros in every sum, product and mean, however often a call repeats it. */
+/* Zero the buffers: zeros stay zeros in every sum, product and mean, however often a call repeats
+ * it. */
 static cddp_status clear_buffers(struct cddpi_bench *bench, int64_t bytes)
 {
     const struct cddpi_device_ops *ops = bench->device->ops;
@@ -253,7 +254,7 @@ static cddp_status copy_bytes(const struct cddpi_bench *bench, void *to, const v
     return finish_device(bench);
 }
 
-/* Fill @p buffer with bytes that no result may still have afterwards. */
+/* Fill @p buffer with a pattern that no correct result contains. */
 static cddp_status poison_buffer(struct cddpi_bench *bench, void *buffer, size_t bytes)
 {
     size_t step = CDDPI_BENCH_CHUNK * cddp_type_bytes(bench->options->type);
@@ -266,7 +267,7 @@ static cddp_status poison_buffer(struct cddpi_bench *bench, void *buffer, size_t
     return CDDP_OK;
 }
 
-/* Put this rank's elements into the call's buffer. */
+/* Write this rank's elements to the call's buffer. */
 static cddp_status fill_input(struct cddpi_bench *bench, const struct cddpi_bench_call *call)
 {
     size_t element = cddp_type_bytes(call->type);
@@ -319,7 +320,7 @@ static cddp_status compare_result(struct cddpi_bench *bench,
     return CDDP_OK;
 }
 
-/* Do one more call, on elements that differ by rank and index, and count the wrong ones. */
+/* Run one more call, with elements that differ by rank and index, and count the wrong ones. */
 static cddp_status check_call(struct cddpi_bench *bench, const struct cddpi_bench_call *call,
                               int64_t bytes, int64_t *out_wrong)
 {

@@ -1,5 +1,5 @@
-/* bench_measure.h - one size of a collective: how long its calls take, and whether a result is
- * right. */
+/* bench_measure.h - measures one size of a collective: how long its calls take, and whether a
+ * result is right. */
 #ifndef CDDPI_PROGRAMS_BENCH_MEASURE_H
 #define CDDPI_PROGRAMS_BENCH_MEASURE_H
 
@@ -14,30 +14,30 @@ struct cddpi_bench {
     struct cddpi_device *device; /* the group's, or the processor */
     int rank, world_size;
     void *in, *out;  /* in place: both are the same */
-    void *chunk;     /* a chunk of elements, in the processor's memory */
+    void *chunk;     /* a chunk of elements in host memory */
     void *expected;  /* another chunk */
-    size_t room;     /* bytes of `in`, and of `out` */
+    size_t room;     /* bytes of `in`, and also of `out` */
     double *samples; /* microseconds of each call, or each block of calls, of one size */
     int64_t sample_room;
 };
 
 /* A row of the table; the same on all ranks. */
 struct cddpi_bench_row {
-    int64_t bytes; /* of the larger buffer of a rank */
-    int64_t count; /* elements of a block */
+    int64_t bytes; /* the larger of a rank's buffers */
+    int64_t count; /* elements per block */
     int64_t iterations;
     /* The time of a call, on the slowest rank. */
     double mean_us, min_us, median_us;
-    double algorithm_gb_per_s, bus_gb_per_s; /* by the mean; a GB has 10^9 bytes */
+    double algorithm_gb_per_s, bus_gb_per_s; /* from the mean; a GB is 10^9 bytes */
     int64_t wrong;                           /* wrong elements on all ranks; -1: not checked */
 };
 
-/** Allocate. On failure, too, release with cddpi_bench_fini(). Collective.
- *  @p bench  Has options and a group; the rest is 0. */
+/** Allocate. Release with cddpi_bench_fini(), also after a failure. Collective.
+ *  @param bench  Has options and a group; the rest is 0. */
 cddp_status cddpi_bench_init(struct cddpi_bench *bench);
 void cddpi_bench_fini(struct cddpi_bench *bench);
 
-/** The carrier of what goes between hosts, as in CDDP_CARRIER; NULL: all ranks are on one. */
+/** The name of the carrier between hosts, as in CDDP_CARRIER; NULL: all ranks are on one host. */
 const char *cddpi_bench_carrier(const struct cddpi_bench *bench);
 
 /** Round @p bytes down to whole blocks of whole elements, but at least one element a block. */

@@ -1,4 +1,5 @@
-/* bench_options.c - owns cddp-bench's option table: what is parsed, helped with and suggested. */
+/* bench_options.c - owns cddp-bench's option table, from which parsing, help and suggestions are
+ * made. */
 #include "programs/bench/bench_options.h"
 
 #include "base/error.h"
@@ -171,7 +172,7 @@ static cddp_status find_collective(int word_count, char **words,
                                    const struct cddpi_bench_collective **out)
 {
     const char *near = NULL;
-    unsigned best = 4; /* a word with more edits was not meant as this one */
+    unsigned best = 4; /* a word that needs more edits is not suggested */
 
     if (word_count != 1) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -246,7 +247,7 @@ static cddp_status read_transport(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* Which ranks to start, and their command line: this one without the options that say where. */
+/* Set which ranks to start, and their command line: this one without the options that say where. */
 static void read_start(const char *const values[OPTION_COUNT], struct cddpi_bench_options *options)
 {
     options->hosts = values[OPTION_HOSTS];

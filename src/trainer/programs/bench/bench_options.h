@@ -1,4 +1,4 @@
-/* bench_options.h - cddp-bench's command line. */
+/* bench_options.h - owns cddp-bench's command line. */
 #ifndef CDDPI_PROGRAMS_BENCH_OPTIONS_H
 #define CDDPI_PROGRAMS_BENCH_OPTIONS_H
 
@@ -8,7 +8,7 @@
 
 enum cddpi_bench_mode {
     CDDPI_BENCH_RUN,
-    CDDPI_BENCH_START, /* start the ranks, which run */
+    CDDPI_BENCH_START, /* start ranks, which then run CDDPI_BENCH_RUN */
     CDDPI_BENCH_HELP,
     CDDPI_BENCH_VERSION
 };
@@ -23,7 +23,7 @@ struct cddpi_bench_options {
     int64_t root;
     int64_t min_bytes, max_bytes, factor;
     int64_t iterations; /* 0: chosen by size */
-    int64_t warmup;     /* -1: chosen by the iterations */
+    int64_t warmup;     /* -1: chosen from the iterations */
     int64_t seed;
     const char *backend, *device; /* NULL: as the environment says */
     bool group_memory; /* buffers by cddp_group_alloc(), else plain memory of the device */
@@ -33,7 +33,7 @@ struct cddpi_bench_options {
     char transport[24];  /* the backend part of --transport, which `backend` points to */
     const char *carrier; /* replaces CDDP_CARRIER; NULL: as the environment says */
 
-    /* To start ranks: where, and the words of each rank's command line after the program. */
+    /* To start ranks: where to, and the words of each rank's command line after the program. */
     const char *hosts, *hostfile, *ssh, *nproc; /* NULL: not given */
     const char *words[CDDPI_BENCH_WORDS];
     int word_count;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Count the ranks with local rank 0: each host has one. */
+/* Count the ranks with local rank 0: each host has exactly one. */
 static cddp_status count_hosts(const struct cddpi_bench *bench, int *out)
 {
     int32_t hosts = cddp_group_local_rank(bench->group) == 0;

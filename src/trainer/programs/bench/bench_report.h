@@ -1,4 +1,5 @@
-/* bench_report.h - what cddp-bench prints: nccl-tests' columns, and the same figures as JSON. */
+/* bench_report.h - prints cddp-bench's results: nccl-tests' columns, and the same figures as
+ * JSON. */
 #ifndef CDDPI_PROGRAMS_BENCH_REPORT_H
 #define CDDPI_PROGRAMS_BENCH_REPORT_H
 
@@ -8,11 +9,11 @@
 struct cddpi_bench_report {
     const struct cddpi_bench *bench;
     struct json_t *root, *rows; /* NULL without --json */
-    bool is_printed;            /* there is a table on stdout */
+    bool is_printed;            /* this process prints a table to stdout */
 };
 
-/** Print what is measured. Collective: hosts are counted. On failure, too, release with
- *  cddpi_bench_report_fini(). */
+/** Print what will be measured. Collective, because it counts the hosts. Release with
+ *  cddpi_bench_report_fini(), also after a failure. */
 cddp_status cddpi_bench_report_init(const struct cddpi_bench *bench,
                                     struct cddpi_bench_report *out);
 void cddpi_bench_report_fini(struct cddpi_bench_report *report);

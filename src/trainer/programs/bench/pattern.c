@@ -1,4 +1,4 @@
-/* pattern.c - makes elements from (seed, rank, index), and the results they must give. */
+/* pattern.c - makes elements from (seed, rank, index), and the expected results. */
 #include "programs/bench/pattern.h"
 
 #include "base/alloc.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The end of SplitMix64: every bit of the result depends on every bit of @p x. */
+/* The finalizer of SplitMix64: every bit of the result depends on every bit of @p x. */
 static uint64_t mix(uint64_t x)
 {
     x ^= x >> 30;
@@ -17,7 +17,8 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A number of 0.25 to 2 in a format with @p fraction_bits, whose exponent's bias is @p bias. */
+/* A floating point number with a magnitude of 0.25 to 2, in a format with @p fraction_bits and an
+ * exponent bias of @p bias. */
 static uint64_t float_bits(uint64_t random, int fraction_bits, uint64_t bias, int bits)
 {
     uint64_t sign = random >> 63;
@@ -124,7 +125,7 @@ bool cddpi_bench_gives(const struct cddpi_bench_expectation *expectation)
     return expectation->collective->source != CDDPI_BENCH_FROM_ROOT || call->rank == call->root;
 }
 
-/* The reduction over all ranks of their elements from @p first on. */
+/* Calculate the reduction over all ranks of their elements from @p first on. */
 static void expect_reduction(const struct cddpi_bench_expectation *expectation, size_t first,
                              size_t count, void *out)
 {

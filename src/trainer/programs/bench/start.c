@@ -12,7 +12,8 @@
 /* A line of cddp-run: its four options with their values, "--", this program, its words, NULL. */
 enum { LINE_WORDS = 10 + CDDPI_BENCH_WORDS + 2 };
 
-/* This program's own path, and cddp-run's: beside it, where the build tree has it, or in $PATH. */
+/* Find this program's own path, and cddp-run's: beside it, where the build tree has it, or in
+ * $PATH. */
 static cddp_status find_programs(char self[PATH_MAX], char run[PATH_MAX + 32])
 {
     static const char *const places[] = {"cddp-run", "../launcher/cddp-run"};

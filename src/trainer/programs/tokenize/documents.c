@@ -18,7 +18,7 @@ enum { ROOM_MIN = 1 << 20, LOOK_MS = 100 };
 struct cddpi_documents {
     struct cddpi_documents_options options;
     size_t separator_bytes;
-    uint64_t total; /* of all files; 0: not known */
+    uint64_t total; /* of all files; 0: unknown */
     uint64_t cut;   /* offset in all bytes: validation begins with the next line */
     bool is_val;
     int next_path;
@@ -27,11 +27,11 @@ struct cddpi_documents {
     bool at_file_end;
     char *buffer;
     size_t room;
-    size_t start, end; /* the part of the buffer that was not used yet */
+    size_t start, end; /* the part of the buffer that is not used yet */
     uint64_t base;     /* offset of the buffer in all bytes */
     size_t scanned;    /* no document ends between start and here */
     bool in_line;      /* scanned is inside a line that is not a separator */
-    bool has_text;     /* pieces of this document were used before */
+    bool has_text;     /* earlier pieces of this document were used */
     bool is_over;      /* the document ends at scanned */
     size_t skip;       /* bytes between this document and the next */
 };
@@ -43,7 +43,7 @@ static const char *path_of(const struct cddpi_documents *documents, int index)
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-/* Add up the sizes. Files that cannot be read are refused before any work is done. */
+/* Add up the sizes, and refuse files that cannot be read before any work is done. */
 static cddp_status measure_files(struct cddpi_documents *documents)
 {
     uint64_t total = 0;
@@ -71,7 +71,7 @@ static cddp_status measure_files(struct cddpi_documents *documents)
                                   "it can be kept for validation: give --val-fraction 0",
                                   path_of(documents, i));
             }
-            return CDDP_OK; /* and the total is not known */
+            return CDDP_OK; /* so the total is unknown */
         }
         total += (uint64_t)info.st_size;
     }
@@ -153,8 +153,8 @@ static cddp_status await_input(const struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-/* Fill the buffer after moving what is left in it to its beginning. A rest of more than half of it,
- * a long word, doubles it. */
+/* Move the rest of the buffer to its beginning, and fill it up. If the rest is more than half of
+ * the buffer (a long word), double the buffer. */
 static cddp_status fill_buffer(struct cddpi_documents *documents)
 {
     size_t left = documents->end - documents->start;
@@ -191,8 +191,7 @@ static cddp_status fill_buffer(struct cddpi_documents *documents)
     return CDDP_OK;
 }
 
-/* Look at a file's first bytes: pass over a byte order mark, and refuse what is not text before it
- * becomes tokens. */
+/* Check a file's first bytes: skip a byte order mark, and refuse contents that are not text. */
 static cddp_status look_at_begin(struct cddpi_documents *documents)
 {
     const char *begin = documents->buffer + documents->start;
@@ -215,7 +214,7 @@ static void end_document(struct cddpi_documents *documents, size_t skip)
     documents->skip = skip;
 }
 
-/* Look at the line that begins at scanned. False: more of it must be read to know what it is. */
+/* Check the line that begins at scanned. Returns false if more of it must be read first. */
 static bool look_at_line(struct cddpi_documents *documents)
 {
     const char *line = documents->buffer + documents->scanned;
@@ -237,7 +236,7 @@ static bool look_at_line(struct cddpi_documents *documents)
     return true;
 }
 
-/* Look for the document's end in what has been read. */
+/* Search for the document's end in what has been read. */
 static void scan_buffer(struct cddpi_documents *documents)
 {
     while (!documents->is_over && documents->scanned < documents->end) {
@@ -285,7 +284,7 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
     documents->start += used;
     documents->has_text = documents->has_text || used > 0;
     for (;;) {
-        if (documents->is_over) { /* and its last piece was used */
+        if (documents->is_over) { /* and its last piece has been used */
             begin_document(documents);
         }
         if (documents->fd < 0 && documents->next_path == documents->options.path_count) {

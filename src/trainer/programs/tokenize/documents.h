@@ -12,16 +12,16 @@ struct cddpi_documents;
 struct cddpi_documents_options {
     char *const *paths; /* "-": standard input */
     int path_count;
-    const char *separator;    /* the line between two documents; NULL: each file is one document */
-    double val_fraction;      /* how much of all bytes, at their end, is for validation; 0: none */
+    const char *separator; /* the line between two documents; NULL: each file is one document */
+    double val_fraction;   /* fraction of all bytes, at the end, that is for validation; 0: none */
     bool (*is_stopped)(void); /* asked while a pipe has nothing to read, and between pieces */
 };
 
-/* A piece of a document. It begins with what was not used of the piece before. */
+/* A piece of a document. It begins with the unused rest of the previous piece. */
 struct cddpi_piece {
     const char *text;
     size_t bytes;
-    bool last;   /* the document ends with it: all of it must be used */
+    bool last;   /* the document ends here: all of it must be used */
     bool is_val; /* the document is for validation */
 };
 
@@ -33,14 +33,14 @@ CDDP_CHECKED cddp_status cddpi_documents_open(const struct cddpi_documents_optio
 void cddpi_documents_close(struct cddpi_documents *documents);
 
 /** Read the next piece. Empty documents are left out.
- *  @param used     How many bytes of the piece before were used.
+ *  @param used     How many bytes of the previous piece were used.
  *  @param out      Valid until the next call.
- *  @param out_end  True: there is no piece left.
- *  @return CDDP_OK; CDDP_ERR_CLOSED when is_stopped said so; else what failed. */
+ *  @param out_end  True: no piece is left.
+ *  @return CDDP_OK; CDDP_ERR_CLOSED: is_stopped returned true; else the error. */
 CDDP_CHECKED cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
                                               struct cddpi_piece *out, bool *out_end);
 
-/** Bytes of all files; 0: not known, because one of them is a pipe or a device. */
+/** Bytes of all files; 0: unknown, because one of them is a pipe or a device. */
 uint64_t cddpi_documents_bytes(const struct cddpi_documents *documents);
 
 /** Bytes read so far. */

@@ -1,4 +1,4 @@
-/* run.h - the modes of cddp-tokenize, one function each. */
+/* run.h - runs the modes of cddp-tokenize, one function each. */
 #ifndef CDDPI_PROGRAMS_TOKENIZE_RUN_H
 #define CDDPI_PROGRAMS_TOKENIZE_RUN_H
 
@@ -10,17 +10,17 @@
 struct cddpi_tokenize {
     const struct cddpi_tokenize_options *options;
     struct cddpi_tokenize_progress progress;
-    bool (*is_stopped)(void); /* by a signal */
+    bool (*is_stopped)(void); /* whether a signal has come */
 };
 
-/** Do one mode: print a summary to standard output, and leave no half-written files.
- *  @return CDDP_OK; CDDP_ERR_CLOSED when is_stopped said so; else what failed. */
+/** Run one mode: print a summary to standard output, and leave no incomplete files.
+ *  @return CDDP_OK; CDDP_ERR_CLOSED: is_stopped returned true; else the error. */
 CDDP_CHECKED cddp_status cddpi_tokenize_encode(struct cddpi_tokenize *run);
 CDDP_CHECKED cddp_status cddpi_tokenize_check(struct cddpi_tokenize *run);
 CDDP_CHECKED cddp_status cddpi_tokenize_train(struct cddpi_tokenize *run);
 CDDP_CHECKED cddp_status cddpi_tokenize_decode(struct cddpi_tokenize *run);
 
-/** The failure of a run that a signal ended. */
+/** Fail as a run that a signal ended: CDDP_ERR_CLOSED. */
 cddp_status cddpi_tokenize_stopped(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* tokenize_decode.c - cddp-tokenize --decode: the text of .bin files. */
+/* tokenize_decode.c - cddp-tokenize --decode: prints the text of .bin files. */
 #include "programs/tokenize/run.h"
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ static uint32_t word_at(const struct cddpi_data_file *data_file, size_t index)
     return le32toh(word);
 }
 
-/* Read how many tokens there are, and how many bytes each has. */
+/* Read the number of tokens, and the size of a token in bytes. */
 static cddp_status read_header(const char *path, const struct cddpi_data_file *data_file,
                                uint32_t *out_count, int *out_width)
 {
@@ -66,7 +66,7 @@ static cddp_status output_failed(void)
     return cddpi_fail_errno(CDDP_ERR_IO, errno, "write to standard output");
 }
 
-/* Print a token. The end of a document prints the separator's line, if there is one. */
+/* Print a token. An end-of-document token prints the separator line, if there is one. */
 static cddp_status put_token(const struct cddpi_tokenize *run,
                              const struct cddpi_tokenizer *tokenizer, int32_t token)
 {

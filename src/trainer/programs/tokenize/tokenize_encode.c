@@ -1,4 +1,4 @@
-/* tokenize_encode.c - encodes texts: into files or, for --check, to decode and compare them. */
+/* tokenize_encode.c - encodes texts to files or, for --check, decodes them again and compares. */
 #include "programs/tokenize/run.h"
 
 #include "base/alloc.h"
@@ -17,8 +17,8 @@ struct encoding {
     struct cddpi_tokenizer *tokenizer;
     struct cddpi_encoder *encoder;
     struct cddpi_documents *documents;
-    struct cddpi_token_shards shards[PARTS]; /* zeroed: nothing is written */
-    int64_t tokens;                          /* not counting end tokens */
+    struct cddpi_token_shards shards[PARTS]; /* zeroed: not writing */
+    int64_t tokens;                          /* without end tokens */
     int64_t ended;                           /* documents that ended */
 };
 
@@ -83,7 +83,7 @@ static cddp_status compare_tokens(struct encoding *encoding, const struct cddpi_
                                    (unsigned long long)(before + at));
 }
 
-/* Make tokens of all documents, and write them to the files or compare them with the text. */
+/* Encode all documents, and write the tokens to the files or compare them with the text. */
 static cddp_status encode_all(struct encoding *encoding, bool is_check)
 {
     struct cddpi_tokenize *run = encoding->run;

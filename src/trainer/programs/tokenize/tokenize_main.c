@@ -22,7 +22,7 @@ static bool is_stopped(void)
     return stopped_by != 0;
 }
 
-/* Let a signal end us only after half-written files were removed; a second one kills at once. */
+/* On a signal, remove incomplete files before the process ends; a second signal kills at once. */
 static void catch_signals(bool prints)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};

@@ -1,5 +1,5 @@
-/* tokenize_options.c - owns cddp-tokenize's option table: what is parsed, helped with and
- * suggested. */
+/* tokenize_options.c - owns cddp-tokenize's option table, from which parsing, help and suggestions
+ * are made. */
 #include "programs/tokenize/tokenize_options.h"
 
 #include "base/error.h"
@@ -75,7 +75,7 @@ static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
 {
     static const struct {
         enum option_id id;
-        unsigned modes; /* a bit for each mode that uses the option */
+        unsigned modes; /* one bit per mode that uses the option */
     } uses[] = {{OPTION_WORDS, 1 << CDDPI_TOKENIZE_TRAIN},
                 {OPTION_VOCABULARY, 1 << CDDPI_TOKENIZE_ENCODE | 1 << CDDPI_TOKENIZE_DECODE |
                                         1 << CDDPI_TOKENIZE_CHECK},

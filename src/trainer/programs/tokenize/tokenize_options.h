@@ -1,4 +1,4 @@
-/* tokenize_options.h - the command line of cddp-tokenize. */
+/* tokenize_options.h - owns the command line of cddp-tokenize. */
 #ifndef CDDPI_PROGRAMS_TOKENIZE_OPTIONS_H
 #define CDDPI_PROGRAMS_TOKENIZE_OPTIONS_H
 
@@ -20,17 +20,17 @@ enum cddpi_tokenize_mode {
 struct cddpi_tokenize_options {
     enum cddpi_tokenize_mode mode;
     int train_vocabulary;
-    bool words;             /* the vocabulary to learn has words, not byte pairs */
+    bool words;             /* learn a vocabulary of words, not of byte pairs */
     const char *vocabulary; /* "": each byte is a token */
     const char *output;
     const char *separator; /* NULL: each file is a document */
     double val_fraction;
     int64_t shard_tokens; /* 0: one file */
-    char **paths;         /* part of argv, where options come after them */
+    char **paths;         /* part of argv, before the options */
     int path_count;
 };
 
-/** Read the command line; texts of failures are complete sentences for the user.
+/** Read the command line. Error texts are complete sentences for the user.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddpi_tokenize_options_parse(int argc, char **argv,
                                                       struct cddpi_tokenize_options *out);

@@ -23,7 +23,7 @@ void cddpi_tokenize_progress_init(struct cddpi_tokenize_progress *progress)
     progress->is_terminal = is_terminal;
     progress->pause_ns = is_terminal ? 100000000 : 5000000000;
     if (is_terminal) {
-        progress->shown_ns -= progress->pause_ns; /* so that the first is shown at once */
+        progress->shown_ns -= progress->pause_ns; /* so that the first line is shown at once */
     }
     if (wanted != NULL && strcmp(wanted, "off") == 0) {
         progress->pause_ns = 0;

@@ -37,7 +37,7 @@ static cddp_status store_key(const struct cddpi_config_source *source,
 
     CDDPI_TRY(cddpi_config_read_value(source, setting, key, config));
     if (source->file == NULL && source->argument == NULL) {
-        return CDDP_OK; /* a default was not given anywhere */
+        return CDDP_OK; /* defaults have no place */
     }
     cddpi_config_place(source, setting, where);
     copy = cddpi_strdup(where);
@@ -191,7 +191,7 @@ static cddp_status read_defaults(struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* $CDDP_RUN_DIR, else what the configuration says, else runs/NAME. */
+/* Set the run folder: $CDDP_RUN_DIR, else the configured one, else runs/NAME. */
 static cddp_status resolve_run_dir(struct cddpi_config *config)
 {
     const char *forced = cddpi_env(CDDPI_ENV_RUN_DIR);
@@ -217,7 +217,7 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* The choices @p choices of @p key as "a", "b" or "c". */
+/* The choices @p choices of @p key, quoted: "a", "b" or "c". */
 static void quote_choices(const struct cddpi_key *key, const int *choices, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -316,8 +316,8 @@ static cddp_status check_folders(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* What dcgan does not support yet. The check looks at values, not at whether a key was given: a run
- * writes all keys to RUN_DIR/train.conf, which must load again. */
+/* Refuse what dcgan does not support yet. The check looks at values, not at whether a key was
+ * given: a run writes all keys to RUN_DIR/train.conf, which must load again. */
 static cddp_status check_dcgan(const struct cddpi_config *config)
 {
     if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
@@ -433,7 +433,7 @@ void cddpi_config_fini(struct cddpi_config *config)
         case CDDPI_KEY_REAL:
         case CDDPI_KEY_ENUM:
         case CDDPI_KEY_REALS:
-            break; /* own no memory */
+            break; /* these own no memory */
         }
         cddpi_free(config->where[i]);
     }
@@ -449,7 +449,7 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
     char text[2048];
     va_list arguments;
 
-    assert(format != NULL); /* gcc 12 with -fsanitize=undefined fears it */
+    assert(format != NULL); /* gcc 12 with -fsanitize=undefined warns otherwise */
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);

@@ -1,5 +1,5 @@
-/* config.h - train.conf with what the command line changes, read by the table of keys of schema.h.
- */
+/* config.h - owns the configuration: train.conf and the command line's changes to it, read through
+ * the table of keys in schema.h. */
 #ifndef CDDPI_TRAIN_CONFIG_CONFIG_H
 #define CDDPI_TRAIN_CONFIG_CONFIG_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-struct cddpi_layer; /* nn/model.h: what the elements of model.layers become */
+struct cddpi_layer; /* nn/model.h: what an element of model.layers becomes */
 
 struct cddpi_int_list {
     int *values; /* never NULL after loading */
@@ -27,12 +27,12 @@ struct cddpi_text_list {
     int count;
 };
 
-/* Either ["fc2"], the first layer of each stage but the first, or
- * ( ["input", "layer2"], ["layer3", "fc"] ), the first and the last layer of each stage. */
+/* Either ["fc2"], the first layer of each stage after the first one, or ( ["input", "layer2"],
+ * ["layer3", "fc"] ), the first and the last layer of each stage. */
 struct cddpi_stage_names {
     char **values;
     int count;
-    bool pairs; /* values are first and last layer, in turn, of count / 2 stages */
+    bool pairs; /* values are the first and last layers of count / 2 stages, in turn */
 };
 
 struct cddpi_config_layers {
@@ -108,7 +108,7 @@ enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
 
-/* One member for each key; schema.c says what each means. */
+/* One member for each key; schema.c says what each key means. */
 struct cddpi_config {
     struct {
         int type;
@@ -229,9 +229,9 @@ struct cddpi_config {
         } schedule;
     } optimizer;
 
-    char *path;                  /* the file, as it was named */
-    char *where[CDDPI_KEYS_MAX]; /* where each row's key was given: "file:line" or the argument;
-                                    NULL: nowhere, it has its default */
+    char *path;                  /* the file, as the user named it */
+    char *where[CDDPI_KEYS_MAX]; /* where each key was given, by row of the table: "file:line" or
+                                    the argument; NULL: default */
 };
 
 /** Read @p path, then apply @p overrides ("key=value").
@@ -241,16 +241,17 @@ CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overri
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
 
-/** The word that @p config has for the key @p path, which is a choice. */
+/** The word that @p config has for the key @p path, whose value is a choice. */
 const char *cddpi_config_word(const struct cddpi_config *config, const char *path);
 
-/** Whether the model is one of the presets that take tokens. */
+/** Whether the model is one of the language model presets, which take tokens. */
 static inline bool cddpi_config_is_language_model(const struct cddpi_config *config)
 {
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
 }
 
-/** Fail with CDDP_ERR_CONFIG and "WHERE: KEY: ...", WHERE being where @p key was given. */
+/** Fail with CDDP_ERR_CONFIG and the text "WHERE: KEY: ...", where WHERE is the place that set @p
+ *  key. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,5 @@
-/* config_file.c - reads a configuration file, and parses it into libconfig's tree without cutting
- * its numbers. */
+/* config_file.c - reads a configuration file, and parses it into libconfig's tree without
+ * truncating its numbers. */
 #include "train/config/config_file.h"
 
 #include "base/alloc.h"
@@ -134,7 +134,7 @@ cddp_status cddpi_config_read_included(const char *path, char **out)
     }
     CDDPI_TRY(read_all(fd, path, &text));
     if (cddpi_utf8_mark(text, strlen(text)) > 0) {
-        cddpi_free(text); /* libconfig reads the file itself, mark and all */
+        cddpi_free(text); /* libconfig reads included files itself, and would fail on the mark */
         return cddpi_fail(
             CDDP_ERR_CONFIG,
             "%s: it begins with a byte order mark, which an included file cannot have: "
@@ -180,7 +180,7 @@ int cddpi_config_wide_line(const char *text)
     return 0;
 }
 
-/* libconfig 1.5 cuts whole numbers to 32 bits, silently, unless they end in L: add it. */
+/* libconfig 1.5 silently truncates whole numbers to 32 bits unless they end in L, so add the L. */
 static char *widen_integers(const char *text)
 {
     char *copy = NULL;

@@ -9,17 +9,19 @@
 /** Read @p path, at most 1 MiB of text. Release @p out with cddpi_free(). The text of
  *  CDDP_ERR_CONFIG names the file. */
 CDDP_CHECKED cddp_status cddpi_config_read_text(const char *path, char **out);
-/** The same for an included file, which must be a regular one: nothing else checks what it is. */
+/** The same for an included file, which must be a regular file, because libconfig opens it
+ *  unchecked. */
 CDDP_CHECKED cddp_status cddpi_config_read_included(const char *path, char **out);
 
-/** The length of the string or comment that @p text begins with; 0: it begins with neither. */
+/** The length of the string or comment at the beginning of @p text; 0: there is neither. */
 size_t cddpi_config_opaque_length(const char *text);
 
-/** The line of the first whole number in @p text that libconfig would cut to 32 bits; 0: none. */
+/** The line of the first whole number in @p text that libconfig would truncate to 32 bits; 0: no
+ *  such number. */
 int cddpi_config_wide_line(const char *text);
 
-/** Parse @p text into @p parsed, which is initialised: CONFIG_TRUE, or CONFIG_FALSE also when there
- * is no memory. Whole numbers keep their 64 bits. */
+/** Parse @p text into @p parsed, which is initialised. Whole numbers keep their 64 bits. Returns
+ *  CONFIG_TRUE, or CONFIG_FALSE for a fault and for lack of memory. */
 int cddpi_config_parse(config_t *parsed, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* config_write.c - the resolved configuration as text. */
+/* config_write.c - writes the resolved configuration as text. */
 #include "train/config/config_write.h"
 
 #include "base/alloc.h"
@@ -54,7 +54,7 @@ static void write_string(FILE *file, const char *text)
 
 static void write_value(FILE *file, const struct cddpi_key *key, const void *base);
 
-/* Zero means the layer's own default, which is not written. */
+/* Zero stands for the layer's own default, which is not written. */
 static bool is_zero(const struct cddpi_key *key, const struct cddpi_layer *layer)
 {
     const void *member = (const char *)layer + key->offset;
@@ -168,7 +168,7 @@ static void indent(FILE *file, int depth)
     fprintf(file, "%*s", 2 * depth, "");
 }
 
-/* How many of the groups of @p a (all its words but the last) @p b is in, too. */
+/* The number of groups (all words but the last) that the paths @p a and @p b have in common. */
 static int common_groups(const char *a, const char *b)
 {
     int groups = 0;
@@ -189,7 +189,7 @@ static int depth_of(const char *path)
     return depth;
 }
 
-/* Close the groups of @p last and open those of @p path, as far as they differ. */
+/* Close the groups of @p last and open those of @p path, where they differ. */
 static void change_group(FILE *file, const char *last, const char *path)
 {
     int common = common_groups(last, path);

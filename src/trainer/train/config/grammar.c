@@ -1,5 +1,5 @@
-/* grammar.c - owns a second grammar of configurations, which only says where a text is wrong:
- * libconfig decides what is read, but its errors are two words and a line. */
+/* grammar.c - owns a second grammar of configurations, which only finds where a text is wrong.
+ * libconfig decides what is read, but its errors are a line and two words. */
 #include "train/config/syntax.h"
 
 #include "base/utf8.h"
@@ -18,7 +18,7 @@ enum { DEPTH_MAX = 100, SHOWN_WORD = 24 };
 struct scan {
     const char *text;
     const char *at;
-    const char *fault; /* NULL: none so far */
+    const char *fault; /* NULL: no fault so far */
     char *what;
     int depth;
 };
@@ -44,7 +44,7 @@ static bool is_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
 }
 
-/* Whether the place is the first one in its line that is not blank. */
+/* Whether only blanks precede the place in its line. */
 static bool begins_line(const struct scan *scan)
 {
     const char *c = scan->at;
@@ -55,7 +55,7 @@ static bool begins_line(const struct scan *scan)
     return c == scan->text || c[-1] == '\n';
 }
 
-/* Pass over spaces, comments and @include lines. */
+/* Skip spaces, comments and @include lines. */
 static void skip_blanks(struct scan *scan)
 {
     static const char include[] = "@include";
@@ -75,7 +75,7 @@ static void skip_blanks(struct scan *scan)
     }
 }
 
-/* Words for what is at the place: a word, a character, or the end of the file. */
+/* Describe what is at the place: a word, a character, or the end of the file. */
 static const char *shown_at(const struct scan *scan, char out[64])
 {
     static const char *const quotes[] = {"\xE2\x80\x9C", "\xE2\x80\x9D", "\xE2\x80\x9E",
@@ -126,7 +126,7 @@ static void scan_settings(struct scan *scan, char end)
                 note_fault(scan, key, "@include has to begin its line");
             } else if (key[0] == '}') {
                 note_fault(scan, key, "there is no { that this one ends");
-            } else if (key[0] != '\0') { /* at the end, the open bracket is the fault */
+            } else if (key[0] != '\0') { /* at the end of the file, the open bracket is the fault */
                 note_fault(scan, key, "a key is expected here, not %s", shown_at(scan, text));
             }
             return;
@@ -164,7 +164,7 @@ static void scan_values(struct scan *scan, char end, const char *key, int key_by
     }
 }
 
-/* Scan a bracket and what is in it. */
+/* Scan a bracket and its contents. */
 static void scan_bracket(struct scan *scan, const char *key, int key_bytes)
 {
     const char *begin = scan->at++;
@@ -202,7 +202,7 @@ static void scan_word(struct scan *scan)
     scan->at += length;
 }
 
-/* The length of the number that @p text begins with; 0: it begins with none. */
+/* The length of the number at the beginning of @p text; 0: there is no number. */
 static size_t number_length(const char *text)
 {
     static const char digits[] = "0123456789";
@@ -254,7 +254,7 @@ static void scan_value(struct scan *scan, const char *key, int key_bytes)
     char text[64];
 
     if (c == '"') {
-        while (scan->at[0] == '"') { /* several are joined */
+        while (scan->at[0] == '"') { /* adjacent strings are joined */
             scan->at += cddpi_config_opaque_length(scan->at);
             skip_blanks(scan);
         }

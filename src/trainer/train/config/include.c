@@ -1,5 +1,5 @@
 /* include.c - checks the files that a configuration includes. libconfig reads them itself, but does
- * not say which one it could not open, and cuts whole numbers to 32 bits. */
+ * not say which one it could not open, and truncates whole numbers to 32 bits. */
 #include "train/config/include.h"
 
 #include "base/alloc.h"
@@ -10,19 +10,19 @@
 #include <unistd.h>
 
 #if LIBCONFIG_VER_MAJOR == 1 && LIBCONFIG_VER_MINOR < 7
-enum { JOINS_ALL = 1 }; /* libconfig puts the folder in front of absolute paths, too */
+enum { JOINS_ALL = 1 }; /* libconfig prefixes the folder even to absolute paths */
 #else
 enum { JOINS_ALL = 0 };
 #endif
 enum {
-    DEPTH_MAX = 10, /* libconfig's limit, beyond which it fails itself */
+    DEPTH_MAX = 10, /* libconfig's limit; deeper includes make it fail */
     FILES_MAX = 100,
-    BYTES_MAX = 4 << 20 /* of all files; one that is included twice counts twice */
+    BYTES_MAX = 4 << 20 /* of all files; a file that is included twice counts twice */
 };
 
-/* The files that were checked so far. */
+/* The files checked so far. */
 struct include_walk {
-    const char *folder; /* of the file that the user named: libconfig resolves names against it */
+    const char *folder; /* the user's file's; libconfig resolves names against it */
     int folder_bytes;
     int files;
     size_t bytes;
@@ -31,7 +31,8 @@ struct include_walk {
 static cddp_status check_text(struct include_walk *walk, const char *from, const char *text,
                               int depth);
 
-/* Without a limit, a few files that include each other could mean billions of includes. */
+/* Count a file. Without a limit, a few files that include each other could cause billions of
+ * includes. */
 static cddp_status count_file(struct include_walk *walk, const char *from, int line, size_t bytes)
 {
     walk->files++;

@@ -1,5 +1,5 @@
-/* print_keys.c - the table of keys as text. doc/page_tables.c is built of this file, schema.c and
- * what these two need, for the machine that builds: keep that little. */
+/* print_keys.c - prints the table of keys. doc/page_tables.c is built from this file, schema.c and
+ * what they need, for the build machine, so they should need little. */
 #include "train/config/print_keys.h"
 
 #include "train/config/schema.h"
@@ -18,8 +18,8 @@ static void print_range(FILE *file, const struct cddpi_key *key)
     }
 }
 
-/* scdoc reads an underscore between letters as itself, but not one at a word's edge, and needs *
- * and _ that mean themselves escaped: key names are set bold, defaults escaped. */
+/* scdoc keeps an underscore between letters, but not at the edge of a word, and literal * and _
+ * must be escaped. Key names are printed bold, defaults escaped. */
 static void print_escaped(FILE *file, const char *text)
 {
     for (; *text != '\0'; text++) {

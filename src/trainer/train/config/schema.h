@@ -1,5 +1,5 @@
-/* schema.h - the table of train.conf's keys. Everything about them is made from it: parsing, error
- * messages, command line overrides, the resolved configuration and the manual page. */
+/* schema.h - owns the table of train.conf's keys. Parsing, error messages, command line overrides,
+ * the resolved configuration and the manual page are all made from it. */
 #ifndef CDDPI_TRAIN_CONFIG_SCHEMA_H
 #define CDDPI_TRAIN_CONFIG_SCHEMA_H
 
@@ -7,14 +7,14 @@
 
 enum { CDDPI_KEY_BYTES = 64 };
 
-/* X(id, what --keys calls it, what it expects); what a value is stored as. */
+/* X(id, the type's name in --keys, what it expects); the comment says how the value is stored. */
 #define CDDPI_KEY_TYPE_MAP(X)                                                                      \
     X(BOOL, "bool", "true or false")           /* bool */                                          \
     X(INT, "int", "a whole number")            /* int */                                           \
     X(LONG, "int", "a whole number")           /* int64_t */                                       \
     X(REAL, "real", "a number")                /* double */                                        \
     X(TEXT, "string", "a string")              /* char *, never NULL after loading, owned */       \
-    X(ENUM, "word", "a word")                  /* int: which of the choices */                     \
+    X(ENUM, "word", "a word")                  /* int: the value of a choice */                    \
     X(INTS, "ints", "a list of whole numbers") /* struct cddpi_int_list */                         \
     X(REALS, "reals", "a number or a list of numbers")   /* struct cddpi_real_list */              \
     X(TEXTS, "strings", "a string or a list of strings") /* struct cddpi_text_list */              \
@@ -35,16 +35,16 @@ struct cddpi_key {
     const char *path;
     size_t offset; /* of the value in struct cddpi_config (or struct cddpi_layer) */
     enum cddpi_key_type type;
-    const char *fallback;               /* in the file's syntax; NULL: the key must be given */
-    double low, high;                   /* numbers, and the elements of lists */
-    const struct cddpi_choice *choices; /* enum: up to one without a word */
+    const char *fallback; /* default, in the file's syntax; NULL: the key is required */
+    double low, high;     /* range of numbers, also of list elements */
+    const struct cddpi_choice *choices; /* for enum; ends with an entry without a word */
     bool local;                         /* may differ between ranks */
-    bool is_path;      /* text, texts: files or folders, so a leading ~/ is $HOME */
-    bool negated;      /* bool: stored as its opposite */
-    const char *text;  /* a sentence */
-    const int *needed; /* choices of data.type with which it must be given; NULL: none */
-    size_t of;         /* offset of the choice that it belongs to: it has a meaning only where */
-    const int *of_choices; /* that is one of these; NULL: always */
+    bool is_path;                       /* text, texts: files or folders; a leading ~/ is $HOME */
+    bool negated;                       /* bool: stored inverted */
+    const char *text;                   /* what the key does, one sentence */
+    const int *needed;     /* values of data.type for which the key is required; NULL: none */
+    size_t of;             /* offset of the key that it depends on: it has a meaning only if that */
+    const int *of_choices; /* key has one of these values; NULL: always */
 };
 
 extern const struct cddpi_key cddpi_config_keys[];
@@ -52,31 +52,31 @@ extern const size_t cddpi_config_key_count;
 extern const struct cddpi_key cddpi_layer_keys[];
 extern const size_t cddpi_layer_key_count;
 
-/** "bool", "int", "strings" ...: a type, as --keys names it. */
+/** A type's name in --keys: "bool", "int", "strings" ... */
 const char *cddpi_key_type_word(enum cddpi_key_type type);
 
-/** "true or false", "a whole number" ...: what @p key expects. */
+/** What @p key expects: "true or false", "a whole number" ... */
 const char *cddpi_key_expects(const struct cddpi_key *key);
 
-/** The row of @p keys whose path is @p path, or NULL. */
+/** The row of @p keys with the path @p path; NULL: no such key. */
 const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count,
                                        const char *path);
 
-/** The key or group of keys whose path resembles @p path most. */
+/** Find the key or group of keys whose path is most similar to @p path. */
 void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
                        char out[CDDPI_KEY_BYTES]);
 
-/** The word of choice @p value of @p key; NULL: it has no such choice. */
+/** The word of choice @p value of @p key; NULL: no such choice. */
 const char *cddpi_key_word(const struct cddpi_key *key, int value);
 
-/** What @p config has for @p key, which is a choice. */
+/** The value of @p key, which is a choice, in @p config. */
 int cddpi_key_choice(const struct cddpi_key *key, const struct cddpi_config *config);
 
 /** Whether @p value is among @p choices, which end with CDDPI_NO_CHOICE. */
 bool cddpi_choices_have(const int *choices, int value);
 
-/** The key without whose choices (of_choices) @p key has no meaning in @p config; NULL: it has
- *  one. */
+/** If @p key has no meaning in @p config, the key that it depends on (of_choices); NULL: @p key has
+ *  a meaning. */
 const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
                                           const struct cddpi_config *config);
 

@@ -1,4 +1,4 @@
-/* syntax.c - owns the error texts for a configuration that libconfig refuses: file, line, and the
+/* syntax.c - owns the error texts for a configuration that libconfig rejects: file, line, and the
  * line itself with a mark. */
 #include "train/config/syntax.h"
 
@@ -43,7 +43,7 @@ static cddp_status add_line(const char *text, const char *at, bool marked)
     while (begin > text && begin[-1] != '\n' && at - begin < BEFORE) {
         begin--;
     }
-    while (begin < at && (*begin & 0xC0) == 0x80) { /* not inside a character */
+    while (begin < at && (*begin & 0xC0) == 0x80) { /* do not start inside a character */
         begin++;
     }
     end += strcspn(at, "\r\n");
@@ -68,7 +68,7 @@ static cddp_status add_line(const char *text, const char *at, bool marked)
     return CDDP_ERR_CONFIG;
 }
 
-/* How many times line @p line gives the key @p name a value. */
+/* Count how often line @p line sets the key @p name. */
 static int count_key(const char *text, int line, const char *name)
 {
     const char *begin = line_of(text, line);
@@ -86,8 +86,8 @@ static int count_key(const char *text, int line, const char *name)
     return count;
 }
 
-/* The setting whose key @p line of @p file (NULL: the file that the user named) gives again;
- * libconfig has kept the first one. */
+/* Find the setting whose key is set again in line @p line of @p file (NULL: the file that the user
+ * named). libconfig has kept the first setting. */
 static const config_setting_t *find_twice(const config_setting_t *group, const char *file,
                                           const char *text, int line)
 {
@@ -135,7 +135,7 @@ static cddp_status fail_twice(const config_t *parsed, const char *path, const ch
     return add_line(text, line_of(text, line), false);
 }
 
-/* The path of an included file. libconfig calls it @p name, as the @include does: relative to the
+/* The path of an included file. libconfig reports the @include's @p name, which is relative to the
  * folder of @p path. NULL: no memory. */
 static char *included_path(const char *path, const char *name)
 {

@@ -1,5 +1,6 @@
-/* syntax.h - error texts for a configuration that libconfig refuses. The library gives a line and
- * two words, "syntax error"; a second scan finds the place and says what is wrong there. */
+/* syntax.h - makes error texts for a configuration that libconfig rejects. libconfig returns only a
+ * line and the words "syntax error"; a second scan finds the exact place and what is wrong
+ * there. */
 #ifndef CDDPI_TRAIN_CONFIG_SYNTAX_H
 #define CDDPI_TRAIN_CONFIG_SYNTAX_H
 
@@ -10,11 +11,11 @@
 enum { CDDPI_FAULT_BYTES = 200 };
 
 /** Find the first place where @p text breaks the grammar, and describe it in @p what.
- *  @return Its offset; -1: none was found. */
+ *  @return Its offset; -1: found no fault. */
 long cddpi_config_find_fault(const char *text, char what[CDDPI_FAULT_BYTES]);
 
-/** Fail with the error of @p parsed, which read @p text from the file @p path: file and line, what
- * is wrong, the line itself and a mark below the place. */
+/** Fail with the error of @p parsed, which has read @p text from the file @p path. The error text
+ *  has the file and line, what is wrong, the line itself and a mark below the place. */
 cddp_status cddpi_config_fail_syntax(const config_t *parsed, const char *path, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* value.c - turns one setting of libconfig into a member of struct cddpi_config: checks its type
- * and range, and words what is wrong with it. */
+/* value.c - converts one libconfig setting into a member of struct cddpi_config: checks its type
+ * and range, and makes the error text. */
 #include "train/config/value.h"
 
 #include "base/alloc.h"
@@ -247,7 +247,7 @@ void cddpi_config_texts_fini(struct cddpi_text_list *list)
     *list = (struct cddpi_text_list){NULL, 0};
 }
 
-/* A string alone is a list of one; an empty string is an empty list. */
+/* A single string is a list of one; an empty string is an empty list. */
 static cddp_status read_texts(const struct cddpi_config_source *source,
                               const config_setting_t *setting, const struct cddpi_key *key,
                               struct cddpi_text_list *out)
@@ -306,7 +306,7 @@ static cddp_status read_pair(const struct cddpi_config_source *source,
     return CDDP_OK;
 }
 
-/* A list of names, or a list of stages, each of them one or two names. */
+/* Read a list of names, or a list of stages with one or two names each. */
 static cddp_status read_stages(const struct cddpi_config_source *source,
                                const config_setting_t *setting, const struct cddpi_key *key,
                                struct cddpi_stage_names *out)

@@ -1,5 +1,5 @@
-/* collect_results.c - takes results of steps on a device a step later, so that the device has the
- * next step's work while the processor waits for them. */
+/* collect_results.c - collects the results of steps on a device one step later, so that the device
+ * has the next step's work while the host waits. */
 #include "train/device/collect_results.h"
 
 #include "base/error.h"
@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-/* That a step was skipped, which all ranks know: as torch.amp.GradScaler has it, the run goes on,
- * until no smaller loss scale is left to be tried. */
+/* Record that a step was skipped, which all ranks know. As with torch.amp.GradScaler, the run
+ * continues, unless the loss scale cannot get any smaller. */
 static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
                                 const struct cddpi_loss_result *result)
 {
@@ -36,7 +36,7 @@ static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
         (unsigned long long)step, -(long long)scale->good_steps, (double)scale->scale);
 }
 
-/* The oldest step whose results were not taken. */
+/* Collect the results of the oldest step. */
 static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
 {
     struct cddpi_interval *interval = &trainer->records.interval;

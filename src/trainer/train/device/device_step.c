@@ -1,5 +1,5 @@
-/* device_step.c - owns the few numbers by which the end of a step is steered on a device, and their
- * way back to the processor. */
+/* device_step.c - owns the few numbers that control the end of a step on a device, and their copies
+ * back to the host. */
 #include "train/device/device_step.h"
 
 #include "base/alloc.h"
@@ -10,12 +10,12 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { SLOTS = 4 }; /* updates whose numbers are on their way, at most */
+enum { SLOTS = 4 }; /* updates whose results are under way, at most */
 
-/* As they lie on the device. */
+/* Their layout in device memory. */
 struct step_scalars {
-    double squares; /* of all gradients, still scaled */
-    float factor;   /* what the update multiplies gradients with */
+    double squares; /* sum over all gradients, still scaled */
+    float factor;   /* the update multiplies gradients by this */
     float norm;
     float loss_scale;
     int32_t skip;
@@ -24,7 +24,7 @@ struct step_scalars {
 
 /* When the parts of a step began in the compute stream. */
 struct device_step_times {
-    struct cddpi_event **begun; /* two a micro-batch: forward, backward */
+    struct cddpi_event **begun; /* two per micro-batch: forward, backward */
     int marks;
     struct cddpi_event *updating, *ended;
     struct cddpi_step_mode mode;
@@ -34,13 +34,13 @@ struct cddpi_device_step {
     struct cddpi_trainer *trainer; /* borrowed */
     struct cddpi_device *device;
     bool scales;
-    struct step_scalars *scalars;      /* the device's */
+    struct step_scalars *scalars;      /* in device memory */
     struct step_scalars *host_scalars; /* pinned: copies of SLOTS updates */
     struct cddpi_event *copied[SLOTS];
     bool has_norm[SLOTS];
     struct device_step_times times[SLOTS];
     int max_marks;
-    uint64_t put, got; /* updates */
+    uint64_t put, got; /* number of updates */
 };
 
 static cddp_status make_times(struct cddpi_device_step *step, struct device_step_times *times)
@@ -70,9 +70,9 @@ static void drop_times(struct cddpi_device_step *step, struct device_step_times 
     cddpi_free(times->begun);
 }
 
-/* The update has each new value in a register, so it writes what products read, too: 2 bytes an
- * element instead of the 6 that a cast before the next step moves. Ranks that update a part each
- * send each other these (ddp/copies.h). */
+/* Let the update also write the parameter copies that matrix products read. It has each new value
+ * in a register, so this moves 2 bytes per element, where a separate cast would move 6. With a
+ * sharded optimizer, ranks all-gather these copies (ddp/copies.h). */
 static cddp_status bind_copies(const struct cddpi_trainer *trainer)
 {
     void **copies = cddpi_zalloc_array(trainer->param_count, sizeof *copies);
@@ -166,7 +166,7 @@ cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
     return ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group));
 }
 
-/* From gradients to what the update multiplies them with, and whether there is one. */
+/* Compute the factor for the gradients, and whether they are finite. */
 static cddp_status find_factor(struct cddpi_device_step *step)
 {
     struct cddpi_trainer *trainer = step->trainer;
@@ -195,7 +195,7 @@ static cddp_status move_scale(struct cddpi_device_step *step)
                                              &scalars->loss_scale, &scalars->good_steps);
 }
 
-/* The numbers start on their way back. */
+/* Start copying the results to the host. */
 static cddp_status send_back(struct cddpi_device_step *step, bool has_norm)
 {
     const struct cddpi_device_ops *ops = step->device->ops;
@@ -227,7 +227,7 @@ cddp_status cddpi_device_step_mark(struct cddpi_device_step *step, enum cddpi_ma
     }
     times = &step->times[step->put % SLOTS];
     if (times->marks % 2 != (int)mark || times->marks == step->max_marks) {
-        return CDDP_OK; /* this step was begun before, and failed */
+        return CDDP_OK; /* this step began before, and failed */
     }
     return step->device->ops->record(step->device, times->begun[times->marks++],
                                      CDDPI_STREAM_COMPUTE);

@@ -1,13 +1,13 @@
-/* graph_choice.c - owns the order in which ways to do steps are tried, and their times. */
+/* graph_choice.c - owns the order in which the two ways to run steps are tried, and their times. */
 #include "train/device/graph_choice.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    PLAIN_STEPS = 3,   /* that are neither replayed nor timed: kernels are chosen in them */
-    BEFORE_ALWAYS = 2, /* of these, where nothing is timed: buckets are rebuilt in the first */
-    FIRST_REPLAYS = 2, /* that are not timed: one for each slot of the prefetcher, to be captured */
+    PLAIN_STEPS = 3,   /* not replayed and not timed, because kernels are chosen in them */
+    BEFORE_ALWAYS = 2, /* the same if nothing is timed: buckets are rebuilt in the first */
+    FIRST_REPLAYS = 2, /* not timed: they capture, one per slot of the prefetcher */
     FIRST_TIMED = PLAIN_STEPS + FIRST_REPLAYS,
     END_TIMED = FIRST_TIMED + 2 * CDDPI_GRAPH_TIMED_STEPS
 };

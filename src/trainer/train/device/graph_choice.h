@@ -1,5 +1,5 @@
-/* graph_choice.h - whether steps are replayed: the faster way of two, found by timing a few steps
- * of either. All ranks come to the same choice. */
+/* graph_choice.h - chooses whether steps are replayed, by timing a few steps of both ways and
+ * taking the faster. All ranks make the same choice. */
 #ifndef CDDPI_TRAIN_DEVICE_GRAPH_CHOICE_H
 #define CDDPI_TRAIN_DEVICE_GRAPH_CHOICE_H
 
@@ -7,31 +7,31 @@
 
 enum {
     CDDPI_GRAPH_TIMED_STEPS = 5
-}; /* of either way, in turns: devices change their pace in time */
+}; /* of each way, alternating: a device's speed changes over time */
 
-/* Times of one way to do steps. */
+/* Times of one of the two ways. */
 struct cddpi_step_times {
     double ms[CDDPI_GRAPH_TIMED_STEPS];
     int count;
 };
 
 struct cddpi_graph_choice {
-    bool always;    /* no choice */
-    bool off;       /* steps are not replayed any more */
-    uint64_t steps; /* whole ones since the run began */
+    bool always;    /* replay always; there is no choice */
+    bool off;       /* do not replay any more */
+    uint64_t steps; /* whole steps since the run began */
     struct cddpi_step_times plain, replayed;
 };
 
-/** Whether the next step, of a batch that is @p whole or not, is the one before which the way of
- * all later steps is chosen: all times must have been told by then. */
+/** Whether the choice for all later steps is due before the next step, whose batch is @p whole or
+ *  not. All measured times must have been passed in before. */
 bool cddpi_graph_choice_is_due(const struct cddpi_graph_choice *choice, bool whole);
-/** Choose, by what the slowest rank tells. Collective.
- *  @param out_ms  What a step takes on it: plain, and replayed; not finite: none was timed. */
+/** Choose by the times of the slowest rank. Collective.
+ *  @param out_ms  Its times per step: plain, and replayed; not finite: not timed. */
 CDDP_CHECKED cddp_status cddpi_graph_choice_make(struct cddpi_graph_choice *choice,
                                                  cddp_group *group, double out_ms[2]);
-/** How the next step is done. */
+/** How the next step runs. */
 struct cddpi_step_mode cddpi_graph_choice_next(struct cddpi_graph_choice *choice, bool whole);
-/** A step that was timed took so long. */
+/** Pass in the time of a step that was timed. */
 void cddpi_graph_choice_time(struct cddpi_graph_choice *choice, bool replayed, int64_t step_ns);
 
 #endif

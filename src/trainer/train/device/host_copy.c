@@ -1,5 +1,5 @@
-/* host_copy.c - owns copies in the processor's memory of what a model has on a device: for files,
- * and for what ranks share or compare of it. */
+/* host_copy.c - owns copies of a device's model in host memory, for files and for what ranks share
+ * or compare. */
 #include "train/device/host_copy.h"
 
 #include "base/alloc.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Parameters first, then buffers. */
+/* Parameters come first, then buffers. */
 static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i)
 {
     return i < trainer->param_count ? &trainer->params[i]
@@ -75,7 +75,8 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
 
     CDDPI_TRY(create_copy(trainer));
-    /* a copy to memory that is not pinned waits for all work before it, and knows no deadline */
+    /* A copy to unpinned memory waits for all earlier work without a deadline, so wait here with
+     * one. */
     CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
     for (size_t i = 0; i < tensor_count(trainer); i++) {
         const cddp_param *tensor = tensor_at(trainer, i);

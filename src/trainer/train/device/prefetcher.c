@@ -1,4 +1,4 @@
-/* prefetcher.c - owns the device's memory for batches, and the order of its copies and its uses. */
+/* prefetcher.c - owns the device memory of batches, and the order of copies and uses. */
 #include "train/device/prefetcher.h"
 
 #include "base/alloc.h"
@@ -9,15 +9,15 @@
 
 enum { SLOTS = 2 };
 
-/* Memory for one batch. */
+/* The memory of one batch. */
 struct prefetcher_slot {
     void *input; /* or tokens */
     int32_t *label;
     uint32_t *draws;            /* NULL: the model draws none */
-    uint32_t *made_draws;       /* pinned: before they are copied */
-    uint64_t *sample_ids;       /* the processor's */
-    struct cddpi_event *copied; /* the batch is there */
-    struct cddpi_event *used;   /* and the compute stream has read it */
+    uint32_t *made_draws;       /* pinned: the source of draws */
+    uint64_t *sample_ids;       /* in host memory */
+    struct cddpi_event *copied; /* the batch has arrived */
+    struct cddpi_event *used;   /* the compute stream has read the batch */
     struct cddpi_micro_batch batch;
 };
 
@@ -26,11 +26,11 @@ struct cddpi_prefetcher {
     struct cddpi_model *model;
     struct cddpi_device *device;
     uint32_t timeout_ms;
-    size_t input_bytes, labels; /* of a sample */
-    uint64_t step;              /* of the next batch of the loader */
+    size_t input_bytes, labels; /* per sample */
+    uint64_t step;              /* of the loader's next batch */
     struct prefetcher_slot slots[SLOTS];
-    unsigned fetched, taken; /* batches: copies begun, and given out */
-    bool ended;              /* the loader had no more */
+    unsigned fetched, taken; /* batches: number of copies started, and of batches returned */
+    bool ended;              /* the loader has no more */
 };
 
 static cddp_status allocate_on_device(struct cddpi_prefetcher *prefetcher, size_t bytes,
@@ -71,7 +71,7 @@ static cddp_status make_slot(struct cddpi_prefetcher *prefetcher, int max_count,
     CDDPI_TRY(make_draws(prefetcher, max_count, slot));
     CDDPI_TRY(ops->event_create(prefetcher->device, false, &slot->copied));
     CDDPI_TRY(ops->event_create(prefetcher->device, false, &slot->used));
-    /* the copy stream begins after the allocation */
+    /* The copy stream must wait for the allocation. */
     CDDPI_TRY(ops->record(prefetcher->device, slot->used, CDDPI_STREAM_COMPUTE));
     slot->sample_ids = cddpi_zalloc_array(count, sizeof *slot->sample_ids);
     return slot->sample_ids != NULL
@@ -119,7 +119,7 @@ void cddpi_prefetcher_destroy(struct cddpi_prefetcher *prefetcher)
         const struct cddpi_device_ops *ops = prefetcher->device->ops;
         struct prefetcher_slot *slot = &prefetcher->slots[i];
 
-        if (slot->copied != NULL) { /* memory is released in the order of the compute stream */
+        if (slot->copied != NULL) { /* releasing memory is ordered in the compute stream */
             (void)ops->order(prefetcher->device, CDDPI_STREAM_COMPUTE, slot->copied);
             (void)ops->wait(prefetcher->device, slot->copied, prefetcher->timeout_ms);
         }
@@ -145,7 +145,7 @@ struct cddpi_batch cddpi_prefetcher_batch(const struct cddpi_micro_batch *micro_
                                 .draws = micro_batch->draws};
 }
 
-/* Copy @p bytes, which may be none. */
+/* Copy @p bytes, which may be 0. */
 static cddp_status copy_some(struct cddpi_prefetcher *prefetcher, void *to, const void *from,
                              size_t bytes)
 {
@@ -154,7 +154,7 @@ static cddp_status copy_some(struct cddpi_prefetcher *prefetcher, void *to, cons
                      : CDDP_OK;
 }
 
-/* Begin to copy what slot->batch has, and let slot->batch point at the copy. */
+/* Start copying slot->batch, and make slot->batch point to the copy. */
 static cddp_status send_batch(struct cddpi_prefetcher *prefetcher, struct prefetcher_slot *slot)
 {
     const struct cddpi_device_ops *ops = prefetcher->device->ops;
@@ -194,7 +194,7 @@ static cddp_status send_batch(struct cddpi_prefetcher *prefetcher, struct prefet
     return status;
 }
 
-/* Take the loader's next batch; its label is NULL: there is none. */
+/* Take the loader's next batch; if its label is NULL, there is no more. */
 static cddp_status load_batch(struct cddpi_prefetcher *prefetcher, struct cddpi_micro_batch *out)
 {
     CDDPI_TRY(cddpi_data_loader_next(prefetcher->loader, out));
@@ -203,8 +203,8 @@ static cddp_status load_batch(struct cddpi_prefetcher *prefetcher, struct cddpi_
     return CDDP_OK;
 }
 
-/* The next batch's copy is begun, unless the loader has no more. Its memory for the batch before is
- * free again from here on, so that copy must have ended: it has had a step's time. */
+/* Start copying the next batch, unless the loader has no more. This reuses the loader's memory of
+ * the previous batch, so that batch's copy must have ended; it has had a whole step's time. */
 static cddp_status fetch_batch(struct cddpi_prefetcher *prefetcher)
 {
     struct prefetcher_slot *slot = &prefetcher->slots[prefetcher->fetched % SLOTS];

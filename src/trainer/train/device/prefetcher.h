@@ -1,10 +1,9 @@
-/* prefetcher.h - batches on their way to the model: while one is computed with on a device, the
- * next is copied there.
+/* prefetcher.h - brings batches to the model: while a device computes with one batch, the next is
+ * copied to it.
  *
- * On the processor a batch is used where the loader made it. On a device there is memory for two;
- * the copy stream fills one after the last use of what it held, and the compute stream begins with
- * it after the copy. The only wait is for the loader. Belongs to the thread that
- * drives compute. */
+ * On the processor, a batch is used where the loader made it. On a device, there are two slots. The
+ * copy stream fills a slot after the last use of its old batch, and the compute stream starts after
+ * the copy. The host waits only for the loader. Belongs to the thread that drives compute. */
 #ifndef CDDPI_TRAIN_DEVICE_PREFETCHER_H
 #define CDDPI_TRAIN_DEVICE_PREFETCHER_H
 
@@ -14,7 +13,7 @@
 struct cddpi_prefetcher;
 
 /** @param loader, model  Borrowed; they outlive the prefetcher.
- *  @param device         Where the model is; NULL: the processor, where the model is not asked.
+ *  @param device         The model's device; NULL: the processor, where @p model is not used.
  *  @param max_count      Samples of the loader's largest batch.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader,
@@ -24,19 +23,19 @@ CDDP_CHECKED cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loade
                                                  struct cddpi_prefetcher **out);
 void cddpi_prefetcher_destroy(struct cddpi_prefetcher *prefetcher); /* accepts NULL */
 
-/** The loader was started anew: what was fetched is forgotten, and the next batch is one of step
- *  @p step (those after a last micro-batch are of the next steps). */
+/** The loader was restarted: forget what was fetched. The next batch belongs to step @p step, and
+ *  each batch after a last micro-batch to the next step. */
 void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step);
-/** The next batch where the model reads it, valid until the next call; @p out->label NULL: the
- *  loader has no more. What is put into the compute stream from now on may read it. @return as
- * cddpi_data_loader_next(); CDDP_ERR_ARGUMENT: labels that the model does not have;
- * CDDP_ERR_DEVICE, CDDP_ERR_TIMEOUT. */
+/** Take the next batch, in memory that the model reads, valid until the next call. Work put into
+ *  the compute stream from now on may read it. @p out->label NULL: the loader has no more.
+ *  @return as cddpi_data_loader_next(); CDDP_ERR_ARGUMENT: labels that the model does not have;
+ *          CDDP_ERR_DEVICE, CDDP_ERR_TIMEOUT. */
 CDDP_CHECKED cddp_status cddpi_prefetcher_next(struct cddpi_prefetcher *prefetcher,
                                                struct cddpi_micro_batch *out);
-/** All work with the batch is in the compute stream: fetch the next one, if the loader has it, and
- *  begin to copy it. Nothing on the processor. */
+/** Call it when all work with the batch is in the compute stream: fetches the next batch, if the
+ *  loader has one, and starts its copy. Does nothing on the processor. */
 CDDP_CHECKED cddp_status cddpi_prefetcher_release(struct cddpi_prefetcher *prefetcher);
-/** What the model takes of it. */
+/** The micro-batch as the model's argument. */
 struct cddpi_batch cddpi_prefetcher_batch(const struct cddpi_micro_batch *micro_batch);
 
 #endif

@@ -1,4 +1,4 @@
-/* step_graphs.c - owns what is captured of a step's micro-batches, and its replay. */
+/* step_graphs.c - owns the captures of a step's micro-batches, and their replay. */
 #include "train/device/step_graphs.h"
 
 #include "base/alloc.h"
@@ -16,12 +16,12 @@
 
 enum { MAX_KINDS = 16 };
 
-/* Micro-batches that put the same work into the streams. */
+/* Identifies micro-batches that enqueue the same work. */
 struct step_graphs_kind {
-    int slot; /* of the prefetcher */
+    int slot; /* the prefetcher's slot */
     bool first, last;
-    bool even; /* gradients may be added up, not weighed */
-    bool norm; /* last: the norm is found although nothing needs it but a report */
+    bool even; /* gradients are summed without weights */
+    bool norm; /* last: compute the norm just for a report */
     int count;
     uint64_t share;
 };
@@ -36,8 +36,8 @@ struct cddpi_step_graphs {
     struct cddpi_graph_choice choice;
     struct captured captured[MAX_KINDS];
     int count;
-    uint64_t version;             /* of the model's memory, as the captures know it */
-    struct cddpi_failure failure; /* of capturing a micro-batch that is not the last */
+    uint64_t version;             /* of the model's memory when it was captured */
+    struct cddpi_failure failure; /* from capturing a micro-batch other than the last */
 };
 
 static void drop_graphs(struct cddpi_step_graphs *graphs)
@@ -106,7 +106,7 @@ static void tell(struct cddpi_trainer *trainer, bool replay, const double *ms)
     }
 }
 
-/* As the slowest rank has it, so that all choose the same. */
+/* Choose by the slowest rank's times, so that all ranks choose the same. */
 static cddp_status choose(struct cddpi_step_graphs *graphs)
 {
     double ms[2];
@@ -197,8 +197,8 @@ static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_tr
                : status;
 }
 
-/* The first micro-batch makes the copies of parameters that updates do not write. It must do so
- * even where an evaluation has made them since the last update, and again if the capture fails. */
+/* Make the first micro-batch cast the parameter copies that updates do not write. It must do so
+ * even if an evaluation has made them since the last update, and again if the capture fails. */
 static void want_copies(struct cddpi_trainer *trainer, const struct step_graphs_kind *kind)
 {
     if (kind->first) {
@@ -206,8 +206,8 @@ static void want_copies(struct cddpi_trainer *trainer, const struct step_graphs_
     }
 }
 
-/* Updates write the other copies; they are made here only where parameters changed without an
- * update. */
+/* Begin a replay. Updates write the other copies, so here they are made only if parameters have
+ * changed without an update. */
 static cddp_status begin(struct cddpi_trainer *trainer)
 {
     cddp_status status = cddpi_device_step_begin_replay(trainer->device_step);
@@ -215,7 +215,7 @@ static cddp_status begin(struct cddpi_trainer *trainer)
     return status == CDDP_OK ? cddpi_model_refresh_copies(trainer->model) : status;
 }
 
-/* On this rank alone. */
+/* Capture on this rank only. */
 static cddp_status capture(struct cddpi_step_graphs *graphs, const struct cddpi_train_step *step,
                            const struct step_graphs_kind *kind,
                            const struct cddpi_micro_batch *batch, uint64_t done,
@@ -249,7 +249,7 @@ static cddp_status capture(struct cddpi_step_graphs *graphs, const struct cddpi_
     return status;
 }
 
-/* Whether a rank failed, and with what, on all of them. */
+/* Find out on all ranks whether a rank failed, and why. */
 static cddp_status compare_outcomes(struct cddpi_trainer *trainer, cddp_status own,
                                     bool *out_failed, cddp_status *out_failure)
 {
@@ -259,7 +259,7 @@ static cddp_status compare_outcomes(struct cddpi_trainer *trainer, cddp_status o
 
     status = cddp_all_reduce(trainer->group, &failed, &failed, 1, CDDP_U8, CDDP_OP_MAX, NULL);
     if (status != CDDP_OK) {
-        return status; /* of the group */
+        return status; /* the group's error */
     }
     *out_failed = failed != 0;
     if (*out_failed) {
@@ -269,7 +269,7 @@ static cddp_status compare_outcomes(struct cddpi_trainer *trainer, cddp_status o
     return CDDP_OK;
 }
 
-/* What some rank could not capture is not replayed by any. */
+/* Stop replaying on all ranks, because some rank could not capture. */
 static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
 {
     struct cddpi_trainer *trainer = graphs->trainer;
@@ -296,8 +296,9 @@ static cddp_status fail_as_before(const struct cddpi_step_graphs *graphs)
     return cddpi_fail_again((cddp_status)graphs->failure.status, &graphs->failure);
 }
 
-/* Only a step's last micro-batch has operations of the group: those before it are each rank's own
- * matter, and what they cannot capture is told with the last. */
+/* Capture a micro-batch. Only the last micro-batch of a step uses the group. The earlier ones are
+ * each rank's own business, and if they cannot be captured, the ranks learn it with the last
+ * one. */
 static cddp_status add(struct cddpi_step_graphs *graphs, const struct cddpi_train_step *step,
                        const struct step_graphs_kind *kind, const struct cddpi_micro_batch *batch,
                        uint64_t done, struct captured **out)
@@ -340,7 +341,7 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     struct captured *captured;
     cddp_status status = CDDP_OK;
 
-    if (batch->last) { /* what is told to the device before the step's last work */
+    if (batch->last) { /* values for the device, before the step's last work */
         status = cddpi_device_step_prepare(trainer->device_step, step->lr);
     }
     if (status == CDDP_OK && done == 0) {

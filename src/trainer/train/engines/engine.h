@@ -1,9 +1,11 @@
-/* engine.h - a way to train: the model whole on one device, divided among ranks, placed on several
- * devices of each rank, copied to each of them, or the two networks of a GAN.
+/* engine.h - defines the interface of a training engine: the whole model on one device, divided
+ * among ranks, placed on several devices of each rank, copied to each of them, or the two networks
+ * of a GAN.
  *
- * An engine is a folder here and a row: one struct cddpi_engine, which engines.c lists. The rest of
- * the trainer calls the row's functions and never asks which engine it has. An engine that does
- * something as a whole model on one device names that function (single/single.h) in its row. */
+ * An engine is a folder here and a row: one struct cddpi_engine in the list of engines.c. The rest
+ * of the trainer calls the row's functions and never asks which engine it has. An engine that does
+ * something in the same way as the whole model on one device puts that function (single/single.h)
+ * in its row. */
 #ifndef CDDPI_TRAIN_ENGINES_ENGINE_H
 #define CDDPI_TRAIN_ENGINES_ENGINE_H
 
@@ -16,108 +18,112 @@ struct cddpi_report_line;
 struct cddpi_engine {
     /* --- the configuration alone --- */
 
-    /* Whether it trains what @p config describes; the first row of the list that does is taken. */
+    /* Whether the engine can train @p config. The first matching row of the list is taken. */
     bool (*fits)(const struct cddpi_config *config);
-    /* CDDP_ERR_CONFIG: what the configuration asks for and this engine cannot do, for a world size;
-     * for a batch that is divided among @p replicas of the model. */
+    /* CDDP_ERR_CONFIG: this engine does not support the configuration for this world size; for a
+     * batch that is divided among @p replicas of the model. */
     cddp_status (*check)(const struct cddpi_config *config, int world_size);
     cddp_status (*check_batch)(const struct cddpi_config *config, int replicas);
-    /* Print what a dry run tells of it; @p samples: of a micro-batch. */
+    /* Print the engine's part of a dry run.
+     * @param samples  Of a micro-batch. */
     cddp_status (*describe)(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                             int samples, FILE *file);
-    bool owns_devices;            /* ranks open devices of their own: the group is on the processor
-                                     whatever train.device is */
-    bool replays;                 /* a step on a device may be captured and replayed */
-    int forwards;                 /* before an update; 0: as train.accumulate says */
-    const char *refuses_arrivals; /* why CDDP_ARRIVALS cannot be written; NULL: it can */
+    bool owns_devices; /* ranks open their own devices; the group is on the processor, whatever
+                          train.device says */
+    bool replays;      /* a step on a device can be captured and replayed */
+    int forwards;      /* per update; 0: train.accumulate */
+    const char *refuses_arrivals; /* why CDDP_ARRIVALS is not supported; NULL: it is */
 
-    /* --- from the group to the first step, in this order --- */
+    /* --- from the group to the first step, called in this order --- */
 
-    /* The trainer has its group: make others, and the trainer's replicas. Collective. */
+    /* The trainer has its group: make further groups, and set the trainer's replicas.
+     * Collective. */
     cddp_status (*join)(struct cddpi_trainer *trainer);
-    /* Make the model that @p spec describes: engine_state, model, models, params and buffers.
+    /* Build the model that @p spec describes: set engine_state, model, models, params and buffers.
      * Collective. */
     cddp_status (*build)(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec);
-    /* Load model.weights on rank 0; replicas get them by the reducer's broadcast. Collective. */
+    /* Load model.weights on rank 0. The reducer broadcasts them to replicas. Collective. */
     cddp_status (*load_weights)(struct cddpi_trainer *trainer);
-    /* The trainer has an optimizer, the first or another. Collective. */
+    /* The trainer has made its optimizer, or a new one. Collective. */
     cddp_status (*optimizer_made)(struct cddpi_trainer *trainer);
-    /* The trainer has model, reducer and optimizer: make what else there is. Collective. */
+    /* The trainer has its model, reducer and optimizer: make whatever else the engine needs.
+     * Collective. */
     cddp_status (*complete)(struct cddpi_trainer *trainer);
-    /* The cursor and the learning rate are those with which the run begins. */
+    /* The cursor and the learning rate have their first values. */
     void (*begin)(struct cddpi_trainer *trainer);
-    /* Release what these made, also after only some of them were called or succeeded. */
+    /* Release what the functions above made, even if only some were called or succeeded. */
     void (*destroy)(struct cddpi_trainer *trainer);
 
     /* --- the rank's parameters --- */
 
-    /* Let backward write gradients to trainer->grads. */
+    /* Make backward write gradients to trainer->grads. */
     void (*bind_grads)(struct cddpi_trainer *trainer);
-    /* Let the models read parameters at @p data, and 16-bit copies of them at @p copies. */
+    /* Make the models read their parameters at @p data, and 16-bit copies of them at @p copies. */
     void (*bind_params)(struct cddpi_trainer *trainer, void *const *data, void *const *copies);
     bool (*param_decays)(const struct cddpi_trainer *trainer, size_t index);
-    /* In which order backward completes their gradients, into @p out. */
+    /* Write the order in which backward completes the gradients to @p out. */
     void (*ready_order)(const struct cddpi_trainer *trainer, uint32_t *out);
-    bool remakes_shards; /* it can bind all parameters again once the reducer has moved them */
+    bool remakes_shards; /* can bind all parameters again after the reducer has moved them */
 
     /* --- a step --- */
 
-    /* The step's gradients: the mean over all samples of its batch, on every rank. */
+    /* Compute the step's gradients: the mean over all samples of its batch, on every rank. */
     cddp_status (*compute)(struct cddpi_trainer *trainer, struct cddpi_train_step *step);
-    /* What cddpi_trainer_run_micro_batch() calls, as the functions of a model; backward adds to
-     * @p out what it alone finds of the loss. NULL: compute does not call that function. */
+    /* cddpi_trainer_run_micro_batch() calls these, which work as a model's functions. backward adds
+     * the loss that only it returns to @p out. NULL: compute does not use
+     * cddpi_trainer_run_micro_batch(). */
     cddp_status (*forward)(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                            bool training, struct cddpi_loss_result *out);
     cddp_status (*backward)(struct cddpi_trainer *trainer, double scale, bool accumulate,
                             cddpi_grad_ready_fn ready, void *context,
                             struct cddpi_loss_result *out);
-    /* Clip and update. The cursor has moved past @p step already. */
+    /* Clip the gradients and update. The cursor has advanced past @p step already. */
     cddp_status (*update)(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                           double *out_norm);
-    /* The sum of squares of the whole model's gradients. @p known: this rank's part, if an update
-     * has found it; NULL: it has not. Collective. */
+    /* The sum of squares of the whole model's gradients. Collective.
+     * @param known  This rank's part, if an update has computed it; else NULL. */
     cddp_status (*square_sum)(struct cddpi_trainer *trainer, const double *known, double *out);
-    bool update_finds_squares; /* of all parameters, none of them twice */
-    /* On a device: wait for what step @p step (from 1) found, the oldest one not taken. */
+    bool update_finds_squares; /* for all parameters, each counted once */
+    /* On a device: wait for the results of step @p step (from 1), the oldest not taken. */
     cddp_status (*take_result)(struct cddpi_trainer *trainer, uint64_t step,
                                struct cddpi_loss_result *out);
 
     /* --- evaluation and reports --- */
 
-    /* One batch of test data; @p out is zero on ranks that have no losses. */
+    /* Evaluate one batch of test data. @p out is zero on ranks without the loss. */
     cddp_status (*evaluate)(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                             struct cddpi_loss_result *out);
-    /* Tell people what trainer->evaluation found. */
+    /* Print trainer->evaluation for the user. */
     cddp_status (*show_evaluation)(struct cddpi_trainer *trainer, uint64_t epoch);
-    /* Add means since the last report that only this engine has. Collective. */
+    /* Add the means since the last report that only this engine has. Collective. */
     cddp_status (*add_metrics)(struct cddpi_trainer *trainer, struct cddpi_report_line *line);
-    /* The last line of a run. */
+    /* Print the last line of a run. */
     void (*print_result)(const struct cddpi_trainer *trainer, FILE *file);
     /* The model that reads the loader's batches. */
     struct cddpi_model *(*reader)(const struct cddpi_trainer *trainer);
-    /* What this rank trains with: how many devices, their names, and what each holds. */
+    /* The devices of this rank: how many, their names, and the memory held on each. */
     int (*device_count)(const struct cddpi_trainer *trainer);
     void (*name_device)(const struct cddpi_trainer *trainer, int device, char *out, size_t bytes);
     void (*add_memory)(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);
 
     /* --- checkpoints --- */
 
-    /* Rank 0: what a checkpoint has; cddpi_checkpoint_release(). */
+    /* Rank 0: list a checkpoint's tensors. Release with cddpi_checkpoint_release(). */
     cddp_status (*list_tensors)(struct cddpi_trainer *trainer, cddp_snapshot *out);
-    /* Rank 0, before it writes: @p out says where tensors come from that have no data here. */
+    /* Rank 0, before it writes: @p out supplies the tensors that have no data in this process. */
     cddp_status (*prepare_save)(struct cddpi_trainer *trainer, struct cddpi_snapshot_source *out);
-    /* All ranks, once rank 0 has tried to write. Collective. */
+    /* All ranks, after rank 0 has tried to write. Collective. */
     cddp_status (*end_save)(struct cddpi_trainer *trainer);
-    /* Rank 0: load the checkpoint at @p path, the optimizer's into its full state. */
+    /* Rank 0: load the checkpoint at @p path, including the optimizer's full state. */
     cddp_status (*load)(struct cddpi_trainer *trainer, const char *path);
-    /* The first replica gets what rank 0 has loaded for other ranks of it. Collective. */
+    /* Send what rank 0 has loaded to the ranks of the first replica. Collective. */
     cddp_status (*scatter)(struct cddpi_trainer *trainer);
 };
 
-/** The engine that trains what @p config describes: the only place that chooses. */
+/** The engine that trains @p config. Only this function chooses an engine. */
 const struct cddpi_engine *cddpi_engine_of(const struct cddpi_config *config);
 
-/* The rows. */
+/* The rows of all engines. */
 extern const struct cddpi_engine cddpi_engine_single, cddpi_engine_stages, cddpi_engine_placed,
     cddpi_engine_replicated, cddpi_engine_gan;
 

@@ -1,4 +1,4 @@
-/* own_devices.c - checks and reports shared by engines whose ranks open devices of their own. */
+/* own_devices.c - owns checks and reports for engines whose ranks open several devices. */
 #include "train/engines/own_devices.h"
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ bool cddpi_trainer_has_sync(const struct cddpi_config *config)
     return sync;
 }
 
-/* Keys that only stages over ranks read. */
+/* Refuse keys that only pipelines over ranks read. */
 static cddp_status check_others(const struct cddpi_config *config)
 {
     const char *key = config->parallel.balance != 0          ? "parallel.balance"
@@ -82,8 +82,8 @@ void cddpi_own_devices_name(const struct cddpi_trainer *trainer, int device, cha
     snprintf(out, bytes, "%s", device == devices->count ? "process" : devices->cores[device].name);
 }
 
-/* A parameter is reduced and updated in the memory where it is. For a GPU that is the processor's,
- * and the GPU only has a copy. */
+/* A parameter is reduced and updated where it is. For a GPU, that is host memory, and the GPU has
+ * only a copy. */
 void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t index, int device,
                                  struct cddpi_held_memory *all)
 {

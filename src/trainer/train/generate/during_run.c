@@ -1,5 +1,5 @@
-/* during_run.c - text that the model writes while it is trained: for people to see how it gets
- * on. Rank 0 alone makes it while the others wait, so it must end before their deadline. */
+/* during_run.c - generates sample texts during training, which show users how training progresses.
+ * Rank 0 generates while the other ranks wait, so it must end before their deadline. */
 #include "train/generate/during_run.h"
 
 #include "base/alloc.h"
@@ -19,7 +19,7 @@ cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
     return status == CDDP_OK && trainer->rank == 0 ? cddpi_trainer_open_tokenizer(trainer) : status;
 }
 
-/* The line of metrics. */
+/* Write the line of metrics. */
 static void record(struct cddpi_trainer *trainer, const struct cddpi_generated *generated,
                    double took_ms)
 {
@@ -53,7 +53,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
                    : status;
     }
     if (generated.late && cddpi_stop_requested()) {
-        cddpi_generated_fini(&generated); /* stopped: the checkpoint comes first */
+        cddpi_generated_fini(&generated); /* asked to stop: the checkpoint comes first */
         return CDDP_OK;
     }
     record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);

@@ -1,12 +1,12 @@
-/* during_run.h - texts that the model writes while it is trained. */
+/* during_run.h - generates sample texts during training. */
 #ifndef CDDPI_TRAIN_GENERATE_DURING_RUN_H
 #define CDDPI_TRAIN_GENERATE_DURING_RUN_H
 
 #include "train/trainer.h"
 
-/** Whether text can be generated as the configuration says, and what that needs. */
+/** Check that the configured text can be generated, and open what that needs. */
 CDDP_CHECKED cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer);
-/** Let the model write a text, shown and put into the metrics. Rank 0. */
+/** Generate a text, print it and add it to the metrics. Rank 0. */
 CDDP_CHECKED cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer);
 
 #endif

@@ -1,4 +1,5 @@
-/* from_checkpoint.c - cddp-train --generate: text from what a run has learnt, by one process. */
+/* from_checkpoint.c - implements cddp-train --generate: one process generates text with a run's
+ * model. */
 #include "train/generate/from_checkpoint.h"
 
 #include "base/alloc.h"
@@ -23,7 +24,8 @@ static cddp_status be_alone(struct cddpi_trainer *trainer)
     return cddpi_trainer_join(trainer, &options);
 }
 
-/* train.resume names a checkpoint, else it is the newest one; *out NULL: there is none. */
+/* Find the checkpoint that train.resume names, else the newest one. *out is NULL if there is
+ * none. */
 static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out)
 {
     const char *wanted = trainer->config->train.resume;
@@ -48,7 +50,7 @@ static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
     return status;
 }
 
-/* The model alone: the optimizer's state, twice as large, is not needed. */
+/* Load only the model: the optimizer's state, which is twice as large, is not needed. */
 static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
 {
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
@@ -57,7 +59,8 @@ static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *pa
     return cddpi_trainer_copy_to_device(trainer);
 }
 
-/* What the run has learnt, if it has come to a checkpoint; else model.weights, which are there. */
+/* Load the newest checkpoint of the run, if it has one; otherwise keep model.weights, which are
+ * loaded already. */
 static cddp_status load_newest(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -76,7 +79,8 @@ static cddp_status load_newest(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* What the model must know of the data. Text need not be there: its vocabulary says it all. */
+/* Set what the model must know of the data. Text files need not exist: their vocabulary is
+ * enough. */
 static cddp_status describe_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -125,7 +129,7 @@ cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
     trainer->config = config;
-    trainer->engine = &cddpi_engine_single; /* whatever trained it */
+    trainer->engine = &cddpi_engine_single; /* whatever engine trained it */
     status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns());
     for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](trainer);

@@ -1,5 +1,5 @@
-/* generate.c - owns the course of generating: the tokens so far, the window of them that the model
- * sees, and their way from and to text. */
+/* generate.c - owns the state of generating: the tokens so far, the window of them that the model
+ * sees, and the conversion from and to text. */
 #include "train/generate/generate.h"
 
 #include "base/alloc.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known of a text while it grows. */
+/* The state of a growing text. */
 struct course {
-    int32_t *tokens; /* the prompt's, then room for those to come */
+    int32_t *tokens; /* the prompt's, then room for new ones */
     size_t prompt_count, count;
     int32_t *window;
     struct cddpi_token_candidate *scratch;
@@ -25,7 +25,8 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* Tokens that can be drawn: a model may have more outputs than there are tokens. */
+/* The number of tokens that can be drawn: a model may have more outputs than the vocabulary has
+ * tokens. */
 static int choices(const struct cddpi_generator *generator)
 {
     return generator->tokenizer == NULL
@@ -38,7 +39,7 @@ static cddp_status no_memory(void)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
 }
 
-/* "15 27 99": what stands for text where there is no tokenizer. */
+/* Parse "15 27 99": token numbers replace text where there is no tokenizer. */
 static cddp_status read_numbers(const char *prompt, int32_t **out_tokens, size_t *out_count)
 {
     char *text = cddpi_strdup(prompt);
@@ -84,7 +85,7 @@ static cddp_status check_tokens(const struct cddpi_generator *generator, const i
     return CDDP_OK;
 }
 
-/* A text begins after the end of another. */
+/* The token before the first one: a text begins after the end of another. */
 static int32_t first_token(const struct cddpi_generator *generator)
 {
     int32_t end = generator->tokenizer != NULL ? cddpi_tokenizer_end(generator->tokenizer) : 0;
@@ -128,7 +129,7 @@ static cddp_status begin(const struct cddpi_generator *generator, const char *pr
     return status;
 }
 
-/* Draw the next token. What no longer fits into the window is forgotten. */
+/* Draw the next token. The model no longer sees tokens that do not fit into the window. */
 static cddp_status add_token(const struct cddpi_generator *generator, struct course *course)
 {
     size_t seen = course->count < (size_t)generator->context ? course->count
@@ -153,7 +154,7 @@ static bool is_over(const struct cddpi_generator *generator, const struct course
            course->tokens[course->count - 1] == cddpi_tokenizer_end(generator->tokenizer);
 }
 
-/* @p tokens as text; NULL: no memory. */
+/* Decode @p tokens to text; NULL: no memory. */
 static char *decode(const struct cddpi_generator *generator, const int32_t *tokens, size_t count)
 {
     char *text = NULL;

@@ -1,5 +1,5 @@
-/* generate.h - text made up by a model: a prompt is encoded, token after token is drawn, and what
- * came out is decoded. Local: no other rank takes part. */
+/* generate.h - generates text with a model: encodes the prompt, draws one token after the other,
+ * and decodes them. Local: no other rank takes part. */
 #ifndef CDDPI_TRAIN_GENERATE_GENERATE_H
 #define CDDPI_TRAIN_GENERATE_GENERATE_H
 
@@ -10,33 +10,33 @@
 
 #include <stdbool.h>
 
-/** The outputs for what follows @p tokens[@p last], given all tokens before; those after it are
- *  padding. @p out is valid until the next call. */
+/** Compute the logits of the token after @p tokens[@p last], given all tokens up to it; later
+ *  tokens are padding. @p out is valid until the next call. */
 typedef cddp_status (*cddpi_logits_fn)(void *model, const int32_t *tokens, int last,
                                        const float **out);
 
 struct cddpi_generator {
     cddpi_logits_fn logits;
     void *model;
-    int context;                             /* tokens that it looks at */
-    int vocabulary;                          /* tokens that it has an output for */
-    const struct cddpi_tokenizer *tokenizer; /* NULL: text is numbers of tokens */
+    int context;                             /* how many tokens the model can see */
+    int vocabulary;                          /* number of the model's outputs */
+    const struct cddpi_tokenizer *tokenizer; /* NULL: text is token numbers */
     struct cddpi_token_sampling sampling;
-    int count;               /* tokens to add, at most: the token that ends a text ends it */
-    int64_t deadline_ns;     /* of cddpi_now_ns(): none is begun later; 0: none */
-    bool (*must_stop)(void); /* asked before each token; NULL: never */
+    int count;               /* the most tokens to add; an end-of-text token ends it */
+    int64_t deadline_ns;     /* as cddpi_now_ns(): begin no token after it; 0: no deadline */
+    bool (*must_stop)(void); /* called before each token; NULL: never stop */
 };
 
 struct cddpi_generated {
-    char *prompt; /* both fit to show; cddpi_free() */
-    char *text;   /* what follows the prompt */
-    int count;    /* tokens of it */
-    bool late;    /* it was cut by the deadline */
+    char *prompt; /* both are printable; release with cddpi_free() */
+    char *text;   /* the continuation */
+    int count;    /* number of tokens in text */
+    bool late;    /* the deadline cut it short */
 };
 
-/** Go on from @p prompt; "" begins a text.
- *  @return CDDP_OK, CDDP_ERR_CONFIG (the prompt has a token that there is not), CDDP_ERR_NO_MEMORY,
- *          or what the model says. */
+/** Continue @p prompt; "" begins a new text.
+ *  @return CDDP_OK, CDDP_ERR_CONFIG (a token of the prompt is outside the vocabulary),
+ *          CDDP_ERR_NO_MEMORY, or the model's error. */
 CDDP_CHECKED cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *prompt,
                                         struct cddpi_generated *out);
 void cddpi_generated_fini(struct cddpi_generated *generated); /* accepts a zeroed one */

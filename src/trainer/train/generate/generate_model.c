@@ -1,4 +1,4 @@
-/* generate_model.c - owns the way from a trainer's model to the generator's logits. */
+/* generate_model.c - connects a trainer's model to the generator as its source of logits. */
 #include "train/generate/generate_model.h"
 
 #include "base/alloc.h"
@@ -28,12 +28,12 @@ cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* What a call of the model needs. Tokens and labels are where the model is. */
+/* The arguments of a model call. Tokens and labels are in the model's memory. */
 struct reader {
     struct cddpi_model *model;
     struct cddpi_device *device;
-    int32_t *tokens; /* on a device; NULL: the generator's own are read */
-    int32_t *labels; /* zeros: the loss is not looked at */
+    int32_t *tokens; /* on a device; NULL: use the generator's own */
+    int32_t *labels; /* zeros: the loss is not used */
     float *logits;
     int context, vocabulary;
     uint64_t step;
@@ -93,7 +93,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     return status;
 }
 
-/* The sums of losses begin anew, since what was added for a text counts for nothing. */
+/* Reset the sums of losses, which must not include generated text. */
 static cddp_status reader_fini(struct reader *reader)
 {
     cddp_status status = cddpi_model_reset_sums(reader->model);

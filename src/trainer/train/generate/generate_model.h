@@ -1,16 +1,16 @@
-/* generate_model.h - text that a trainer's model makes up. */
+/* generate_model.h - generates text with a trainer's model. */
 #ifndef CDDPI_TRAIN_GENERATE_MODEL_H
 #define CDDPI_TRAIN_GENERATE_MODEL_H
 
 #include "train/generate/generate.h"
 #include "train/trainer.h"
 
-/** The tokenizer of the configuration, if it has one. */
+/** Open the configured tokenizer, if there is one. */
 CDDP_CHECKED cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer);
-/** That text can be drawn from the model as the configuration says. */
+/** Check that the model can generate text with this configuration. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer);
 
-/** Go on from @p prompt as the configuration's train.generate_... say. Local.
+/** Continue @p prompt as the train.generate_... keys say. Local: no other rank takes part.
  *  @param deadline_ns  As in struct cddpi_generator. */
 CDDP_CHECKED cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer,
                                                 const char *prompt, int64_t deadline_ns,

@@ -1,5 +1,5 @@
-/* token_sampling.c - owns sampling from a softmax: temperature, top-k, and which random number is
- * used. */
+/* token_sampling.c - owns sampling from a softmax: temperature, top-k, and the choice of the random
+ * number. */
 #include "train/generate/token_sampling.h"
 
 #include "base/philox.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The larger logit first, of equals the smaller token. */
+/* The larger logit comes first; of equal ones, the smaller token. */
 static int compare(const void *a, const void *b)
 {
     const struct cddpi_token_candidate *x = a;
@@ -19,7 +19,7 @@ static int compare(const void *a, const void *b)
     return x->token < y->token ? -1 : 1;
 }
 
-/* In [0, 1), with 53 random bits. */
+/* A random number in [0, 1) with 53 random bits. */
 static double draw(const struct cddpi_token_sampling *sampling, uint32_t position)
 {
     struct cddpi_philox stream = cddpi_philox_stream(sampling->seed, CDDPI_RANDOM_GENERATE,
@@ -66,5 +66,5 @@ int32_t cddpi_sample_token(const struct cddpi_token_sampling *sampling, uint32_t
             return scratch[i].token;
         }
     }
-    return scratch[best].token; /* rounding */
+    return scratch[best].token; /* only after rounding errors */
 }

@@ -1,11 +1,11 @@
-/* device_memory.c - owns the count of what training holds on each device, of all ranks. */
+/* device_memory.c - counts the memory that training holds on each device of all ranks. */
 #include "train/telemetry/device_memory.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/engines/engine.h"
 
-/* The members of struct cddpi_held_memory, as they are named in the line. */
+/* The members of struct cddpi_held_memory, with their names in the line. */
 #define PART_MAP(X) X(parameters) X(gradients) X(optimizer) X(activations) X(edges) X(outputs)
 #define PART_NAME(member) #member,
 static const char *const names[] = {PART_MAP(PART_NAME)};
@@ -42,7 +42,7 @@ static json_t *describe(const struct cddpi_trainer *trainer, int rank, int devic
     char name[32];
     json_t *line;
 
-    /* of the first rank; all ranks have devices of the same names */
+    /* The first rank's device names: all ranks have devices of the same names. */
     trainer->engine->name_device(trainer, device, name, sizeof name);
     line = json_pack("{s:i, s:s}", "rank", rank, "device", name);
     for (int p = 0; p < PARTS; p++) {
@@ -54,7 +54,7 @@ static json_t *describe(const struct cddpi_trainer *trainer, int rank, int devic
     return line;
 }
 
-/* Rank 0: @p all has a row for each device of each rank. */
+/* Rank 0: @p all has a row per device of each rank. */
 static void write_line(struct cddpi_trainer *trainer, int count, const uint64_t *all)
 {
     json_t *devices = json_array();

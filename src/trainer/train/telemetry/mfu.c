@@ -1,11 +1,11 @@
-/* mfu.c - owns the table of published rates. */
+/* mfu.c - owns the table of published peak rates. */
 #include "train/telemetry/mfu.h"
 
 #include <string.h>
 
-/* TFLOP/s from NVIDIA's datasheets and whitepapers, without sparsity, sums in float32 (GeForce
- * cards do half as much with those). The first row whose words are all in a device's name is its
- * own, so what is longer comes first. */
+/* TFLOP/s from NVIDIA's datasheets and whitepapers, without sparsity, with float32 sums (GeForce
+ * cards reach half the rate with those). A device has the first row whose words are all in its
+ * name, so longer names come first. */
 static const struct {
     const char *words[2]; /* the second may be NULL */
     double half;          /* bf16 and f16 on tensor cores */
@@ -28,8 +28,7 @@ static const struct {
     {{"3090 Ti", NULL}, 80, 40},       {{"3090", NULL}, 71, 35.6},
 };
 
-/* Whether @p word is in @p title, and not as the beginning or end of a longer number or name: A10
- * is not in A100. */
+/* Whether @p word is in @p title as a whole word: A10 is not in A100. */
 static bool names(const char *title, const char *word)
 {
     size_t length = strlen(word);
@@ -48,7 +47,7 @@ static bool names(const char *title, const char *word)
 double cddpi_peak_flops(const char *title, enum cddpi_precision precision)
 {
     if (names(title, "Laptop") || names(title, "MIG")) {
-        return 0; /* a row's words, but a part of the card, or a slower one */
+        return 0; /* the row's words fit, but this is a part of the card, or a slower variant */
     }
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         if (names(title, rates[i].words[0]) &&

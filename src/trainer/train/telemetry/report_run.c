@@ -1,4 +1,4 @@
-/* report_run.c - owns what the metrics say about a run as a whole. */
+/* report_run.c - owns the metrics about a run as a whole. */
 #include "train/telemetry/report_run.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What a rank tells of its device. */
+/* What a rank reports about its device. */
 struct report_run_place {
     char unique[sizeof((struct cddpi_device *)NULL)->unique];
     double flops;
@@ -24,7 +24,7 @@ static bool is_first_there(const struct report_run_place *places, int rank)
 {
     for (int before = 0; before < rank; before++) {
         if (strcmp(places[before].unique, places[rank].unique) == 0) {
-            return false; /* they share it */
+            return false; /* ranks share this device */
         }
     }
     return true;
@@ -60,7 +60,8 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* What a launcher that starts the job again will call it; "job" alone where it is cddp-run. */
+/* Add the names by which a launcher will start the job again; "job" alone if the launcher is
+ * cddp-run. */
 static void add_jobs(json_t *line)
 {
     struct cddpi_job_name names[CDDPI_JOB_NAMES];
@@ -112,7 +113,8 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     cddpi_metrics_add_object(trainer->records.metrics, line);
 }
 
-/* A run is as good without its page. Its own failure, if there is one, stays this thread's last. */
+/* Write the run's page. A run does not need it, so a failure only prints a warning, and the run's
+ * own failure stays this thread's last one. */
 static void write_page(struct cddpi_trainer *trainer)
 {
     struct cddpi_failure failure = *cddpi_last_failure();

@@ -1,12 +1,12 @@
-/* trace_steps.c - owns when a run's trace begins. */
+/* trace_steps.c - owns the beginning of a run's trace. */
 #include "train/telemetry/trace_steps.h"
 
 #include "base/env.h"
 #include "base/error.h"
 #include "group/watch/group_trace.h"
 
-/* Barriers in a row: the program that merges the traces knows from each that no rank left it before
- * all had come, so clocks are known to the time of the quickest. */
+/* Barriers in a row. From each, the program that merges traces knows that no rank left before all
+ * had entered, so the clock offsets are known as precisely as the fastest barrier allows. */
 enum { CLOCK_BARRIERS = 8 };
 
 cddp_status cddpi_trainer_check_trace(const struct cddpi_config *config)

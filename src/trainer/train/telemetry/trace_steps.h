@@ -1,15 +1,14 @@
-/* trace_steps.h - which steps of a run are traced: train.trace, else CDDP_TRACE. */
+/* trace_steps.h - decides which steps are traced: by train.trace, else by CDDP_TRACE. */
 #ifndef CDDPI_TRAIN_REPORT_TRACE_STEPS_H
 #define CDDPI_TRAIN_REPORT_TRACE_STEPS_H
 
 #include "train/trainer.h"
 
-/** Whether train.trace can be read; CDDP_ERR_CONFIG. */
+/** Check the syntax of train.trace. CDDP_ERR_CONFIG: it is wrong. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_trace(const struct cddpi_config *config);
-/** Trace what the configuration says, once the run has its folder. */
+/** Prepare to trace the configured steps. Call it after the run has its folder. */
 CDDP_CHECKED cddp_status cddpi_trainer_open_trace(struct cddpi_trainer *trainer);
-/** The next step begins. Collective: where a trace begins, ranks measure how their clocks differ.
- */
+/** The next step begins. Collective: at the start of a trace, ranks measure their clock offsets. */
 CDDP_CHECKED cddp_status cddpi_trainer_trace_step(struct cddpi_trainer *trainer);
 
 #endif

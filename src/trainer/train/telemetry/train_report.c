@@ -1,4 +1,4 @@
-/* train_report.c - turns what the ranks measured into lines of metrics and of progress. */
+/* train_report.c - writes the ranks' measurements as lines of metrics and progress. */
 #include "train/telemetry/train_report.h"
 
 #include "base/error.h"
@@ -45,7 +45,7 @@ static double peak_rss_mib(void)
     return (double)usage.ru_maxrss / 1024.0;
 }
 
-/* Multiplications of one sample's forward through what a rank has of the model. */
+/* Multiplications of one sample's forward in this rank's part of the model. */
 static double work_of(const struct cddpi_trainer *trainer)
 {
     double work = 0;
@@ -93,7 +93,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     }
     cddpi_report_line_put(&line, "peak_rss_mib", peak_rss_mib());
     if (trainer->rank == 0) {
-        (void)cddpi_trainer_keep_run_dir(trainer); /* it has reported its failure itself */
+        (void)cddpi_trainer_keep_run_dir(trainer); /* it has warned about its failure */
     }
     if (trainer->records.metrics != NULL) {
         cddpi_metrics_add(trainer->records.metrics, "train", trainer->cursor.step,

@@ -1,10 +1,10 @@
-/* train_report.h - the lines of metrics and of progress about the steps of a run. */
+/* train_report.h - writes the metrics and progress lines about a run's steps. */
 #ifndef CDDPI_TRAIN_REPORT_REPORT_H
 #define CDDPI_TRAIN_REPORT_REPORT_H
 
 #include "train/trainer.h"
 
-/* A line of metrics: numbers with names. */
+/* A line of metrics: named numbers. */
 struct cddpi_report_line {
     const char *names[24];
     double values[24];
@@ -13,7 +13,8 @@ struct cddpi_report_line {
 
 void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, double value);
 
-/** A line of metrics and of progress about the interval, which begins anew. Collective. */
+/** Write a metrics line and a progress line about the interval, and begin the next interval.
+ *  Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,
                                               double grad_norm);
 

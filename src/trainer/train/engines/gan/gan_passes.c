@@ -1,5 +1,5 @@
-/* gan_passes.c - owns the passes of a step: the discriminator on images of the data and on
- * generated ones, and the generator's through the discriminator. */
+/* gan_passes.c - owns the passes of a step: the discriminator on real and on generated images, and
+ * the generator through the discriminator. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
@@ -52,7 +52,7 @@ cddp_status cddpi_gan_forward(struct cddpi_trainer *trainer, int count, bool tra
     return cddpi_model_forward(cddpi_gan_of(trainer)->generator->model, &batch, training, NULL);
 }
 
-/* The discriminator on @p images, which are all real or all generated. */
+/* Run the discriminator on @p images, which are all real or all generated. */
 static cddp_status judge_images(struct cddpi_trainer *trainer, const float *images, bool is_real,
                                 int count, bool training, struct cddpi_loss_result *out)
 {
@@ -85,8 +85,8 @@ static double scale_of(int share)
     return share > 0 ? 1.0 / share : 1.0;
 }
 
-/* A pass began at @p begun, and its backward at @p forwarded. On a device, the device measures
- * instead. */
+/* Add a pass's times to the interval: it began at @p begun, and its backward at @p forwarded. On a
+ * device, the device measures instead. */
 static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded)
 {
     int64_t now = cddpi_now_ns();
@@ -99,7 +99,7 @@ static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t for
     }
 }
 
-/* A pass: forward, which ended at *@p out_forwarded, and backward. */
+/* Run forward, which ends at *@p out_forwarded, and backward of a pass. */
 static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, const float *images,
                                               enum cddpi_gan_pass pass, int count,
                                               int64_t *out_forwarded)
@@ -111,7 +111,7 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
 
     CDDPI_TRY(judge_images(trainer, images, pass == CDDPI_GAN_REAL, count, true, &result));
     CDDPI_TRY(cddpi_model_send_outputs(trainer->model, logits));
-    /* a device knows it later */
+    /* On a device, the loss is known later. */
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum));
     *out_forwarded = cddpi_now_ns();
     CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_BACKWARD));
@@ -122,8 +122,8 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     return cddpi_model_collect(trainer->model, count);
 }
 
-/* The discriminator on images of one kind, whose forward began at @p begun. Those of the second
- * kind come last: then the gradients of both are there, and become the mean over ranks. */
+/* Train the discriminator on images of one kind, whose forward began at @p begun. The second kind
+ * completes the gradients, which are then averaged over ranks. */
 static cddp_status train_discriminator(struct cddpi_trainer *trainer, const float *images,
                                        enum cddpi_gan_pass pass, int count, int64_t begun)
 {
@@ -134,7 +134,7 @@ static cddp_status train_discriminator(struct cddpi_trainer *trainer, const floa
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
 }
 
-/* A step has one micro-batch. */
+/* Compute the discriminator's gradients. A step has one micro-batch. */
 static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
                                 const struct cddpi_micro_batch *micro_batch, uint64_t done)
 {
@@ -161,8 +161,8 @@ cddp_status cddpi_gan_compute(struct cddpi_trainer *trainer, struct cddpi_train_
     return cddpi_trainer_each_micro_batch(trainer, step, discriminate);
 }
 
-/* The generated images once more through the discriminator, and their gradients back through it
- * and the generator. @p out_forwarded as above. */
+/* Run the generated images through the discriminator again, and the gradients back through it and
+ * the generator. @p out_forwarded: as above. */
 static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
                                      int64_t *out_forwarded)
 {
@@ -182,8 +182,8 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     return cddpi_model_backward(generator->model, 1, false, grad_ready, generator);
 }
 
-/* Gradients of the @p count generated images, which should convince the discriminator as it is
- * now; and by them the generator's. */
+/* Compute the generator's gradients: those of the @p count generated images, which should convince
+ * the updated discriminator, go back through the generator. */
 static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
 {
     int64_t begun = cddpi_now_ns();
@@ -194,7 +194,7 @@ static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
     return status == CDDP_OK ? cddp_ddp_wait(cddpi_gan_of(trainer)->generator->ddp) : status;
 }
 
-/* What the generator's reducer and update took is the step's, too. */
+/* Add the times of the generator's reducer and update to the step's. */
 static cddp_status add_times(struct cddpi_trainer *trainer)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
@@ -221,7 +221,7 @@ static cddp_status update_generator(struct cddpi_trainer *trainer,
     cddp_status status;
 
     own.lr = cddpi_schedule_lr(&generator->plan.schedule, (int64_t)generator->cursor.step);
-    own.reported = false; /* the norm in reports is the discriminator's */
+    own.reported = false; /* reports have the discriminator's norm */
     cddpi_model_bind_grads(trainer->model, gan->unwanted_grads);
     status = train_generator(trainer, cddpi_gan_slot_of(gan, generator->cursor.step)->count);
     trainer->engine->bind_grads(trainer);

@@ -1,5 +1,5 @@
-/* gan_setup.c - owns the generator beside a trainer's discriminator, and the memory between them.
- */
+/* gan_setup.c - owns the generator of a trainer with a discriminator, and the memory that they
+ * share. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -89,7 +89,7 @@ static cddp_status make_slot(const struct cddpi_trainer *trainer, size_t room,
     return CDDP_OK;
 }
 
-/* @p count labels that are all @p value. */
+/* Make @p count labels, all equal to @p value. */
 static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count, int32_t value,
                                int32_t **out)
 {
@@ -117,7 +117,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     return status;
 }
 
-/* Memory of its own for each gradient, since backward reads some of them again. */
+/* Give each gradient its own memory, because backward reads some of them again. */
 static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     size_t elements = 0;
@@ -141,7 +141,7 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     return status;
 }
 
-/* Allocate for the largest batch of training and of evaluation, and for a sheet. */
+/* Allocate for the largest batch of training, of evaluation, and for a sheet. */
 static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
     const struct cddpi_config *config = trainer->config;
@@ -202,7 +202,7 @@ static cddp_status complete(struct cddpi_trainer *trainer)
     return cddpi_trainer_build_device(gan->generator);
 }
 
-/* The generator begins at the same step. */
+/* Start the generator at the same step. */
 static void begin(struct cddpi_trainer *trainer)
 {
     struct cddpi_trainer *generator = cddpi_gan_of(trainer)->generator;
@@ -274,14 +274,15 @@ static void print_result(const struct cddpi_trainer *trainer, FILE *file)
               (unsigned long long)trainer->cursor.step, dir, dir);
 }
 
-/* A discriminator does not read the data's labels: they are not looked at. */
+/* The model for the loader. A discriminator does not read the data's labels, so they are not
+ * checked. */
 static struct cddpi_model *reader(const struct cddpi_trainer *trainer)
 {
     return trainer->next->model;
 }
 
-/* The discriminator's optimizer comes first, then the generator's, whose counters need names of
- * their own. There is no loss scale: both are computed in f32. */
+/* List the discriminator's optimizer first, then the generator's, whose counters need other names.
+ * There is no loss scale: both are computed in f32. */
 static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
 {
     static const char *const counters[] = {"generator.step", "generator.param_steps"};

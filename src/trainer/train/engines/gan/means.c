@@ -1,5 +1,5 @@
-/* means.c - owns what the passes of a step found, which a device tells a step later, and the
- * means of it. */
+/* means.c - owns the results of a step's passes, which a device returns a step later, and their
+ * means. */
 #include "base/error.h"
 #include "train/engines/gan/gan_state.h"
 #include "train/micro_batch.h"
@@ -10,13 +10,13 @@
 
 enum { LOSS_D, LOSS_G, D_REAL, D_FAKE, COUNT, SUMS };
 
-/* The results of a step are taken before the next step but one begins. */
+/* A step's results are taken before the second step after it begins, so two slots are enough. */
 struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done)
 {
     return &gan->slots[done % CDDPI_GAN_SLOTS];
 }
 
-/* On a device: how long the generator's part of a step took. */
+/* On a device: add the time of the generator's part of a step. */
 static cddp_status take_times(struct cddpi_trainer *trainer)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
@@ -62,7 +62,7 @@ cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
     }
     for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
         interval->loss_sum += found[pass].loss_sum;
-        interval->correct += 0.5 * found[pass].correct; /* of twice as many judgements as samples */
+        interval->correct += 0.5 * found[pass].correct; /* there are two judgements per sample */
         sums[LOSS_D] += found[pass].loss_sum;
     }
     interval->count += slot->count;
@@ -73,9 +73,9 @@ cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
     return CDDP_OK;
 }
 
-/* Means over the samples of all ranks. Of the discriminator's losses those of the data's images and
- * of generated ones are added. d_real and d_fake are the probabilities that it gives for an image
- * to be real. */
+/* The means over the samples of all ranks. The discriminator's loss is the sum of its losses on
+ * real and on generated images. d_real and d_fake are its probabilities that a real, or a
+ * generated, image is real. */
 cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
 {
     double *sums = cddpi_gan_of(trainer)->sums;

@@ -1,5 +1,5 @@
-/* sheet.c - owns sheets of generated images: the same latent vectors after every evaluation, as a
- * netpbm file. */
+/* sheet.c - owns the sheets of generated images: the same latent vectors after every evaluation, in
+ * a netpbm file. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -12,7 +12,7 @@
 
 enum { COUNT = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE, GAP = 1 /* pixel between images */ };
 
-/* A generated value as the data's pixels had it before they were normalised. */
+/* Undo the normalisation: convert a generated value to a pixel value of the data. */
 static uint8_t pixel_of(const struct cddpi_config *config, size_t channel, float value)
 {
     const struct cddpi_real_list *mean = &config->data.mean;
@@ -26,9 +26,9 @@ static uint8_t pixel_of(const struct cddpi_config *config, size_t channel, float
 struct sheet {
     const struct cddpi_trainer *trainer;
     const float *images;
-    size_t channels, shown; /* of images; of the file: 1 or 3 */
-    size_t side;            /* of an image */
-    size_t width;           /* of the sheet, and its height */
+    size_t channels, shown; /* of an image; of the file: 1 or 3 */
+    size_t side;            /* of an image, in pixels */
+    size_t width;           /* and height of the sheet */
 };
 
 static void fill_image(const struct sheet *sheet, size_t number, uint8_t *pixels)
@@ -98,14 +98,14 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
     return status;
 }
 
-/* Generate the images, into memory of the processor. */
+/* Generate the images and copy them to host memory. */
 static cddp_status generate_images(struct cddpi_trainer *trainer, size_t bytes, float *out)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
     CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids, COUNT));
     CDDPI_TRY(cddpi_gan_forward(trainer, COUNT, false));
-    /* a copy to memory that is not pinned knows no deadline */
+    /* A copy to unpinned memory has no deadline. */
     CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
     CDDPI_TRY(
         ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, out, cddpi_gan_of(trainer)->fake, bytes));

@@ -1,4 +1,4 @@
-/* placed_engine_check.c - checks the keys of parallel.* and train.* before layers are placed on
+/* placed_engine_check.c - checks the parallel.* and train.* keys before layers are placed on
  * devices. */
 #include "base/error.h"
 #include "train/engines/placed/placed_engine.h"
@@ -37,7 +37,7 @@ static cddp_status check_model_parallel(const struct cddpi_config *config)
     return check_micro_batches(config);
 }
 
-/* One GPU, whose optimizer is on the processor. */
+/* Check a run with one GPU whose optimizer is in host memory. */
 static cddp_status check_offload(const struct cddpi_config *config)
 {
     const char *words = config->train.device != CDDPI_TRAIN_ON_CUDA

@@ -1,4 +1,4 @@
-/* placed_engine_compute.c - owns a step whose micro-batches are on several devices at once. */
+/* placed_engine_compute.c - owns a step with micro-batches on several devices at once. */
 #include "base/clock.h"
 #include "base/launcher_report.h"
 #include "train/engines/placed/placed_engine.h"

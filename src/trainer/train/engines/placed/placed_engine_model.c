@@ -1,4 +1,4 @@
-/* placed_engine_model.c - owns the row of a model in segments on the devices of each rank. */
+/* placed_engine_model.c - owns the engine's row: a model in segments on each rank's devices. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/engines/placed/placed_engine.h"
@@ -40,7 +40,7 @@ static cddp_status param_wait(void *context, size_t index)
     return cddp_ddp_param_wait(context, index);
 }
 
-/* Parameters are in the processor's memory, where they have no 16-bit copies. */
+/* Parameters are in host memory, and have no 16-bit copies there. */
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     (void)copies;

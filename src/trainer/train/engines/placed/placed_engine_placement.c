@@ -1,5 +1,5 @@
-/* placed_engine_placement.c - owns the way from train.conf to devices, and to the layers that are
- * on each: train.devices, parallel.devices, parallel.placement and parallel.stages. */
+/* placed_engine_placement.c - turns train.conf into devices and the layers on each: train.devices,
+ * parallel.devices, parallel.placement and parallel.stages. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "parallel/divide.h"
@@ -10,7 +10,7 @@
 
 enum { NAME_BYTES = 200 };
 
-/* A place as parallel.placement says it: "layer1=cpu:0". */
+/* One entry of parallel.placement: "layer1=cpu:0". */
 struct placed_engine_placement_place {
     char layer[NAME_BYTES], device[NAME_BYTES];
 };
@@ -29,7 +29,8 @@ static void copy_trimmed(const char *from, size_t length, char out[NAME_BYTES])
     out[length] = '\0';
 }
 
-/* Read the place at *@p text, and move *@p text past it. False: there are no more places. */
+/* Read the entry at *@p text, and move *@p text past it. Returns false if there are no more
+ * entries. */
 static bool next_place(const char **text, struct placed_engine_placement_place *out)
 {
     size_t length = strcspn(*text, ",");
@@ -67,8 +68,7 @@ static int find_name(char *const *names, int count, const char *name)
     return i;
 }
 
-/* Names of devices: those of parallel.devices or train.devices, or those that parallel.placement
- * names. */
+/* The devices' names, from parallel.devices or train.devices, or else from parallel.placement. */
 struct placed_engine_placement_names {
     char *values[CDDP_PARALLEL_DEVICES];
     int count;
@@ -112,7 +112,7 @@ static const char *devices_key(const struct cddpi_config *config)
     return config->train.devices.count > 0 ? "train.devices" : "parallel.placement";
 }
 
-/* parallel.devices are some of train.devices. */
+/* Check that parallel.devices is a subset of train.devices. */
 static cddp_status check_subset(const struct cddpi_config *config)
 {
     const struct cddpi_text_list *all = &config->train.devices;
@@ -136,7 +136,7 @@ static cddp_status collect_names(const struct cddpi_config *config,
     cddp_status status = CDDP_OK;
 
     out->count = 0;
-    if (config->train.offload_optimizer) { /* which has no list of devices */
+    if (config->train.offload_optimizer) { /* there is no list of devices then */
         return add_name(config, "train.device", "cuda", out);
     }
     for (int i = 0; status == CDDP_OK && i < devices->count; i++) {
@@ -184,7 +184,7 @@ cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, const 
     return status;
 }
 
-/* parallel.placement. */
+/* Assign layers by parallel.placement. */
 static cddp_status put_places(const struct cddpi_config *config, const cddp_devices *devices,
                               struct cddpi_placement *placement)
 {
@@ -222,7 +222,7 @@ static cddp_status check_stage_count(const struct cddpi_config *config, int stag
                                    devices);
 }
 
-/* parallel.stages with first and last layers. */
+/* Assign layers by parallel.stages with first and last layers. */
 static cddp_status put_stages(const struct cddpi_config *config, const cddp_devices *devices,
                               struct cddpi_placement *placement)
 {
@@ -241,7 +241,7 @@ static cddp_status put_stages(const struct cddpi_config *config, const cddp_devi
                : status;
 }
 
-/* The placement as the configuration says it layer by layer. */
+/* Make the segments of a placement that the configuration gives layer by layer. */
 static cddp_status from_places(const struct cddpi_config *config,
                                const struct cddpi_model_spec *spec, const cddp_devices *devices,
                                struct cddpi_segment **out, int *out_count)
@@ -265,7 +265,7 @@ static cddp_status from_places(const struct cddpi_config *config,
     return status;
 }
 
-/* One stage for each device, in order. They begin where the configuration says; else rank 0
+/* Make one stage per device, in order, beginning where the configuration says; otherwise rank 0
  * measures for all ranks. */
 static cddp_status divide_layers(const struct cddpi_config *config,
                                  const struct cddpi_model_spec *spec, cddp_group *group,
@@ -316,7 +316,7 @@ static cddp_status from_division(const struct cddpi_config *config,
     return CDDP_OK;
 }
 
-/* All layers on the first device. */
+/* Put all layers on the first device. */
 static cddp_status put_all(const struct cddpi_model_spec *spec, struct cddpi_segment **out,
                            int *out_count)
 {

@@ -1,5 +1,5 @@
-/* placed_engine_setup.c - owns the segments of a rank's model on its devices, and the table that a
- * dry run prints of them. */
+/* placed_engine_setup.c - builds the segments of a rank's model on its devices, and prints the dry
+ * run's table of them. */
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -69,7 +69,7 @@ static cddp_status create_segments(struct cddpi_trainer *trainer,
                : status;
 }
 
-/* One segment or more on each device. */
+/* Create the segments, at least one per device. */
 static cddp_status build_segments(struct cddpi_trainer *trainer,
                                   const struct cddpi_model_spec *spec)
 {

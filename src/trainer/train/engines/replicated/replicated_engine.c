@@ -1,4 +1,4 @@
-/* replicated_engine.c - owns the row of a model with a copy on each of a rank's devices
+/* replicated_engine.c - owns the engine's row: a copy of the model on each of a rank's devices
  * (parallel.type = "data_parallel"). */
 #include "train/engines/replicated/replicated_engine.h"
 
@@ -37,7 +37,7 @@ static cddp_status param_wait(void *context, size_t index)
     return cddp_ddp_param_wait(context, index);
 }
 
-/* Parameters are in the processor's memory, where they have no 16-bit copies. */
+/* Parameters are in host memory, and have no 16-bit copies there. */
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     (void)copies;

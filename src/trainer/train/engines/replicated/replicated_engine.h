@@ -1,5 +1,5 @@
-/* replicated_engine.h - a run whose ranks have a copy of the model on each of several devices
- * (parallel.type = "data_parallel"), for the files of this folder. */
+/* replicated_engine.h - owns a run in which each rank has copies of the model on several devices
+ * (parallel.type = "data_parallel"), for the files of this folder only. */
 #ifndef CDDPI_TRAIN_REPLICATED_REPLICATED_ENGINE_H
 #define CDDPI_TRAIN_REPLICATED_REPLICATED_ENGINE_H
 
@@ -19,10 +19,10 @@ cddpi_replicated_engine_of(const struct cddpi_trainer *trainer)
 
 CDDP_CHECKED cddp_status cddpi_replicated_engine_check(const struct cddpi_config *config,
                                                        int world_size);
-/** Make a copy of the model that @p spec describes on each device of this rank. */
+/** Copy the model that @p spec describes to each device of this rank. */
 CDDP_CHECKED cddp_status cddpi_replicated_engine_build(struct cddpi_trainer *trainer,
                                                        const struct cddpi_model_spec *spec);
-/** Print which devices have a copy, and of what. */
+/** Print the devices and which layers are copied to them. */
 CDDP_CHECKED cddp_status cddpi_replicated_engine_describe(const struct cddpi_config *config,
                                                           const struct cddpi_model_spec *spec,
                                                           int samples, FILE *file);

@@ -1,5 +1,5 @@
-/* replicated_engine_setup.c - checks, builds and describes copies of a model on the devices of a
- * rank. */
+/* replicated_engine_setup.c - checks, builds and describes copies of a model on a rank's
+ * devices. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/engines/placed/placed_engine.h"

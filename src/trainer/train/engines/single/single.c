@@ -1,5 +1,5 @@
-/* single.c - owns the row of a model that is whole on one device of each rank, and what is checked,
- * built and computed for it. */
+/* single.c - owns the engine's row for a whole model on one device per rank, and its checks,
+ * building and computing. */
 #include "train/engines/single/single.h"
 
 #include "base/error.h"
@@ -23,8 +23,8 @@ cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config)
                                    "parallel.type = \"model_parallel\"");
 }
 
-/* What only a pipeline reads. Values count, not whether they were given: a run writes all keys
- * down, and must be able to read them again. */
+/* Refuse keys that only a pipeline reads. The check looks at values, not at whether a key was
+ * given: a run writes all keys to its train.conf, which must load again. */
 cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size)
 {
     const char *key = config->parallel.schedule != CDDPI_PIPELINE_1F1B ? "parallel.schedule"
@@ -110,7 +110,7 @@ static cddp_status forward(struct cddpi_trainer *trainer, const struct cddpi_bat
 static cddp_status backward(struct cddpi_trainer *trainer, double scale, bool accumulate,
                             cddpi_grad_ready_fn ready, void *context, struct cddpi_loss_result *out)
 {
-    (void)out; /* forward has found all of it */
+    (void)out; /* forward has returned all of it */
     return cddpi_model_backward(trainer->model, scale, accumulate, ready, context);
 }
 

@@ -1,12 +1,12 @@
-/* single.h - a model that is whole on one device of each rank; and what other engines do as it
- * does, which they name in their rows or begin with. All are functions of struct cddpi_engine
- * (engine.h), which says what they do. */
+/* single.h - owns the engine for a whole model on one device per rank. Other engines use these
+ * functions in their rows or call them first. All are functions of struct cddpi_engine; engine.h
+ * documents them. */
 #ifndef CDDPI_TRAIN_SINGLE_SINGLE_H
 #define CDDPI_TRAIN_SINGLE_SINGLE_H
 
 #include "train/engines/engine.h"
 
-/* Nothing to be done. */
+/* These do nothing. */
 cddp_status cddpi_single_describe(const struct cddpi_config *config,
                                   const struct cddpi_model_spec *spec, int samples, FILE *file);
 cddp_status cddpi_single_nothing(struct cddpi_trainer *trainer);
@@ -16,10 +16,11 @@ cddp_status cddpi_single_prepare_save(struct cddpi_trainer *trainer,
                                       struct cddpi_snapshot_source *out);
 
 CDDP_CHECKED cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size);
-/** CDDP_ERR_CONFIG: parallel.stages has pairs of layers, which are for devices. */
+/** CDDP_ERR_CONFIG: parallel.stages has pairs of layers, which only devices of one rank can
+ *  have. */
 CDDP_CHECKED cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config);
 CDDP_CHECKED cddp_status cddpi_single_check_batch(const struct cddpi_config *config, int replicas);
-/** Make what @p spec describes, a model or a part of one, the only model of @p trainer. */
+/** Make the model (or model part) that @p spec describes; it is the only one of @p trainer. */
 CDDP_CHECKED cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
                                                    const struct cddpi_model_spec *spec);
 

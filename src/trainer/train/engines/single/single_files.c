@@ -1,5 +1,5 @@
-/* single_files.c - owns how a whole model begins with weights, and goes into checkpoints and comes
- * back. */
+/* single_files.c - loads a whole model's weights, and puts it into checkpoints and loads it from
+ * them. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/weights/weights.h"
@@ -7,7 +7,7 @@
 #include "train/device/host_copy.h"
 #include "train/engines/single/single.h"
 
-/* cddp's own file, or for a gpt2 also those of others. */
+/* Read cddp's own file, or, for gpt2, a file of other programs. */
 static cddp_status read_weights(const struct cddpi_trainer *trainer)
 {
     const char *path = trainer->config->model.weights;
@@ -61,7 +61,7 @@ cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer, cddp_snapsh
 cddp_status cddpi_single_prepare_save(struct cddpi_trainer *trainer,
                                       struct cddpi_snapshot_source *out)
 {
-    (void)trainer; /* all tensors have their data */
+    (void)trainer; /* all tensors have data */
     (void)out;
     return CDDP_OK;
 }

@@ -1,5 +1,5 @@
-/* single_params.c - owns how the parameters of a rank's models become one list: the model's, or
- * those of several parts of it one after the other. */
+/* single_params.c - makes one list of the parameters of a rank's model, or of several model parts
+ * one after the other. */
 #include "train/engines/single/single.h"
 
 void cddpi_single_bind_grads(struct cddpi_trainer *trainer)
@@ -37,7 +37,7 @@ bool cddpi_single_param_decays(const struct cddpi_trainer *trainer, size_t index
     return cddpi_model_param_decays(trainer->models[m].model, index - trainer->models[m].first);
 }
 
-/* The last model's come first. */
+/* The last model's parameters come first. */
 void cddpi_single_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
 {
     for (int m = trainer->model_count - 1; m >= 0; m--) {

@@ -1,4 +1,4 @@
-/* division.c - owns the choice of a configuration's stages: by name, by time or by memory. */
+/* division.c - owns the choice of stages: by name, by time or by memory. */
 #include "train/engines/stages/division.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@ struct cddpi_pipeline_shape cddpi_stages_shape(const struct cddpi_config *config
     int64_t micro_batches = cddpi_trainer_micro_batches(config);
     int64_t ranks = config->parallel.pipeline;
 
-    if (config->parallel.chunks > 1) { /* in multiples of the ranks */
+    if (config->parallel.chunks > 1) { /* a multiple of the ranks */
         micro_batches = (micro_batches + ranks - 1) / ranks * ranks;
     }
     return (struct cddpi_pipeline_shape){
@@ -46,7 +46,7 @@ bool cddpi_stages_are_named(const struct cddpi_config *config)
     return stages->count > 0 && !(stages->count == 1 && strcmp(stages->values[0], "auto") == 0);
 }
 
-/* How many copies of each parameter a stage holds. */
+/* How often a stage's memory holds each parameter: with gradient and optimizer state. */
 static int parameter_copies(const struct cddpi_config *config)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(config);
@@ -54,7 +54,7 @@ static int parameter_copies(const struct cddpi_config *config)
     return 2 + (spec.type == CDDPI_OPTIM_ADAMW ? 2 : spec.momentum > 0 ? 1 : 0);
 }
 
-/* Check the memory that @p layers take on each rank against parallel.memory_bytes. */
+/* Check that no rank needs more memory for its @p layers than parallel.memory_bytes. */
 static cddp_status check_fit(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                              const struct cddpi_layer_bytes *layers,
                              const struct cddpi_stage_memory *memory,
@@ -87,7 +87,7 @@ static cddp_status check_fit(const struct cddpi_config *config, const struct cdd
     return CDDP_OK;
 }
 
-/* By the names in parallel.stages, or by measured time. */
+/* Divide by the names in parallel.stages, or by measured time. */
 static cddp_status divide_by_time(const struct cddpi_config *config,
                                   const struct cddpi_model_spec *spec, int samples, int stages,
                                   struct cddpi_layer_range *out)

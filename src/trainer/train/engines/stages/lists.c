@@ -1,16 +1,16 @@
-/* lists.c - owns what rank 0 knows of all stages' tensors: names, types, shapes, and in which order
- * a checkpoint of the whole model has them. Their data stay where they are. */
+/* lists.c - owns rank 0's knowledge of all stages' tensors: names, types, shapes, and their order
+ * in a checkpoint of the whole model. The data stay on their ranks. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/engines/stages/stages_state.h"
 
 #include <string.h>
 
-/* A tensor's line in a message. The names follow after all lines. */
+/* A tensor's entry in a message. The names follow after all entries. */
 struct lists_line {
     int64_t shape[CDDP_MAX_DIMS];
     int32_t type, dims;
-    int32_t chunk; /* of the model's, -1: of the optimizer's */
+    int32_t chunk; /* of the model; -1: the optimizer's */
     int32_t is_buffer;
 };
 
@@ -63,7 +63,7 @@ static void list_param(struct cddpi_stage_list *list, size_t at, const cddp_para
     list->is_buffer[at] = is_buffer;
 }
 
-/* Parameters of all chunks, then buffers. Names are the models'. */
+/* List the parameters of all chunks, then the buffers. The names are the models' own. */
 static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
     size_t done = 0;
@@ -197,7 +197,7 @@ static bool is_listed(const struct cddpi_stages_order *order, const char *name)
     return false;
 }
 
-/* A tied parameter is listed once, as that of the first stage that has it. */
+/* A tied parameter is listed once, at the first stage that has it. */
 static void append_tensor(struct cddpi_stages_order *order, const struct cddpi_stage_list *list,
                           int stage, size_t index)
 {
@@ -227,7 +227,7 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
     }
 }
 
-/* First the counters, which all stages have; then the tensors of each parameter, which are called
+/* The counters, which all stages have, come first; then the tensors of each parameter, named
  * "KIND.NAME". */
 static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {

@@ -1,6 +1,6 @@
-/* param_steps.c - owns the one tensor of an optimizer that belongs to all parameters: how many
- * updates each of them has had. Each stage has that of its own parameters; a checkpoint has one of
- * all, in the order of the whole model's layers, tied parameters once. */
+/* param_steps.c - owns the optimizer's tensor that covers all parameters: the number of updates of
+ * each. Each stage has the counts of its own parameters. A checkpoint has one tensor for all, in
+ * the order of the whole model's layers, with tied parameters once. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/engines/stages/stages_state.h"
@@ -31,7 +31,7 @@ cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The place of the parameter @p name in the whole tensor. */
+/* The index of the parameter @p name in that tensor. */
 static size_t place_of(const struct cddpi_stages_order *order, const char *name)
 {
     size_t place = 0;

@@ -1,4 +1,4 @@
-/* stages_check.c - checks the keys of parallel.* for stages over ranks. */
+/* stages_check.c - checks the parallel.* keys for pipeline stages over ranks. */
 #include "base/error.h"
 #include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
@@ -85,7 +85,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
 }
 
 /* A pipeline's schedule is made for the number of micro-batches in the configuration, so each share
- * must be cut into that many. The smallest share of a full step has the fewest. */
+ * must have that many. The smallest share of a full step has the fewest. */
 static cddp_status check_division(const struct cddpi_config *config, int replicas)
 {
     int64_t asked = cddpi_trainer_micro_batches(config);

@@ -1,6 +1,5 @@
-/* stages_compute.c - owns a step of a divided run, and batches of test data. Micro-batches wait for
- * several turns before they go through the pipeline, so the stages that read data or labels keep
- * copies of them. */
+/* stages_compute.c - owns a step of a pipeline run, and its evaluation batches. Micro-batches are
+ * needed several times during a step, so the stages that read inputs or labels copy them. */
 #include "base/clock.h"
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
@@ -17,8 +16,8 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
                                                     : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
-/* After the pipeline: sum the gradients of tied parameters, and wait for the means over replicas.
- */
+/* After the pipeline has run, sum the gradients of tied parameters, and wait for the means over
+ * replicas. */
 static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
@@ -58,8 +57,8 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
     return status == CDDP_OK ? finish_gradients(trainer) : status;
 }
 
-/* Only the first rank of a pipeline writes down which samples it has. It reads the data, and the
- * last one reads the labels. */
+/* Only the first rank of a pipeline logs its samples: it reads the inputs, while the last rank
+ * reads the labels. */
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);

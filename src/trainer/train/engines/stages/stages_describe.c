@@ -1,4 +1,4 @@
-/* stages_describe.c - owns the table of stages that a dry run prints. */
+/* stages_describe.c - prints the dry run's table of stages. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -86,7 +86,7 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
-/* A division by time uses the times that were measured for the table. */
+/* Divide the layers. A division by time uses the times measured for the table. */
 static cddp_status divide_layers(const struct cddpi_config *config,
                                  const struct cddpi_model_spec *spec, int samples,
                                  const double *costs, int layers, struct cddpi_layer_range *out)

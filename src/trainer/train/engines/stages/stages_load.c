@@ -1,6 +1,6 @@
-/* stages_load.c - owns how a divided run takes up a checkpoint, or begins with weights: rank 0
- * opens the files and copies its own tensors, then the other stages get theirs, one after the
- * other, out of the mapped file. */
+/* stages_load.c - loads a checkpoint, or weights, into a pipeline run: rank 0 opens the files and
+ * copies its own tensors; then it sends the other stages theirs, one after the other, from the
+ * mapped file. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -12,7 +12,7 @@
 
 struct cddpi_stages_source {
     cddp_safetensors *files[CDDPI_STAGES_FILES];
-    struct cddpi_weights *weights; /* of a GPT-2 in any format, instead of the model's file */
+    struct cddpi_weights *weights; /* of a GPT-2 in any format; used instead of the model file */
 };
 
 void cddpi_stages_close_source(struct cddpi_stages *stages)
@@ -44,7 +44,7 @@ static cddp_status create_source(struct cddpi_stages *stages)
                             sizeof *stages->source);
 }
 
-/* Fill those tensors of an ordered list that rank 0 has. */
+/* Fill rank 0's own tensors of an ordered list. */
 static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
                             const cddp_tensor *tensors, size_t count)
 {
@@ -60,7 +60,7 @@ static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
     return status;
 }
 
-/* Rank 0's part of the whole count of updates. */
+/* Copy rank 0's part of the tensor of update counts. */
 static void take_own_steps(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_stage_list *own =
@@ -114,7 +114,7 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     return fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count);
 }
 
-/* Fill @p tensor, which has memory, from the file, or from the whole count of updates. */
+/* Fill @p tensor, whose memory is allocated, from the file, or from the tensor of update counts. */
 static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, int stage,
                                const cddp_tensor *tensor)
 {
@@ -167,7 +167,7 @@ static cddp_status receive_list(const struct cddpi_trainer *trainer, int file)
     return status;
 }
 
-/* The first replica's other stages get their parts of the first @p files files. */
+/* Send the first replica's other stages their parts of the first @p files files. */
 static cddp_status scatter_files(struct cddpi_trainer *trainer, int files)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);

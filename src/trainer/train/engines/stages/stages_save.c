@@ -1,6 +1,5 @@
-/* stages_save.c - owns how a divided run's checkpoint comes to rank 0, which writes it: tensor by
- * tensor, as the file is written, so that rank 0 never has room for more than one of another stage.
- */
+/* stages_save.c - brings a pipeline run's checkpoint to rank 0, which writes it: tensor by tensor
+ * as the file is written, so that rank 0 never holds more than one tensor of another stage. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -10,18 +9,18 @@
 
 #include <string.h>
 
-/* What rank 0 asks another stage for. */
+/* A request of rank 0 to another stage. */
 enum { ASK_END, ASK_TENSOR, ASK_INFINITE };
 
 struct stages_save_request {
     int32_t kind;
     int32_t file;   /* enum cddpi_stages_file */
-    uint64_t index; /* in the stage's list */
+    uint64_t index; /* of a tensor in the stage's list */
 };
 
-/* The first element of a stage's model that is not finite. */
+/* The first NaN or Inf in a stage's model. */
 struct infinite {
-    uint64_t index; /* in the stage's list; its count: there is none */
+    uint64_t index; /* of a tensor in the stage's list; the list's count: none was found */
     uint64_t element;
     float value;
     int32_t unused;
@@ -53,8 +52,8 @@ static cddp_status fetch_tensor(const struct cddpi_stages *stages, int stage,
 
 /* --- rank 0 --- */
 
-/* Rank 0's own tensors have moved since the lists were made, and those of its optimizer are
- * allocated for each checkpoint. */
+/* Update the addresses of rank 0's own tensors: they have moved since the lists were made, and the
+ * optimizer's are allocated for each checkpoint. */
 static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
     struct cddpi_stages_order *order = &cddpi_stages_of(trainer)->order[file];
@@ -103,7 +102,7 @@ cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer, cddp_snapsh
     return CDDP_OK;
 }
 
-/* All stages' counts of updates make one tensor. */
+/* Join all stages' update counts in one tensor. */
 static cddp_status join_steps(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -113,7 +112,7 @@ static cddp_status join_steps(struct cddpi_trainer *trainer)
         const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_OPTIMIZER_FILE][s];
 
         for (size_t i = 0; status == CDDP_OK && i < list->count; i++) {
-            int64_t *numbers = list->tensors[i].data; /* of rank 0: counters do not move */
+            int64_t *numbers = list->tensors[i].data; /* on rank 0; counters do not move */
 
             if (!cddpi_stages_is_steps(&list->tensors[i])) {
                 continue;
@@ -135,7 +134,7 @@ static cddp_status join_steps(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* Each stage looks through its own. */
+/* Ask each stage to check its own parameters. */
 static cddp_status check_finite(const struct cddpi_stages *stages)
 {
     cddp_status status = CDDP_OK;
@@ -188,8 +187,8 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
     return write_tensor(written->stages, written->file, index, writer);
 }
 
-/* Check that all parameters are finite, and fetch all counts of updates, while the other stages are
- * in cddpi_stages_end_save(). */
+/* Check that all parameters are finite, and fetch all update counts. Meanwhile, the other stages
+ * are in cddpi_stages_end_save(). */
 cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
                                       struct cddpi_snapshot_source *out)
 {

@@ -1,4 +1,4 @@
-/* stages_setup.c - owns the groups of a divided run, the division of its model, and this rank's
+/* stages_setup.c - builds the groups of a pipeline run, the division of its model, and this rank's
  * part. */
 #include "base/alloc.h"
 #include "base/env.h"
@@ -40,7 +40,7 @@ static cddp_status join(struct cddpi_trainer *trainer)
     return cddp_group_split(trainer->group, stages->stage, trainer->rank, &trainer->replicas);
 }
 
-/* Rank 0 measures for all. */
+/* Divide the model; rank 0 measures for all ranks. */
 static cddp_status divide_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -65,7 +65,7 @@ static cddp_status divide_model(struct cddpi_trainer *trainer)
                : status;
 }
 
-/* The tensors of all chunks, one after the other. */
+/* Join the tensors of all chunks in one list. */
 static cddp_param *join_tensors(const struct cddpi_trainer *trainer, bool buffers,
                                 size_t *out_count)
 {
@@ -122,7 +122,7 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* Binding moves the models' parameters, so the trainer's list of them is filled again. */
+/* Binding changes the addresses of the models' parameters, so fill the trainer's list again. */
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     cddpi_single_bind_params(trainer, data, copies);
@@ -147,7 +147,7 @@ static bool is_recomputed(const struct cddpi_config *config, int stage)
     return false;
 }
 
-/* Check this rank's stages, once they are made. */
+/* Check model.recompute for this rank's stages, after they are made. */
 static cddp_status check_recompute(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -199,7 +199,8 @@ static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi
         recompute[s] = is_recomputed(config, s);
     }
     options.recompute = recompute;
-    /* interleaved takes a multiple of the stages: micro-batches that are missing have no samples */
+    /* interleaved needs a multiple of the number of stages: the missing micro-batches have no
+     * samples. */
     options.most_micro_batches = (int)((micro_batches + stages->count - 1) / stages->count *
                                        stages->count);
     if (config->parallel.chunks == 1) {

@@ -1,12 +1,13 @@
-/* stages_state.h - a run whose model is divided into stages (parallel.pipeline), for the files of
- * this folder. Ranks 0 to P - 1 are the stages of the first replica of the model, and so on: rank r
- * is stage r mod P of replica r / P.
+/* stages_state.h - owns the state of a run with pipeline stages (parallel.pipeline), for the files
+ * of this folder only. Ranks 0 to P - 1 are the stages of the first replica of the model, and so
+ * on: rank r is stage r mod P of replica r / P.
  *
- * A step's micro-batches go through the stages of a replica; each stage's gradients are averaged
- * over replicas by a reducer of its own. Rank 0 writes and reads checkpoints of the whole model, so
- * that they can be read with any other division, or none: it knows names and shapes of the other
- * stages' tensors, but holds no more than one of them at a time. The first replica's ranks take
- * part in that; in others these functions do nothing. */
+ * A step's micro-batches pass through the stages of a replica. Each stage has its own reducer,
+ * which averages its gradients over replicas. Rank 0 writes and reads checkpoints of the whole
+ * model, so that a run with any other division, or without stages, can read them. Rank 0 knows
+ * names and shapes of the other stages' tensors, but holds only one of those tensors at a time. The
+ * ranks of the first replica take part in saving and loading; in other replicas these functions do
+ * nothing. */
 #ifndef CDDPI_TRAIN_STAGES_STATE_H
 #define CDDPI_TRAIN_STAGES_STATE_H
 
@@ -17,56 +18,56 @@
 /* The files of a checkpoint. */
 enum cddpi_stages_file { CDDPI_STAGES_MODEL_FILE, CDDPI_STAGES_OPTIMIZER_FILE, CDDPI_STAGES_FILES };
 
-/* Tensors of one stage, in its order. */
+/* The tensors of one stage, in its order. */
 struct cddpi_stage_list {
-    cddp_tensor *tensors; /* data NULL: of another process */
-    int *chunks;          /* of each; -1: the optimizer's */
+    cddp_tensor *tensors; /* data NULL: in another process */
+    int *chunks;          /* the chunk of each tensor; -1: the optimizer's */
     bool *is_buffer;      /* running statistics and the like; else a parameter */
     size_t count;
-    char *names; /* that came by message; those of this process have theirs elsewhere */
+    char *names; /* names received in messages; NULL: tensors of this process */
 };
 
-/* Where a tensor of a checkpoint is. */
+/* Where one tensor of a checkpoint is. */
 struct cddpi_stages_place {
     int stage;
     size_t index; /* in that stage's list */
 };
 
-/* What a file has, in its order. */
+/* The tensors of a file, in its order. */
 struct cddpi_stages_order {
-    cddp_tensor *tensors; /* data NULL: of another process */
+    cddp_tensor *tensors; /* data NULL: in another process */
     struct cddpi_stages_place *places;
     size_t count;
-    size_t params; /* of the model: the first so many are parameters */
+    size_t params; /* in the model's file: parameters, which come first */
 };
 
-/* A file that is being written. */
+/* A file being written. */
 struct cddpi_stages_written {
     const struct cddpi_stages *stages;
     enum cddpi_stages_file file;
 };
 
-struct cddpi_stages_source; /* files that are being taken up */
+struct cddpi_stages_source; /* the files being loaded */
 
 struct cddpi_stages {
-    int count;                        /* of ranks in a pipeline */
-    int stage;                        /* this rank there */
-    cddp_group *group;                /* the pipeline */
-    struct cddpi_model_spec spec;     /* of the whole model; its strings are the configuration's */
-    struct cddpi_layer_range *ranges; /* count x chunks */
+    int count;                        /* ranks per pipeline */
+    int stage;                        /* of this rank */
+    cddp_group *group;                /* the ranks of this pipeline */
+    struct cddpi_model_spec spec;     /* of the whole model; borrows the configuration's strings */
+    struct cddpi_layer_range *ranges; /* count x chunks ranges */
     struct cddpi_pipeline *pipeline;
-    cddp_param *params, *buffers; /* of all chunks of this rank, one after the other */
-    uint64_t *tied;               /* hashes of all ranks' names; 0: none */
-    bool *is_tied;                /* one a parameter of this rank: other stages have it, too */
-    size_t most;                  /* parameters of a rank: the length of a row of these */
+    cddp_param *params, *buffers; /* of this rank's chunks, one after the other */
+    uint64_t *tied;               /* hashes of all ranks' parameter names; 0: none */
+    bool *is_tied;                /* per parameter of this rank: other stages share it */
+    size_t most;                  /* the most parameters of any rank: row length of tied */
     struct cddpi_step_batches batches;
 
-    /* rank 0 only */
-    struct cddpi_stage_list *lists[CDDPI_STAGES_FILES]; /* count of them; NULL: not yet */
+    /* --- rank 0 only --- */
+    struct cddpi_stage_list *lists[CDDPI_STAGES_FILES]; /* count of them; NULL: not exchanged yet */
     struct cddpi_stages_order order[CDDPI_STAGES_FILES];
-    int64_t *steps; /* updates of each parameter of the whole model */
+    int64_t *steps; /* update counts of the whole model's parameters */
     struct cddpi_stages_written written[CDDPI_STAGES_FILES];
-    struct cddpi_stages_source *source; /* NULL: none is open */
+    struct cddpi_stages_source *source; /* NULL: no file is open */
 };
 
 static inline struct cddpi_stages *cddpi_stages_of(const struct cddpi_trainer *trainer)
@@ -74,12 +75,12 @@ static inline struct cddpi_stages *cddpi_stages_of(const struct cddpi_trainer *t
     return trainer->engine_state;
 }
 
-/* Functions of the row (engine.h). */
+/* Functions of this engine's row (engine.h). */
 
 CDDP_CHECKED cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size);
 CDDP_CHECKED cddp_status cddpi_stages_check_batch(const struct cddpi_config *config, int replicas);
-/** Print which layers each stage has, its parameters, the part of a micro-batch's time that it
- *  takes here, how evenly that is divided, and how many micro-batches its rank keeps. */
+/** Print each stage's layers, its parameters, its measured part of a micro-batch's time, the
+ *  balance of the division, and how many micro-batches its rank holds. */
 CDDP_CHECKED cddp_status cddpi_stages_describe(const struct cddpi_config *config,
                                                const struct cddpi_model_spec *spec, int samples,
                                                FILE *file);
@@ -92,48 +93,51 @@ void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out
 CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known,
                                                  double *out);
 void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);
-/** The file stays open until the other stages have their parts. */
+/** The file stays open until the other stages have received their parts. */
 CDDP_CHECKED cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer);
-/** Tensors of other stages have no data. */
+/** Tensors of other stages have data NULL. */
 CDDP_CHECKED cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer,
                                                    cddp_snapshot *out);
 CDDP_CHECKED cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
                                                    struct cddpi_snapshot_source *out);
-/** Rank 0 lets the others go on; these hand out tensors until then. */
+/** Rank 0 tells the other ranks that saving is over; until then they send the tensors that it
+ *  requests. */
 CDDP_CHECKED cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer);
-/** Rank 0 takes its own tensors. The file stays open until the others have theirs. */
+/** Rank 0 loads its own tensors. The file stays open until the other ranks have theirs. */
 CDDP_CHECKED cddp_status cddpi_stages_load(struct cddpi_trainer *trainer, const char *path);
 CDDP_CHECKED cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer);
 
-/** Parameters that several stages have (tied weights) get the sum of their gradients on each, and
- *  are ready then. Collective in the pipeline. */
+/** Sum the gradients of parameters that several stages share (tied weights), so that each of these
+ *  stages has the sum, and mark them ready. Collective in the pipeline. */
 CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
-/** What of building the model is for gradients of tied parameters. Collective. */
+/** Find the tied parameters, and prepare to sum their gradients. Part of building the model.
+ *  Collective. */
 CDDP_CHECKED cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer);
-/** Whether another stage before this one has parameter @p index, too. */
+/** Whether an earlier stage shares parameter @p index. */
 bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index);
 
-/** This rank's tensors; cddpi_stages_release_list(), which is also for what a failure leaves. */
+/** List this rank's tensors. Release with cddpi_stages_release_list(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer,
                                                enum cddpi_stages_file file,
                                                struct cddpi_stage_list *out);
 void cddpi_stages_release_list(struct cddpi_stage_list *list);
-/** Rank 0: its own tensors in the order of the files have moved since that was made. */
+/** Rank 0: update the addresses of its own tensors in the order of the files, after they have
+ *  moved. */
 CDDP_CHECKED cddp_status cddpi_stages_refresh(struct cddpi_trainer *trainer);
-/** Rank 0 gets to know which tensors the other stages of the first replica have, once there is the
- *  model, or the optimizer. Collective in the pipeline. */
+/** Send rank 0 the tensor lists of the other stages of the first replica, once the model (or the
+ *  optimizer) exists. Collective in the pipeline. */
 CDDP_CHECKED cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer,
                                                      enum cddpi_stages_file file);
 void cddpi_stages_release_lists(struct cddpi_stages *stages);
 /** Rank 0: close the files that are being loaded. */
 void cddpi_stages_close_source(struct cddpi_stages *stages);
 
-/* Rank 0: of all stages' counts of updates a checkpoint has one tensor. */
+/* Rank 0: a checkpoint has one tensor of the update counts of all stages. */
 
 bool cddpi_stages_is_steps(const cddp_tensor *tensor);
-/** Make room for that one tensor. In the order of tensors it takes the place of rank 0's own. */
+/** Allocate that tensor. In the order of the file it replaces rank 0's own. */
 CDDP_CHECKED cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer);
-/** Copy the numbers of stage @p stage from @p own to the whole tensor (@p joins), or back. */
+/** Copy the counts of stage @p stage from @p own to the whole tensor (@p joins), or back. */
 void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
                              bool joins);
 

@@ -1,7 +1,7 @@
-/* tied.c - owns gradients of parameters that several stages have: GPT-2's table is read by the
- * first layer and by the last. Each stage that has it has its own copy and part of the gradient;
- * the first of them adds the parts in the order of the stages and gives the sum to the others,
- * before replicas exchange anything, so copies stay the same. */
+/* tied.c - owns the gradients of parameters that several stages share. For example, GPT-2's
+ * embedding table is read by the first and the last layer. Each of these stages has its own copy
+ * and a part of the gradient. The first stage adds the parts in the order of the stages and sends
+ * the sum to the others, before replicas exchange anything, so that the copies stay equal. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -18,7 +18,7 @@ static uint64_t hash_of(const char *name)
     for (; *name != '\0'; name++) {
         hash = cddpi_hash_add(hash, (uint32_t)(unsigned char)*name);
     }
-    return hash | 1; /* 0 means that there is none */
+    return hash | 1; /* 0 means no parameter */
 }
 
 /* Whether @p stage has the parameter with this hash. */
@@ -79,8 +79,8 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
     return status;
 }
 
-/* The order of whole models, but tied parameters come last: they get their sum after the pipeline,
- * and buckets start in order. */
+/* The order of whole models, except that tied parameters come last: their sums are ready only after
+ * the pipeline, and buckets start in order. */
 void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -118,7 +118,7 @@ bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index)
     return first_owner(stages, hash_of(trainer->params[index].name)) < stages->stage;
 }
 
-/* The first owner's part of the exchange for parameter @p index. */
+/* The first stage's part of the exchange for parameter @p index. */
 static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64_t hash)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -190,7 +190,7 @@ cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double 
     double squares;
     cddp_status status;
 
-    (void)known; /* of all parameters of this rank, some of which other stages have, too */
+    (void)known; /* it includes parameters that other stages share */
     if (grads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu gradients",
                           trainer->param_count);
