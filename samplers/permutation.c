@@ -3,9 +3,9 @@
  * A position is written as (row, column) of a nearly square table. Each round first adds to the row
  * a keyed random amount that depends on the column, then adds to the column one that depends on the
  * row. Each round can be undone, so all rounds together are a permutation of the table. The table
- * has up to one row more places than there are samples. A place without a sample is permuted again
- * until a sample is reached ("cycle walking"). This is the cipher FE1 of Black and Rogaway,
- * "Ciphers with Arbitrary Finite Domains", CT-RSA 2002. */
+ * has a few places (fewer than its rows) without a sample. Such a place is permuted again until a
+ * sample is reached ("cycle walking"). This is the cipher FE1 of Black and Rogaway, "Ciphers with
+ * Arbitrary Finite Domains", CT-RSA 2002. */
 #include "samplers/permutation.h"
 
 #include "base/philox.h"

@@ -15,7 +15,7 @@
 
 enum { FILE_BYTES = 1 << 20, WORD_BYTES = CDDPI_HOST_BYTES + 32 };
 
-/* Part of a text. */
+/* A part of a string, without a NUL. */
 struct host_list_span {
     const char *at;
     size_t bytes;

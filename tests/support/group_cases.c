@@ -14,7 +14,7 @@ void at_sizes_to(int most, rank_fn body, const char *threads)
         struct group_seed seed;
 
         setenv("CDDP_COMM_THREAD", threads, 1);
-        if (threads[0] == '0' && i % 2 == 1) { /* only transports between hosts use a thread */
+        if (threads[0] == '0' && i % 2 == 1) { /* the default: a thread only between hosts */
             unsetenv("CDDP_COMM_THREAD");
         }
         assert_int_equal(group_seed_create(sizes[i], &seed), CDDP_OK);
