@@ -1,4 +1,4 @@
-/* check_machine.c - owns what --check says of processors, memory, limits and processes. */
+/* check_machine.c - owns what --check prints about processors, memory, limits and processes. */
 #include "launcher/info.h"
 
 #include "launcher/supervise/rank_cores.h"
@@ -20,16 +20,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHECK_SECONDS = 30 }; /* for checks that should take no time */
+enum { CHECK_SECONDS = 30 }; /* timeout of checks that should take no time */
 
-/* Instruction sets that kernels, OpenBLAS or oneDNN choose by, as /proc/cpuinfo calls them. */
+/* Instruction sets by which kernels, OpenBLAS or oneDNN choose code, named as in /proc/cpuinfo. */
 static const char *const simd_names[] = {
     "sse4_2",   "avx",      "avx2",        "fma",         "f16c",        "avx512f",
     "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
     "amx_int8", "asimd",    "asimdhp",     "bf16",        "sve",         "sve2"};
 
-/* What follows the colon in the first line of @p path that starts with @p start; false: none does.
- */
+/* Copy what follows the colon in the first line of @p path that starts with @p start. Returns false
+ * if there is no such line. */
 static bool find_line(const char *path, const char *start, char *out, size_t bytes)
 {
     char line[8192];
@@ -174,7 +174,7 @@ void cddpi_check_limits(void)
     print_setting("somaxconn", "/proc/sys/net/core/somaxconn");
 }
 
-/* Whether this process can open descriptor @p fd of process @p pid; an errno if not. */
+/* Open descriptor @p fd of process @p pid. Returns 0, or the errno of the failure. */
 static int open_of_sibling(pid_t pid, int fd)
 {
     char path[64];
@@ -189,7 +189,8 @@ static int open_of_sibling(pid_t pid, int fd)
     return 0;
 }
 
-/* Two children as two ranks would be: one holds shared memory, the other opens it. */
+/* Let two children act as two ranks: one holds shared memory, the other opens it. Returns 0 or an
+ * errno. */
 static int try_shared_memory(void)
 {
     int fd = memfd_create("cddp-check", MFD_CLOEXEC);

@@ -1,4 +1,4 @@
-/* info.c - owns the table of --env, and the libraries and GPUs that --check looks for. */
+/* info.c - prints the table of --env, and the libraries and GPUs that --check finds. */
 #include "launcher/info.h"
 
 #include "cddp_config.h"
@@ -40,7 +40,7 @@ void cddpi_info_env(void)
     }
 }
 
-/* A library that some part of cddp can use, under the names that distributions give it. */
+/* Libraries that parts of cddp can use, with the file names that distributions use. */
 static const struct library {
     const char *text;
     const char *names[4];
@@ -50,7 +50,7 @@ static const struct library {
     {"OpenSSL (encrypted data)", {"libcrypto.so.3", "libcrypto.so.1.1"}},
 };
 
-/* Open the library under each of its names; say which worked, or why the first did not. */
+/* Try each name of the library. Print which name worked, or why the first did not. */
 static void print_library(const struct library *library)
 {
     char reason[512] = "";
@@ -61,7 +61,7 @@ static void print_library(const struct library *library)
 
         if (handle != NULL) {
             printf("  %-34s yes: %s\n", library->text, library->names[i]);
-            return; /* left open: some libraries do not survive being closed */
+            return; /* not closed: some libraries crash if they are closed */
         }
         error = dlerror();
         if (reason[0] == '\0' && error != NULL) {
@@ -71,7 +71,7 @@ static void print_library(const struct library *library)
     cddpi_say(stdout, "  %-34s no: %s\n", library->text, reason);
 }
 
-/* What the CUDA module says, or why there is none, indented. */
+/* Print, indented, what the CUDA module finds, or why there is no module. */
 static void print_gpus(void)
 {
     char *text = cddpi_device_describe();
@@ -85,7 +85,7 @@ static void print_gpus(void)
     cddpi_free(text);
 }
 
-/* The module that brings MPI to groups, and the MPI that it has found. */
+/* Print whether the MPI module loads, and which MPI library it found. */
 static void print_mpi(void)
 {
     const void *table;
@@ -129,7 +129,7 @@ static void print_topology(void)
 #endif
 }
 
-/* What CDDP_ENCRYPT and CDDP_CIPHER ask for, and with what it would be done. */
+/* Print what CDDP_ENCRYPT and CDDP_CIPHER ask for, and which cipher would be used. */
 static void print_encryption(void)
 {
     uint32_t ciphers;
@@ -174,7 +174,7 @@ int cddpi_info_check(void)
     printf("MPI\n");
     print_mpi();
     printf("CUDA\n");
-    fflush(stdout); /* its text must not be in the child that asks, too */
+    fflush(stdout); /* so that the child that asks for GPUs does not print it again */
     print_gpus();
     return fflush(stdout) == 0 && ferror(stdout) == 0 ? 0 : 1;
 }

@@ -2,13 +2,14 @@
 #ifndef CDDPI_LAUNCHER_INFO_H
 #define CDDPI_LAUNCHER_INFO_H
 
-/** Every environment variable that cddp reads: name, default, value now, sentence. */
+/** Print every environment variable that cddp reads: name, default, current value, description. */
 void cddpi_info_env(void);
 
-/** What was found on this machine. Returns the exit status: 0 unless stdout fails. */
+/** Print what was found on this machine. Returns the exit status: 0 unless writing to stdout
+ *  fails. */
 int cddpi_info_check(void);
 
-/** check_machine.c: processors, memory, limits, and what processes may do to each other. */
+/** check_machine.c: processors, memory, limits, and how processes may access each other. */
 void cddpi_check_processors(void);
 void cddpi_check_memory(void);
 void cddpi_check_limits(void);

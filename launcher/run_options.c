@@ -1,4 +1,5 @@
-/* run_options.c - owns cddp-run's option table: what is parsed, helped with and suggested. */
+/* run_options.c - owns cddp-run's option table, from which options are parsed, helped with and
+ * suggested. */
 #include "launcher/run_options.h"
 
 #include "launcher/hosts/host_list.h"
@@ -13,7 +14,7 @@
 
 enum { HELP_COLUMN = 26 };
 
-/* id, name, letter (0: none), argument (NULL: none), sentence */
+/* id, name, letter (0: no letter), argument (NULL: no argument), help text */
 #define OPTION_MAP(X)                                                                              \
     X(NPROC, "nproc", 'n', "N|auto|gpu",                                                           \
       "ranks to start; auto (the default) is one per physical core that this process may use, "    \
@@ -124,7 +125,8 @@ static cddp_status read_tag(const char *const values[OPTION_COUNT], enum cddpi_t
     return status;
 }
 
-/* The addresses after tcp:// are checked when they are used. */
+/* Check --rdzv with --nnodes and --node-rank. The addresses after tcp:// are checked when they are
+ * used. */
 static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
                              struct cddpi_launch_options *options)
 {
@@ -151,8 +153,8 @@ static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* The launcher that started this cddp-run may have started others on other machines: its variables
- * say what no option does. */
+/* Take what no option says from the launcher that started this cddp-run, which may have started
+ * others on other machines. */
 static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
                                 struct cddpi_launch_options *options)
 {
@@ -192,7 +194,7 @@ static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* Options that only --hosts and --hostfile use, and those that they exclude. */
+/* Read the options that only --hosts and --hostfile use, and reject those that they exclude. */
 static cddp_status read_hosts(const char *const values[OPTION_COUNT],
                               struct cddpi_launch_options *options)
 {
@@ -241,7 +243,7 @@ static cddp_status read_nodes(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* "" is what a shell makes of a variable that is not set. */
+/* Read a folder. An empty name is an error: a shell produces it from an unset variable. */
 static cddp_status read_folder(const char *const values[OPTION_COUNT], enum option_id id,
                                const char **out)
 {
@@ -295,7 +297,7 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
-/* What is to be started: the program after "--", or a train.conf and its key=value texts. */
+/* Find what to start: the program after "--", or a train.conf and its key=value arguments. */
 static cddp_status take_command(struct cddpi_launch_options *options, bool after_dashes)
 {
     if (options->action != CDDPI_ACTION_RUN && options->action != CDDPI_ACTION_DRY_RUN) {
@@ -322,7 +324,7 @@ static cddp_status take_command(struct cddpi_launch_options *options, bool after
     return CDDP_OK;
 }
 
-/* Sort the words into options, whose @p values these are, and what is to be run. */
+/* Sort the arguments into options, whose @p values are set, and what is to run. */
 static cddp_status sort_words(int argc, char **argv, const char *values[OPTION_COUNT],
                               bool *out_after_dashes, struct cddpi_launch_options *options)
 {

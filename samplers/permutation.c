@@ -1,17 +1,17 @@
 /* permutation.c - owns the native random order: a Feistel network on mixed radices.
  *
- * A position is written as (row, column) of a nearly square table, and in turn the row is moved by
- * a keyed random amount that depends on the column and the column by one that depends on the row.
- * Each such round can be undone, so all of them together are a permutation of the table. Places of
- * the table that are no sample (fewer than a row of them) are walked through until one is: method
- * "cycle walking" and cipher FE1 of Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
- * CT-RSA 2002. */
+ * A position is written as (row, column) of a nearly square table. Each round first adds to the row
+ * a keyed random amount that depends on the column, then adds to the column one that depends on the
+ * row. Each round can be undone, so all rounds together are a permutation of the table. The table
+ * has a few places (fewer than its rows) without a sample. Such a place is permuted again until a
+ * sample is reached ("cycle walking"). This is the cipher FE1 of Black and Rogaway, "Ciphers with
+ * Arbitrary Finite Domains", CT-RSA 2002. */
 #include "samplers/permutation.h"
 
 #include "base/philox.h"
 
-/* Rounds are few where the table is large. In a tiny table a round has few functions to choose
- * from, and more of them are needed until all orders of the samples are equally likely. */
+/* A large table needs few rounds. In a tiny table, each round has few functions to choose from, so
+ * more rounds are needed until all orders of the samples are equally likely. */
 enum { ROUNDS_LARGE = 8, LARGE_ROWS = 64 };
 
 /* Stafford's variant 13 of MurmurHash3's finaliser, the output function of SplitMix64: Steele, Lea
@@ -23,7 +23,7 @@ static inline uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A number below @p limit (at most 2^32) from the upper half of a hash. */
+/* Map the upper half of a hash to a number below @p limit (at most 2^32). */
 static inline uint64_t below(uint64_t hash, uint64_t limit)
 {
     return (hash >> 32) * limit >> 32;
@@ -55,7 +55,7 @@ void cddpi_permutation_init(struct cddpi_permutation *permutation, uint64_t coun
                             uint64_t epoch)
 {
     struct cddpi_philox stream = cddpi_philox_stream(seed, CDDPI_RANDOM_ORDER, (uint32_t)epoch);
-    uint64_t high = epoch >> 32 << 32; /* what the stream's index has no room for */
+    uint64_t high = epoch >> 32 << 32; /* the bits that do not fit into the stream's index */
 
     permutation->count = count;
     permutation->rows = root_above(count);

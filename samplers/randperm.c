@@ -1,5 +1,5 @@
 /* randperm.c - owns PyTorch's shuffling: MT19937 and the two Fisher-Yates shuffles of
- * torch.randperm, checked against vectors that PyTorch itself made (tests/vectors). */
+ * torch.randperm. Tests compare it with vectors that PyTorch produced (tests/vectors). */
 #include "samplers/randperm.h"
 
 enum { MIDDLE = 397 };
@@ -48,7 +48,7 @@ static uint64_t next_wide(struct cddpi_mt19937 *twister)
     return first << 32 | cddpi_mt19937_next(twister);
 }
 
-/* count < 2^32, so that a 32-bit remainder does, which is several times faster than a 64-bit one */
+/* count < 2^32, so a 32-bit remainder suffices, which is several times faster than a 64-bit one. */
 static void shuffle_forward(struct cddpi_mt19937 *twister, uint64_t count, uint64_t *out)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -63,8 +63,9 @@ static void shuffle_forward(struct cddpi_mt19937 *twister, uint64_t count, uint6
     }
 }
 
-/* With CDDPI_RANDPERM_WIDE_FROM samples and seed 5, PyTorch 2.15 and this give an array with the
- * SHA-256 40bfaeb8d72c36a4120dadcf5b34143fb6663bf46773dfb5bd9de533981a778a (1.6 GiB: no test). */
+/* With CDDPI_RANDPERM_WIDE_FROM samples and seed 5, PyTorch 2.15 and this function produce an array
+ * with the SHA-256 40bfaeb8d72c36a4120dadcf5b34143fb6663bf46773dfb5bd9de533981a778a. The array has
+ * 1.6 GiB, so no test compares it. */
 static void shuffle_inside_out(struct cddpi_mt19937 *twister, uint64_t count, uint64_t *out)
 {
     for (uint64_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
-/* sampler.c - owns the public samplers: which sample comes at which position of an epoch, and which
- * positions are a rank's. */
+/* sampler.c - owns the public samplers: which sample is at each position of an epoch, and which
+ * positions each rank gets. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/handle.h"
@@ -127,7 +127,8 @@ cddp_share cddp_share_of(uint64_t first, uint64_t count, int rank, int world_siz
         return share;
     }
     each = count / (uint64_t)world_size;
-    longer = count % (uint64_t)world_size; /* so many first ranks take one more */
+    longer = count % (uint64_t)world_size; /* this many ranks, the first ones, get one sample
+                                              more */
     before = (uint64_t)rank;
     share.first = first + before * each + (before < longer ? before : longer);
     share.count = each + (before < longer);
@@ -160,7 +161,7 @@ cddp_status cddp_torch_shard(const cddp_sampler *sampler, int rank, int world_si
     }
     shard_count = cddp_torch_shard_count(sampler->count, world_size, drop_last);
     for (uint64_t i = 0; i < shard_count; i++) {
-        /* past the end the order begins again, as often as there are ranks to fill */
+        /* past the end, the order starts again, until all ranks have equally many */
         uint64_t position = (uint64_t)rank + i * (uint64_t)world_size;
 
         out[i] = cddp_sampler_at(sampler, position % sampler->count);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The public headers' documentation is complete and well-formed: each has its page and is named on the first one, and Doxygen
-# has nothing to say. Without @file Doxygen passes over a header's functions without a word. The last part is skipped (77) where
+# The public headers' documentation is complete and well-formed: each header has its page and is named on the first page, and
+# Doxygen reports nothing. Without @file, Doxygen silently ignores a header's functions. The last part is skipped (77) if
 # Doxygen is missing. Usage: check_api.sh SOURCE_ROOT
 cd "$1" || exit 1
 bad=0

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Which files of a folder call each other in a circle, by the symbols of their objects.
+"""Finds files of a folder that depend on each other in a circle, from the symbols of their objects.
 
 Usage: check_circles.py BUILD_DIR FOLDER MAX
 
-FOLDER is one of the source ("src/trainer/train"), whose objects BUILD_DIR has; files in folders below it
-count, too. A circle is a strongly connected component: files each of which leads to each other one
-by calls, or by use of data. Fails where one has more than MAX files. Prints all circles, with the
+FOLDER is a source folder ("src/trainer/train"), whose objects are in BUILD_DIR; folders below it
+count, too. A circle is a strongly connected component: files each of which leads to every other one
+by calls or by use of data. Fails if a circle has more than MAX files. Prints all circles, with the
 symbols that make them."""
 import json
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One door: files are opened, made, renamed and removed, and foreign text is printed, by the functions of src/runtime/base, which look first: at
-devices and named pipes, at links that somebody has put there, at escapes that a terminal would obey. Who goes round them is in a list here,
-with the reason. Usage: check_door.py SOURCE_ROOT"""
+"""One door: only the functions of src/runtime/base open, create, rename and remove files and print foreign text. They first check for
+devices and named pipes, for links that somebody has placed there, and for escapes that a terminal would obey. Files that bypass them are in a
+list here, with the reason. Usage: check_door.py SOURCE_ROOT"""
 import glob
 import os
 import re
@@ -12,7 +12,7 @@ CALLS = re.compile(
     r"mkostemps?|mkdtemp|tmpfile|tmpnam|tempnam|opendir|fdopendir|scandir|ftw|nftw|json_load_file|json_dump_file|gzopen) *\(")
 PRINTS = re.compile(r"(?<![\w.>])(v?printf(?= *\()|puts(?= *\()|perror(?= *\()|fprintf *\( *(?:stderr|stdout)\b|fputs *\([^;]*?, *(?:stderr|stdout) *\))")
 
-# FILE: its calls, and why they are right there.
+# FILE: its direct calls, and why they are right there.
 KERNEL = "a file that the kernel makes"
 PIPES = "the user may well name a pipe, as <(command)"
 ROUND = {
@@ -41,7 +41,7 @@ ROUND = {
     "src/runtime/store/server.c": ({"open"}, "/dev/null, which keeps a descriptor free"),
     "src/trainer/train/config/config_file.c": ({"open"}, PIPES),
 }
-# Files that print words with plain printf(), and why nobody else can have chosen these.
+# Files that print strings with plain printf(), and why these cannot be foreign text.
 PLAIN = {
     "launcher/check_machine.c": "what kernel and machine are called",
     "launcher/info.c": "what kernel, machine and libraries are called",

@@ -1,11 +1,11 @@
 #!/bin/sh
-# How a run trains is a row of a table (src/trainer/train/engines/engine.h), and no file outside the engines' folder asks
-# which one it has: by the pointer, by an engine's state, or by the keys of train.conf that choose it. What differs is a member
-# of the row. Usage: check_engines.sh SOURCE_ROOT
+# The engine that trains is a row of a table (src/trainer/train/engines/engine.h). No file outside the engines' folder asks
+# which engine it has: by the pointer, by an engine's state, or by the keys of train.conf that choose it. Differences between
+# engines are members of the row. Usage: check_engines.sh SOURCE_ROOT
 cd "$1" || exit 1
 bad=0
 
-# refuse PATTERN REASON [EXCEPT] : no line outside the engines matches PATTERN, but in files that match EXCEPT.
+# refuse PATTERN REASON [EXCEPT] : no line outside the engines matches PATTERN, except in files that match EXCEPT.
 refuse() {
     found=$(grep -rnE --include='*.[ch]' "$1" src/trainer/train src/trainer/programs |
         grep -vE "^(src/trainer/train/(engines|config)/|${3:-none})")

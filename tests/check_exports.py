@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What libcddp.so shows is what src/runtime/cddp.symbols keeps, with its versions, and what the public headers declare.
+"""libcddp.so exports exactly the symbols, with their versions, in src/runtime/cddp.symbols, and those that the public headers declare.
 A symbol that is gone or has another version breaks programs that were linked before.
-Usage: check_exports.py SOURCE_ROOT LIBRARY [--write]; with the latter new symbols are added to the list."""
+Usage: check_exports.py SOURCE_ROOT LIBRARY [--write]; --write adds new symbols to the list."""
 import glob, os, re, subprocess, sys
 
 source, library = sys.argv[1:3]

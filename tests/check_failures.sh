@@ -1,6 +1,6 @@
 #!/bin/sh
-# Failures are data: no code of src/ or launcher/ decides by the text of one, and a rank's name is put before a text by
-# the functions that also keep it (src/runtime/base/error.h). Usage: check_failures.sh SOURCE_ROOT
+# Failures are data: no code of src/ or launcher/ makes a decision from a failure's text, and only the functions that also
+# store a rank put its name before a text (src/runtime/base/error.h). Usage: check_failures.sh SOURCE_ROOT
 cd "$1" || exit 1
 readers='(mem|str)(str|chr|rchr|mem|n?cmp|n?casecmp|casestr|c?spn|pbrk|tok|tok_r)|v?sscanf|fnmatch|regexec|ato[il]+|strto[a-z]+'
 texts='(last_error|last_failure|transport_reason) *\(|[a-z_]*failure(->|\.)text'
@@ -8,7 +8,7 @@ reads="(^|[^a-z_])($readers) *\([^;{}]*($texts)|($texts)[^;{}]*\)\[[0-9]"
 names='fail(_errno|_prefix|_suffix)? *\([^;"]*"rank %d: '
 prints='"cddp-train: '
 
-# find_in PATTERN FILE... : FILE: TEXT of each match, statements in one line.
+# find_in PATTERN FILE... : prints FILE: TEXT of each match; each statement is joined to one line.
 find_in() {
     pattern=$1
     shift
@@ -17,7 +17,7 @@ find_in() {
     done
 }
 
-# catches PATTERN TEXT : the check itself works.
+# catches PATTERN TEXT : tests the check itself: PATTERN matches TEXT.
 catches() {
     echo "$2" | grep -qE "$1" || {
         echo "tests/check_failures.sh does not find: $2"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The formatting is as .clang-format has it; skipped (77) where clang-format 14 is missing, since other
+# The sources are formatted as .clang-format says. Skipped (77) if clang-format 14 is missing, since other
 # versions format differently. Usage: check_format.sh SOURCE_ROOT
 cd "$1" || exit 1
 tool=$(command -v clang-format-14 || command -v clang-format) || exit 77

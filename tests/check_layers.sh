@@ -1,9 +1,9 @@
 #!/bin/sh
-# Includes and symbols point down the layers only, which the calls of `check` below list. Usage:
-# check_layers.sh SOURCE_ROOT [BUILD_ROOT]; without the latter only includes are looked at.
+# Includes and symbols point only down the layers, which the calls of `check` below list. Usage:
+# check_layers.sh SOURCE_ROOT [BUILD_ROOT]; without BUILD_ROOT only includes are checked.
 cd "$1" || exit 1
 bad=0
-layers= # a line a folder, for check_symbols.py
+layers= # one line per folder, for check_symbols.py
 ours=' base store device group ddp loader checkpoint nn optim data parallel report train programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
@@ -18,7 +18,7 @@ owner_of() {
     esac
 }
 
-# includes FILE : what it includes (or as a patch lets include), in quotes or angle brackets, one a line.
+# includes FILE : prints what it includes (or, for a patch, adds as includes), in quotes or angle brackets, one per line.
 includes() {
     sed -n 's/^[ +]*# *include *["<]\([^">]*\)[">].*/\1/p' "$1"
 }
@@ -29,8 +29,8 @@ refuse() {
     bad=1
 }
 
-# check FOLDER ALLOWED... : files below FOLDER include "X/..." and X's public header only for X in
-# ALLOWED (or FOLDER itself).
+# check FOLDER ALLOWED... : files below FOLDER include "X/..." and X's public header only if X is in
+# ALLOWED (or is FOLDER itself).
 check() {
     layers="$layers$*
 "
@@ -46,7 +46,7 @@ check() {
             cddp_config.h) continue ;; # generated: facts about the build
             *)
                 [ -e "$(dirname "$file")/$include" ] || continue # the system's
-                grep -q "include *\"$include\"" "$file" || continue # in <>, whatever lies beside
+                grep -q "include *\"$include\"" "$file" || continue # in <>, even if a file of that name is beside it
                 refuse "$file" "$include" "name its folder, too"
                 continue
                 ;;
@@ -81,7 +81,7 @@ check src/trainer/report base store device group ddp
 check src/trainer/train base store kernels samplers device group ddp checkpoint nn optim data parallel report
 check src/trainer/programs base store kernels samplers device group ddp checkpoint nn optim data parallel report train
 check launcher base store device group
-# Of groups cddp-run uses only what reads launchers' variables, as ranks do.
+# From group/, cddp-run uses only the code that reads launchers' variables, as ranks do.
 for file in launcher/*.[ch] launcher/*/*.[ch]; do
     for include in $(includes "$file"); do
         case $include in
@@ -92,14 +92,14 @@ for file in launcher/*.[ch] launcher/*/*.[ch]; do
         esac
     done
 done
-# A folder that the list above forgot would not be checked at all.
+# Every folder must be in the list above, or it would not be checked.
 for folder in src/*/*/; do
     grep -q "^check ${folder%/}\( \|$\)" tests/check_layers.sh || {
         echo "$folder is not in tests/check_layers.sh"
         bad=1
     }
 done
-# Examples are of somebody else's program: public headers and the system's.
+# Examples are users' programs: they include only public headers and the system's.
 for file in $(find examples -name '*.[ch]' -o -name '*.c[pu]*' -o -name '*.patch'); do
     for include in $(includes "$file"); do
         case $include in
@@ -108,7 +108,7 @@ for file in $(find examples -name '*.[ch]' -o -name '*.c[pu]*' -o -name '*.patch
         esac
     done
 done
-# Tests name the folder of their own headers: "support/test.h".
+# Tests include their own headers with the folder's name: "support/test.h".
 for file in $(find tests -name '*.[ch]' -o -name '*.cpp'); do
     for include in $(includes "$file"); do
         case $include in
@@ -118,7 +118,7 @@ for file in $(find tests -name '*.[ch]' -o -name '*.cpp'); do
         esac
     done
 done
-# Public headers include each other, downwards, and the standard library.
+# Public headers include the standard library and each other, downwards only.
 for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
     name=${file##*/}
     for include in $(includes "$file"); do
@@ -126,7 +126,7 @@ for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
         cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h) ;;
         group.h:cddp/store.h | ddp.h:cddp/group.h | checkpoint.h:cddp/ddp.h) ;;
         exchange.h:cddp/group.h | loader.h:cddp/group.h | loader.h:cddp/sampler.h) ;;
-        # C++'s use C's, each the parts that come before it, and the standard library.
+        # C++ headers include C headers, the C++ parts listed before them, and the standard library.
         cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;
         checkpoint.hpp:cddp/cpp/ddp.hpp | checkpoint.hpp:cddp/cpp/store.hpp | ddp.hpp:cddp/cpp/group.hpp) ;;
         exchange.hpp:cddp/cpp/group.hpp | exchange.hpp:cddp/cpp/store.hpp | loader.hpp:cddp/cpp/group.hpp) ;;

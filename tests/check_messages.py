@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What doc/troubleshooting.md quotes is what the source prints: the fixed words of each message stand in one string of the source,
-with a conversion wherever the page has an ellipsis. Usage: check_messages.py SOURCE_ROOT"""
+"""The messages that doc/troubleshooting.md quotes are those that the source prints: one string of the source has the fixed words of each
+message, with a conversion wherever the page has an ellipsis. Usage: check_messages.py SOURCE_ROOT"""
 import glob
 import os
 import re

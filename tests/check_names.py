@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Every file of this repository that a document or a comment names exists; so does every name of C, variable, key of train.conf
-and option of our programs in doc/*.md and README.md. Usage: check_names.py SOURCE_ROOT
+"""Every file of this repository that a document or a comment names exists; so does every C name, variable, key of train.conf and
+option of our programs in doc/*.md and README.md. Usage: check_names.py SOURCE_ROOT
 
-A name is what ends like a source file or lies in one of our folders. It may be said from the root, from the
-folder of the file that says it, or by its last parts (group/engine/queue.c). MADE lists what programs make, and
-names of other projects'."""
+A file name is a word that ends like a source file or is in one of our folders. It may be relative to the root or to the
+folder of the file that names it, or be the end of a path (group/engine/queue.c). MADE lists files that programs make, and
+names of other projects."""
 import os, re, subprocess, sys
 
 root = sys.argv[1]
@@ -16,7 +16,7 @@ MADE = {
     "cuda.h", "cuda_profiler_api.h",  # CUDA's
     "llm.c",  # a project
     "trainer.cu",  # what examples/embed_cuda/cddp.patch makes of trainer_alone.cu
-    "some_torchrun_script.py", "train.py",  # somebody else's
+    "some_torchrun_script.py", "train.py",  # users' programs
 }
 SAID = re.compile(r"(?<![\w/.$*<{@-])((?:\.{1,2}/)?(?:[\w-]+/)*[\w-]+\.(?:c|h|cu|cuh|md|py|sh|conf|scd|svg))(?!\.?[\w*/>-])")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -48,7 +48,7 @@ for name in sorted(files):
             print(f"{name} names {said}, which does not exist")
             missing += 1
 
-# What ours is called: names of C and variables as words of the source, options and keys as their tables have them.
+# Our names: C names and variables are words of the source; options and keys are in their tables.
 def read(*tops, ends=(".c", ".h", ".hpp", ".cu", ".cuh", ".map")):
     return "\n".join(open(os.path.join(root, name), encoding="utf-8", errors="replace").read() for name in files
                      if name.startswith(tops) and name.endswith(ends))
@@ -67,7 +67,7 @@ OURS = re.compile(r"\bcddp-(?:run|train|bench|trace|report|convert|tokenize)\b(?
 ENDINGS = (".c", ".h", ".md", ".py", ".conf", ".sbatch", ".safetensors", ".svg", ".so", ".bin", ".html", ".txt", ".json")
 for name in sorted(name for name in files if re.fullmatch(r"doc/[\w-]+\.md|README\.md", name)):
     text = open(os.path.join(root, name), encoding="utf-8").read()
-    text = re.sub(r"\\\n\s*", "", text)  # commands that go on in the next line
+    text = re.sub(r"\\\n\s*", "", text)  # commands that continue in the next line
     said = {("name", word) for word in NAME.findall(text) if word not in words and not word.endswith("_")}
     said |= {("key", key) for key in KEY.findall(text)
              if not key.endswith(ENDINGS) and key not in keys and not any(known.startswith(key + ".") for known in keys)}

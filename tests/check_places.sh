@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests look at places of their own only: what is missing in their own folder nobody else can have made, and what
-# they write nobody else finds. Usage: check_places.sh SOURCE_ROOT
+# Tests use only their own folders: a path that a test expects to be missing there cannot have been made by anybody else, and
+# nobody else finds what a test writes. Usage: check_places.sh SOURCE_ROOT
 cd "$1" || exit 1
 found=$(grep -rnE --include='*.[ch]' --include='*.py' "[\"'=](/(nonexistent|nowhere|missing|no|not|does)\b|/tmp/)" tests |
     grep -v 'strstr\|TORCHELASTIC_ERROR_FILE')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The trainer is a user of the runtime: which of its private headers it includes stands, with the reason, in the table of
-src/trainer/README.md, and nothing else does. A new line there is a question to the public headers. Usage: check_private.py SOURCE_ROOT"""
+"""The trainer is a user of the runtime: the table in src/trainer/README.md lists exactly the private headers of the runtime that it
+includes, with the reason. A new line there means that the public headers may lack something. Usage: check_private.py SOURCE_ROOT"""
 import glob
 import os
 import re

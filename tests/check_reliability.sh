@@ -9,7 +9,7 @@ refuse() {
     bad=1
 }
 
-# tests ROWS... : what they name in backticks in their last column, one a line.
+# tests ROWS... : prints the names in backticks in their last column, one per line.
 tests() {
     sed -n 's/^|.*|\([^|]*\)|$/\1/p' | grep -o '`[^`]*`' | tr -d '`'
 }

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Symbols point down the layers, as includes do, and the CUDA and MPI modules are what lies in their folders.
-Usage: check_symbols.py BUILD_ROOT SOURCE_ROOT < layers, a line each: FOLDER ALLOWED... (tests/check_layers.sh
-has them). What an object leaves undefined must be defined in its own layer or in one that it may use, or
-not by us at all: so no declaration of one's own reaches where no include may. Objects that are not built
-are not looked at."""
+"""Symbols point down the layers, as includes do, and the CUDA and MPI modules consist of the files in their folders.
+Usage: check_symbols.py BUILD_ROOT SOURCE_ROOT < layers, one per line: FOLDER ALLOWED... (from tests/check_layers.sh).
+An undefined symbol of an object must be defined in its own layer, in a layer that it may use, or outside this repository.
+So a hand-written declaration cannot bypass the rule for includes. Objects that are not built are not checked."""
 import collections, glob, json, os, subprocess, sys
 
 build, root = (os.path.realpath(folder) for folder in sys.argv[1:3])
 MODULE = ("src/runtime/device/cuda/libcddp-cuda.so.p/", "tests/fake_cuda/libcddp-cuda-emulated.so.p/",
           "tests/fake_cuda/libemulated_kernels.a.p/", "kernels/cuda/",  # this one: what nvcc makes
           "src/runtime/group/net/mpi/libcddp-mpi.so.p/")
-# The modules, and all that each may show; the emulated one also shows what tests ask it.
+# The modules, and all symbols that each may export; the emulated one also exports what tests query.
 FILES = {"src/runtime/device/cuda/libcddp-cuda.so": "cddpi_cuda_module", "tests/fake_cuda/libcddp-cuda-emulated.so": None,
          "src/runtime/group/net/mpi/libcddp-mpi.so": "cddpi_mpi_module"}
 FOLDERS = {"cuda", "mpi"}
@@ -38,7 +37,7 @@ def objects():
         for entry in json.load(file):
             output = entry["output"]
             if output.startswith(("tests/", "examples/")) and not output.startswith(MODULE):
-                continue  # programs of tests may hold what they like
+                continue  # test programs may link anything
             source = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
             if source.startswith(build + os.sep) and output.startswith(MODULE):  # a kernel in a wrapper
                 source = os.path.join(root, "kernels/cuda", os.path.splitext(os.path.basename(source))[0] + ".cu")
@@ -97,7 +96,7 @@ for output in sorted(source_of.keys() - in_module):
     if FOLDERS & set(folder.split("/")) and (folder in module_folders or output.startswith(CORE)):
         problems.append(f"{source} is linked into {output.split('.p/')[0]}, but {folder} is a module's")
 
-# What it needs, and what it shows.
+# The symbols that it needs and exports.
 ours = {symbol for output in source_of.keys() - in_module for symbol, kind in table[output] if not is_undefined(kind)}
 for path, entry in FILES.items():
     if not os.path.exists(os.path.join(build, path)):
@@ -108,7 +107,7 @@ for path, entry in FILES.items():
         elif entry is not None and not is_undefined(kind) and symbol != entry:
             problems.append(f"{path} shows {symbol}, and should show {entry} alone")
 
-# A layer none of whose objects was found was not checked.
+# A layer without any object found was not checked.
 seen = {layer_of(source) for source in source_of.values()}
 for folder in layers.keys() - seen - {"kernels/cuda"}:
     if glob.glob(os.path.join(root, folder, "**/*.c"), recursive=True):

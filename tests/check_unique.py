@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One name, one thing: a file's name, and the tag of a struct, a union or an enum, occurs once in the sources. So a reader who
-searches for a name, a debugger and ctags find one place. Usage: check_unique.py SOURCE_ROOT"""
+"""One name, one thing: each file name, and each tag of a struct, a union or an enum, occurs once in the sources. So readers who
+search for a name, debuggers and ctags find one place. Usage: check_unique.py SOURCE_ROOT"""
 import collections
 import os
 import re

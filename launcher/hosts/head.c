@@ -1,5 +1,5 @@
-/* head.c - owns the cddp-run that starts others on a list of hosts: the loop over their output and
- * what they tell. How it ends is in head_end.c. It has no ranks of its own. */
+/* head.c - owns the cddp-run that starts others on a list of hosts: the event loop over their
+ * output and their events. head_end.c decides how the job ends. This process has no ranks. */
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"
@@ -47,9 +47,9 @@ static void take_events(struct cddpi_head *head)
     }
 }
 
-/* Reap agents that have ended, after passing on what they wrote. Whether such an end was expected
- * is known once the event that we publish now comes back to us: by then we have heard all earlier
- * ones, perhaps that the job is over. */
+/* Reap agents that have ended, after relaying their output. Whether the end of an agent was
+ * expected is known once the event that we publish here comes back to us: by then we have received
+ * all earlier events, possibly the job's END. */
 static void reap_agents(struct cddpi_head *head)
 {
     for (int i = 0; i < head->hosts.count; i++) {
@@ -60,7 +60,7 @@ static void reap_agents(struct cddpi_head *head)
             continue;
         }
         agent->has_ended = true;
-        head->alive--; /* its input stays open until all know why it ended */
+        head->alive--; /* its input stays open until the reason of its end is known */
         (void)cddpi_relay_read(&agent->out);
         (void)cddpi_relay_read(&agent->err);
         head->unexplained++;
@@ -71,7 +71,7 @@ static void reap_agents(struct cddpi_head *head)
     }
 }
 
-/* Write what is left of the parcel. */
+/* Write the rest of the parcel. */
 static void feed_parcel(struct cddpi_agent *agent)
 {
     struct cddpi_wire_buffer *buffer = &agent->parcel;
@@ -82,7 +82,7 @@ static void feed_parcel(struct cddpi_agent *agent)
     }
     if (agent->sent == buffer->bytes ||
         (written < 0 && errno != EAGAIN &&
-         errno != EINTR)) { /* an agent that ends without it says why */
+         errno != EINTR)) { /* an agent that ends without its parcel prints why */
         cddpi_buffer_fini(buffer);
         memset(buffer, 0, sizeof *buffer);
         agent->sent = 0;
@@ -130,7 +130,7 @@ static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
     }
 }
 
-/* False once the monitor is gone, or nothing more can come. */
+/* Returns false once the monitor is gone or no more events can arrive. */
 static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
 {
     int64_t next_ns = cddpi_head_next_ns(head);
@@ -182,7 +182,7 @@ static void init_agent(struct cddpi_head *head, int i)
     agent->err = agent->out;
     agent->err.owner = 2 * i + 1;
     agent->err.sink = head->output->err;
-    /* the progress line of rank 0 */
+    /* so that rank 0's progress line appears at once */
     agent->err.form = i == 0 ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES;
 }
 
@@ -196,7 +196,7 @@ static bool is_local(const struct cddpi_head *head)
     return true;
 }
 
-/* Serve the store in which the agents meet, and watch it. */
+/* Serve the store in which the agents meet, and connect to it. */
 static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES])
 {
     struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
@@ -275,7 +275,6 @@ static void release_agents(struct cddpi_head *head)
     head->agents = NULL;
 }
 
-/* The supervising process. */
 int cddpi_head_supervise(struct cddpi_head *head)
 {
     struct pollfd *polls = cddpi_zalloc_array((size_t)(FIXED_FDS + AGENT_FDS * head->hosts.count),
@@ -306,7 +305,6 @@ int cddpi_head_supervise(struct cddpi_head *head)
     return exit_status;
 }
 
-/* What would be run. */
 int cddpi_head_dry_run(const struct cddpi_head *head)
 {
     int first = 0;

@@ -1,6 +1,6 @@
-/* head_end.c - owns how a job on a list of hosts ends, as the cddp-run that started it sees it: how
- * long it waits for what, whom it gives up, and with which status it exits. No deadline here
- * depends on a host that answers. */
+/* head_end.c - owns the end of a job on a list of hosts, for the cddp-run that started it: how long
+ * it waits, which hosts it gives up on, and with which status it exits. No deadline here depends on
+ * an answer from a host. */
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"
@@ -14,19 +14,20 @@
 #include <sys/wait.h>
 
 enum {
-    SETTLE_MS = 2000,  /* when one has failed, others may be about to fail for the same reason */
-    LAST_MS = 5000,    /* after the job's end, and for each step of ending what is left */
-    HURRY_MS = 1000,   /* the same after a second signal */
-    MARGIN_MS = 10000, /* besides the grace period */
-    FAILED_MS = 70000, /* besides it, until there is an end or a restart: what cannot be killed and
-                          the pause before a restart take 30 s each */
-    SAME_REQUEST_NS = 200000000, /* as supervisors have it */
-    FIRST_NEWS_MS =
-        10000, /* after that, missing hosts are named; node 0 does so once it is there */
+    SETTLE_MS = 2000,  /* after one agent failed: others may be about to fail for the same reason */
+    LAST_MS = 5000,    /* after the job's end, and for each step of ending the remaining agents */
+    HURRY_MS = 1000,   /* as LAST_MS, after a second signal */
+    MARGIN_MS = 10000, /* in addition to the grace period */
+    FAILED_MS = 70000, /* after a failure, in addition to the grace period, until the job ends or
+                          restarts: waiting for an unkillable rank and the pause before a restart
+                          take up to 30 s each */
+    SAME_REQUEST_NS = 200000000, /* the same limit as in supervisors */
+    FIRST_NEWS_MS = 10000, /* after this time, missing hosts are named; once node 0 has arrived, it
+                              names them */
     NEWS_MS = 60000,
     LOOK_MS = 500,
-    ANSWER_MS = 2000, /* of our own store */
-    NAMED = 20        /* at most */
+    ANSWER_MS = 2000, /* timeout of our own store */
+    NAMED = 20        /* the most hosts that are named */
 };
 
 bool cddpi_head_has_begun(const struct cddpi_head *head)
@@ -39,7 +40,7 @@ static int64_t moment_after(int64_t milliseconds)
     return cddpi_deadline_ns((uint32_t)(milliseconds < UINT32_MAX ? milliseconds : UINT32_MAX));
 }
 
-/* Let @p milliseconds be the most that is left until all agents are ended. */
+/* End all agents in at most @p milliseconds, or at the deadline that is already set. */
 static void end_within(struct cddpi_head *head, int64_t milliseconds)
 {
     int64_t deadline_ns = moment_after(milliseconds);
@@ -47,7 +48,8 @@ static void end_within(struct cddpi_head *head, int64_t milliseconds)
     head->deadline_ns = deadline_ns < head->deadline_ns ? deadline_ns : head->deadline_ns;
 }
 
-/* Ranks that were asked to end have that long, and again after each sign that one still saves. */
+/* Give ranks that were asked to end @p milliseconds, and the same time again after each sign that
+ * one is still saving. */
 static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
 {
     int64_t patience_ns = moment_after(milliseconds);
@@ -68,7 +70,7 @@ static void publish_event(struct cddpi_head *head, enum cddpi_node_event_kind ki
     cddpi_node_link_publish(head->nodes.link, &event);
 }
 
-/* Say which hosts are given up, unless the job is over for all or had not begun. */
+/* Print which hosts are given up, unless the job has ended or had not begun. */
 static void say_left(struct cddpi_head *head, const char *text)
 {
     for (int i = 0; i < head->hosts.count; i++) {
@@ -82,13 +84,13 @@ static void say_left(struct cddpi_head *head, const char *text)
 bool cddpi_head_end_agents(struct cddpi_head *head)
 {
     switch (head->steps++) {
-    case 0: /* an agent ends when its input does */
+    case 0: /* an agent ends when its input is closed */
         say_left(head, "has not ended: closing the connection to it");
         for (int i = 0; i < head->hosts.count; i++) {
             cddpi_head_close_input(&head->agents[i]);
         }
         break;
-    case 1: /* or what stands between us and it, as ssh does */
+    case 1: /* kill what connects us to it, such as ssh */
         say_left(head, "has still not ended: killing what leads to it; processes of the job may be "
                        "left there");
         for (int i = 0; i < head->hosts.count; i++) {
@@ -155,14 +157,15 @@ static void lose_beginner(struct cddpi_head *head, int i, const char *text)
                          "there (a forced command, a wrapper or a login script that ends?)",
                          cddpi_node_name(&head->nodes, i), agent->argv[0]);
     } else if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127 ||
-               !agent->err.has_come) { /* else it said why */
+               !agent->err.has_come) { /* otherwise it has printed why */
         cddpi_output_say(head->output, "%s did not begin: %s", cddpi_node_name(&head->nodes, i),
                          text);
     }
     end_within(head, SETTLE_MS);
 }
 
-/* Agent @p i has ended, and all that was told before is heard. Decide whether that was expected. */
+/* Agent @p i has ended, and all its earlier events have arrived: decide whether its end was
+ * expected. */
 static void lose_agent(struct cddpi_head *head, int i)
 {
     const struct cddpi_agent *agent = &head->agents[i];
@@ -173,7 +176,7 @@ static void lose_agent(struct cddpi_head *head, int i)
         cddpi_head_close_input(&head->agents[i]);
     }
     if (is_over && agent->status == 0) {
-        return; /* as it was to */
+        return; /* as expected */
     }
     describe_end(agent, text, sizeof text);
     if (head->exit_status == 0) {
@@ -183,14 +186,15 @@ static void lose_agent(struct cddpi_head *head, int i)
         lose_beginner(head, i, text);
     } else if (!is_over) {
         publish_event(head, CDDPI_EVENT_LOST, i, 0, text);
-        end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless that is heard */
+        end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless the other nodes react
+                                                                      to the event */
     } else if (head->nodes.end.exit_status == 0) {
         cddpi_output_say(head->output, "%s: %s after the job's end",
                          cddpi_node_name(&head->nodes, i), text);
     }
 }
 
-/* A host is gone: the ranks of the others are asked to end. */
+/* A host is gone, so the ranks of the other hosts are asked to end. */
 static void take_loss(struct cddpi_head *head, const struct cddpi_node_event *event)
 {
     int lost = 0;
@@ -204,7 +208,7 @@ static void take_loss(struct cddpi_head *head, const struct cddpi_node_event *ev
         lost += head->nodes.list[i].is_lost;
     }
     if (lost == head->hosts.count) {
-        end_within(head, SETTLE_MS); /* there is nobody to wait for */
+        end_within(head, SETTLE_MS); /* there is no host left to wait for */
     }
     wait_patiently(head,
                    head->options->grace_ms * (head->nodes.asked_signal != 0 ? 3 : 1) + MARGIN_MS);
@@ -218,16 +222,16 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
 
     if (event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
         head->agents[event->node]
-            .has_ended) { /* what it leads to may still be there: it ends now */
+            .has_ended) { /* the agent itself may still run there: closing its input ends it */
         cddpi_head_close_input(&head->agents[event->node]);
     }
-    if (head->steps > 0) { /* what comes now comes of our ending them */
+    if (head->steps > 0) { /* later events are consequences of our ending the agents */
         head->unexplained -= event->kind == CDDPI_EVENT_BYE && event->node < 0;
         return;
     }
     cddpi_nodes_take(&head->nodes, event, head->output);
     switch (event->kind) {
-    case CDDPI_EVENT_BYE: /* ours, of an agent that has ended */
+    case CDDPI_EVENT_BYE: /* published by reap_agents() for an agent that has ended */
         if (event->node < 0 && event->number < head->hosts.count) {
             head->unexplained--;
             lose_agent(head, event->number);
@@ -259,7 +263,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
     case CDDPI_EVENT_END:
         end_within(head, LAST_MS);
         break;
-    case CDDPI_EVENT_CUT: /* nobody can be told anything */
+    case CDDPI_EVENT_CUT: /* no host can be reached through the store */
         cddpi_output_say(head->output, "this cddp-run has lost the job's store: %s", event->text);
         (void)cddpi_head_end_agents(head);
         break;
@@ -274,8 +278,8 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
     }
 }
 
-/* "0 (alpha), 2 (gamma)": the hosts whose cddp-run has not said in the store who it is.
- * *out_first_is_there: node 0 is not among them. */
+/* List the hosts whose cddp-run has not written its record to the store, as "0 (alpha), 2 (gamma)".
+ * *out_first_is_there: node 0 has arrived. */
 static void list_missing(struct cddpi_head *head, char *out, size_t bytes, bool *out_first_is_there)
 {
     const struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
@@ -306,7 +310,7 @@ static void list_missing(struct cddpi_head *head, char *out, size_t bytes, bool 
     cddp_store_close(store);
 }
 
-/* Only until node 0 is there, which knows better and says it itself. */
+/* Names missing hosts only until node 0 has arrived, which knows more and names them itself. */
 void cddpi_head_await(struct cddpi_head *head)
 {
     bool is_late = cddpi_left_ms(head->begin_ns) == 0;
@@ -324,7 +328,8 @@ void cddpi_head_await(struct cddpi_head *head)
     list_missing(head, missing, sizeof missing, &first_is_there);
     head->news_ns = moment_after(NEWS_MS);
     if (is_late && first_is_there && !head->has_waited_longer) {
-        head->has_waited_longer = true; /* it waits until now, tells all, and lets them read it */
+        head->has_waited_longer = true; /* node 0 has the same deadline, tells all nodes, and lets
+                                           them read its answer */
         head->begin_ns = moment_after(MARGIN_MS);
     } else if (is_late) {
         cddpi_refused_say(&head->refused, refused);
@@ -356,7 +361,7 @@ int64_t cddpi_head_next_ns(const struct cddpi_head *head)
 {
     int64_t end_ns = head->patience_ns < head->deadline_ns ? head->patience_ns : head->deadline_ns;
     int64_t begin_ns = head->begin_ns < head->news_ns ? head->begin_ns : head->news_ns;
-    int64_t look_ns = moment_after(LOOK_MS); /* at who was refused */
+    int64_t look_ns = moment_after(LOOK_MS); /* when to publish refused clients again */
 
     if (head->begin_ns != INT64_MAX && look_ns < begin_ns) {
         begin_ns = look_ns;
@@ -380,7 +385,8 @@ int cddpi_head_report(struct cddpi_head *head)
     const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
                                                  ? &nodes->failure
                                                  : &nodes->follow;
-    bool is_known = nodes->end.kind != CDDPI_EVENT_NONE; /* node 0 has heard how all ended */
+    bool is_known = nodes->end.kind != CDDPI_EVENT_NONE; /* node 0 has received the results of all
+                                                            nodes */
     int exit_status = is_known ? nodes->end.exit_status : head->exit_status;
 
     if (failure->kind != CDDPI_EVENT_NONE) {

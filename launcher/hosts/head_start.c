@@ -1,4 +1,4 @@
-/* head_start.c - owns the start of a cddp-run on a host: its words, its variables, its process. */
+/* head_start.c - starts a cddp-run on a host: its command line, its variables, its process. */
 #include "launcher/hosts/head.h"
 
 #include "launcher/hosts/parcel.h"
@@ -21,7 +21,7 @@ struct words {
     char **words;
     size_t count;
     size_t capacity;
-    bool is_cut; /* memory was missing */
+    bool is_cut; /* a word is missing, for lack of memory */
 };
 
 void cddpi_head_free_words(char **words)
@@ -32,7 +32,7 @@ void cddpi_head_free_words(char **words)
     cddpi_free(words);
 }
 
-/* Take @p word, which malloc() made, over. */
+/* Append @p word, which malloc() allocated, and take ownership. */
 static void add_word(struct words *words, char *word)
 {
     if (words->count + 2 > words->capacity) {
@@ -66,7 +66,7 @@ add_text(struct words *words, const char *format, ...)
     add_word(words, text);
 }
 
-/* The word as a shell reads it back. */
+/* Append @p word, quoted for a shell. */
 static void add_quoted(struct words *words, const char *word)
 {
     char *text = NULL;
@@ -83,7 +83,7 @@ static void add_quoted(struct words *words, const char *word)
     add_word(words, text);
 }
 
-/* "--name", then "value". */
+/* Append "--name=value", unless @p value is NULL. */
 static void add_option(struct words *words, const char *name, const char *value)
 {
     if (value != NULL) {
@@ -103,7 +103,7 @@ static void add_nproc(struct words *words, const struct cddpi_launch_options *op
     }
 }
 
-/* cddp-run's own words on host @p i. */
+/* Append cddp-run's command line for host @p i. */
 static void add_own(const struct cddpi_head *head, int i, const char *url, struct words *words)
 {
     static const char *const binds[] = {CDDPI_BIND_MAP(CDDPI_CHOICE_WORD)};
@@ -139,13 +139,13 @@ static void add_own(const struct cddpi_head *head, int i, const char *url, struc
     }
 }
 
-/* This machine needs no ssh, unless as another user. */
+/* Whether @p host is this machine, as the same user, so that ssh is not needed. */
 static bool is_here(const struct cddpi_host *host)
 {
     return strchr(host->name, '@') == NULL && cddpi_address_is_local(host->name, false);
 }
 
-/* The words of --ssh. */
+/* Append the words of the --ssh command. */
 static void add_ssh(struct words *words, const char *text)
 {
     for (;;) {
@@ -188,8 +188,8 @@ cddp_status cddpi_head_words(const struct cddpi_head *head, int i, const char *u
     return words.is_cut ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a command line") : CDDP_OK;
 }
 
-/* Whether "NAME=value" is sent to other machines without --export: variables of cddp that are not
- * of one rank or one machine. */
+/* Whether "NAME=value" is sent to other machines without --export: all variables named CDDP_...,
+ * except those of one rank or one machine. */
 static bool is_for_all(const char *variable)
 {
     static const char *const own[] = {
@@ -205,7 +205,7 @@ static bool is_for_all(const char *variable)
     return strncmp(variable, "CDDP_", 5) == 0 && strchr(variable, '=') != NULL;
 }
 
-/* What --export names. */
+/* Append the variables that --export names. */
 static cddp_status add_exports(struct words *variables, const char *text)
 {
     while (text != NULL && *text != '\0') {
@@ -221,7 +221,7 @@ static cddp_status add_exports(struct words *variables, const char *text)
             add_text(variables, "%s", word);
         } else if (value != NULL) {
             add_text(variables, "%s=%s", word, value);
-        } /* what is not set here is not set there by us */
+        } /* a variable that is not set here is not sent */
         free(word);
         text += bytes + (text[bytes] == ',' ? 1 : 0);
     }
@@ -264,7 +264,7 @@ static cddp_status make_parcel(struct cddpi_head *head, int i)
     return status;
 }
 
-/* In the child: only what is safe after a fork of a process with threads. */
+/* Runs in the child, so only async-signal-safe calls: the parent has threads. */
 static void __attribute__((noreturn))
 become_agent(const struct cddpi_agent *agent, const int fds[3], pid_t parent,
              const sigset_t *unblocked)
@@ -306,7 +306,7 @@ static void close_pipes(int pipes[3][2])
     }
 }
 
-/* Keep the writing end of its input and the reading ends of its outputs. */
+/* Keep the write end of the agent's input and the read ends of its outputs. */
 static void keep_ends(struct cddpi_agent *agent, int pipes[3][2])
 {
     agent->input = pipes[0][1];

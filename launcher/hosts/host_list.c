@@ -1,4 +1,4 @@
-/* host_list.c - owns the syntax of --hosts and of host files: Open MPI's and Horovod's. */
+/* host_list.c - parses --hosts and host files, in the syntax of Open MPI and Horovod. */
 #include "launcher/hosts/host_list.h"
 
 #include "launcher/run_options.h"
@@ -15,7 +15,7 @@
 
 enum { FILE_BYTES = 1 << 20, WORD_BYTES = CDDPI_HOST_BYTES + 32 };
 
-/* Part of a text. */
+/* A part of a string, without a NUL. */
 struct host_list_span {
     const char *at;
     size_t bytes;
@@ -53,7 +53,7 @@ static cddp_status check_host(const struct cddpi_host *host)
     return CDDP_OK;
 }
 
-/* Put @p host in, or add its ranks to those that it has. */
+/* Add @p host, or add its ranks to those of the same host. */
 static cddp_status add_host(struct cddpi_hosts *hosts, const struct cddpi_host *host)
 {
     struct cddpi_host *known = NULL;
@@ -76,7 +76,8 @@ static cddp_status add_host(struct cddpi_hosts *hosts, const struct cddpi_host *
     return check_host(host);
 }
 
-/* A name goes into ssh's command line: nothing that would be an option, or more than a word. */
+/* Whether @p text is a host name that is safe in ssh's command line: it must not be an option or
+ * more than one word. */
 static bool is_name(const char *text)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -85,7 +86,8 @@ static bool is_name(const char *text)
     return text[0] != '\0' && text[0] != '-' && strspn(text, plain) == strlen(text);
 }
 
-/* "name", "name:4", "[address]:4"; an address with several colons and no brackets has no number. */
+/* Parse "name", "name:4" or "[address]:4". An address with several colons and no brackets has no
+ * number. */
 static cddp_status parse_word(struct host_list_span word, struct cddpi_host *out)
 {
     char text[WORD_BYTES];
@@ -105,7 +107,7 @@ static cddp_status parse_word(struct host_list_span word, struct cddpi_host *out
         char *end = strchr(text, ']');
 
         name++;
-        number = end[1] == ':' ? end + 2 : end[1] == '\0' ? NULL : text; /* text: no number */
+        number = end[1] == ':' ? end + 2 : end[1] == '\0' ? NULL : text; /* text: not a number */
         *end = '\0';
     } else if (colon != NULL && memchr(text, ':', (size_t)(colon - text)) == NULL) {
         *colon = '\0';
@@ -146,7 +148,7 @@ fail:
     return status;
 }
 
-/* The next word of @p line, which moves on; of no bytes at its end. */
+/* Take the next word of @p line, which advances. At the end of the line, the word is empty. */
 static struct host_list_span next_word(struct host_list_span *line)
 {
     struct host_list_span word;
@@ -164,7 +166,7 @@ static struct host_list_span next_word(struct host_list_span *line)
     return word;
 }
 
-/* "slots=4", "max_slots=8" or "max-slots=8". */
+/* Parse "slots=4", "max_slots=8" or "max-slots=8". */
 static cddp_status parse_key(struct host_list_span word, struct cddpi_host *host)
 {
     static const char *const keys[] = {"slots", "max_slots", "max-slots"};

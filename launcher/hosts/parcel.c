@@ -1,4 +1,4 @@
-/* parcel.c - owns the form of a parcel, and its unpacking. */
+/* parcel.c - owns the encoding of parcels, and their unpacking. */
 #include "launcher/hosts/parcel.h"
 
 #include "launcher/hosts/host_list.h"
@@ -80,7 +80,7 @@ static cddp_status read_all(uint8_t *to, size_t bytes, int64_t deadline_ns)
     return CDDP_OK;
 }
 
-/* Keep standard input to see its end; what we start gets none. */
+/* Keep standard input as head_fd, to see when it ends. Processes that we start get /dev/null. */
 static cddp_status keep_input(struct cddpi_job *job)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -93,7 +93,7 @@ static cddp_status keep_input(struct cddpi_job *job)
     return CDDP_OK;
 }
 
-/* Read all bytes of the parcel to @p out. */
+/* Read the whole parcel into @p out. */
 static cddp_status read_parcel(struct cddpi_wire_buffer *out)
 {
     int64_t deadline_ns = cddpi_deadline_ns(RECEIVE_MS);

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 enum {
-    RANK_FILES = 5, /* what the launcher opens for a rank: two pipes, its exec, its end, its log */
+    RANK_FILES = 5, /* opened per rank: two output pipes, exec pipe, pidfd, log */
     START_FILES = 12,
-    LATER_FILES = 4 /* to look for orphans, say */
+    LATER_FILES = 4 /* for example to look for orphans */
 };
 
 static int descriptors_of(int world_size)
@@ -49,7 +49,7 @@ cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_job_rendezvous *o
     return status;
 }
 
-/* All addresses: of both families, or where the machine has no IPv6, of one. */
+/* Listen on all addresses: IPv6 and IPv4, or only IPv4 if the machine has no IPv6. */
 static cddp_status serve_all(struct cddpi_store_server_options *options,
                              struct cddpi_store_server **out)
 {
@@ -72,7 +72,7 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
     }
     options.token = out->token;
     cddpi_store_token(out->job);
-    out->job[16] = '\0'; /* 64 bits tell jobs apart; only the token is a secret */
+    out->job[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
     return host != NULL ? cddpi_store_server_create(&options, &out->server)
                         : serve_all(&options, &out->server);
 }

@@ -1,5 +1,4 @@
-/* node_address.c - owns what is known of this machine's addresses, and the form of lists of them.
- */
+/* node_address.c - finds this machine's addresses, and parses and prints lists of addresses. */
 #include "launcher/nodes/node_address.h"
 
 #include "base/env.h"
@@ -66,7 +65,7 @@ static bool is_loopback(const struct sockaddr *address)
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
-/* Only to an address of one's own a socket can be bound. */
+/* A socket can only be bound to an address of this machine. */
 static bool can_bind(const struct addrinfo *info)
 {
     int fd = socket(info->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -78,8 +77,8 @@ static bool can_bind(const struct addrinfo *info)
     return is_own;
 }
 
-/* Whether @p host is what this machine calls itself, perhaps without its domain; or, where that is
- * allowed, with another one (a pod is "name-0", and known to others as "name-0.service"). */
+/* Whether @p host is this machine's own name, with or without its domain. @p any_domain also
+ * accepts another domain: a pod named "name-0" is known to others as "name-0.service". */
 static bool is_own_name(const char *host, bool any_domain)
 {
     char own[256] = "";
@@ -130,7 +129,7 @@ static void append_address(const struct sockaddr *address, uint16_t port, char o
     int more;
 
     if (getnameinfo(address, bytes, host, sizeof host, NULL, 0, NI_NUMERICHOST) != 0 ||
-        strchr(host, '%') != NULL) { /* of one link only */
+        strchr(host, '%') != NULL) { /* a link-local address, valid on one link only */
         return;
     }
     more = snprintf(out + used, CDDPI_URL_BYTES - used,
@@ -178,7 +177,7 @@ void cddpi_address_towards(const struct cddpi_address *to, char *out, size_t byt
         return;
     }
     fd = socket(infos->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    /* for datagrams this sends nothing, but chooses a route */
+    /* connecting a datagram socket sends nothing, but chooses a route */
     if (fd >= 0 && connect(fd, infos->ai_addr, infos->ai_addrlen) == 0 &&
         getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0) {
         char host[NI_MAXHOST];

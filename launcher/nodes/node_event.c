@@ -1,4 +1,4 @@
-/* node_event.c - owns the form of an event in the store. */
+/* node_event.c - owns the encoding of events in the store. */
 #include "launcher/nodes/node_event.h"
 
 #include "launcher/hosts/host_list.h"

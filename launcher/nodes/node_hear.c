@@ -1,5 +1,5 @@
-/* node_hear.c - the thread of a node that hears: events, and whether the other nodes and the store
- * give a sign of life. */
+/* node_hear.c - the hearing thread of a node: reads events, and checks that the other nodes and the
+ * store give signs of life. */
 #include "launcher/nodes/node_link_own.h"
 
 #include "base/alloc.h"
@@ -11,8 +11,9 @@
 #include <string.h>
 
 enum {
-    MOST_WAIT_MS = 250, /* for an event */
-    GONE_MS = 1000      /* signs that have not come so long after a connection was closed */
+    MOST_WAIT_MS = 250, /* longest wait for an event */
+    GONE_MS = 1000      /* once a node's connection has closed: how long its earlier writes may
+                           still arrive */
 };
 
 static bool is_over(struct cddpi_node_link *link)
@@ -25,7 +26,7 @@ static bool is_over(struct cddpi_node_link *link)
     return is_over;
 }
 
-/* @p node has given no sign of life for too long: say so. */
+/* Publish that @p node has given no sign of life for too long. */
 static void lose_node(struct cddpi_node_link *link, int node)
 {
     struct cddpi_node_event event = {
@@ -65,7 +66,7 @@ static cddp_status look_after(struct cddpi_node_link *link, int node)
         return status;
     }
     if (status == CDDP_ERR_NOT_FOUND && link->self < 0 && !link->has_begun) {
-        return CDDP_OK; /* the nodes have not met yet, for which there is another deadline */
+        return CDDP_OK; /* the nodes have not met yet; the meeting has its own deadline */
     }
     if (status == CDDP_OK && strcmp(beat, peer->beat) != 0) {
         size_t length = strnlen(beat, sizeof peer->beat - 1);
@@ -97,7 +98,7 @@ static cddp_status look_after_peers(struct cddpi_node_link *link)
     return status;
 }
 
-/* Hand @p event on. After the job's end all leave. */
+/* Pass @p event to the link's owner. After END, no node is missed: all leave. */
 static void take_event(struct cddpi_node_link *link, const struct cddpi_node_event *event)
 {
     link->has_begun = link->has_begun || event->kind == CDDPI_EVENT_START;
@@ -108,7 +109,7 @@ static void take_event(struct cddpi_node_link *link, const struct cddpi_node_eve
     cddpi_node_link_deliver(link, event);
 }
 
-/* Hand on event @p number if it comes within @p wait_ms; *out_came says whether. */
+/* Pass event @p number on if it arrives within @p wait_ms; *out_came says whether it did. */
 static cddp_status hear_event(struct cddpi_node_link *link, int64_t number, uint32_t wait_ms,
                               bool *out_came)
 {
@@ -121,7 +122,8 @@ static cddp_status hear_event(struct cddpi_node_link *link, int64_t number, uint
 
     cddpi_node_event_key(link, number, key);
     status = cddp_store_get(link->hearer, key, wait_ms, &value, &bytes);
-    cddpi_node_notice_sleep(link, due_ns); /* before what others say of it */
+    cddpi_node_notice_sleep(link, due_ns); /* before this event, which may be what others say about
+                                              the standstill */
     *out_came = status == CDDP_OK;
     if (status == CDDP_OK &&
         cddpi_node_event_decode(value, bytes, link->count, &event) == CDDP_OK) {
@@ -133,8 +135,8 @@ static cddp_status hear_event(struct cddpi_node_link *link, int64_t number, uint
     return status == CDDP_ERR_TIMEOUT ? CDDP_OK : status;
 }
 
-/* @p status: how the hearer's last request ended. A store that has been silent for too long is a
- * failure. */
+/* @p status is the result of the hearer's last request. Fails if the store has been silent for too
+ * long. */
 static cddp_status judge_store(struct cddpi_node_link *link, cddp_status status)
 {
     bool is_lost = cddpi_silence_look(&link->store_silence, status != CDDP_ERR_TIMEOUT,
@@ -154,8 +156,8 @@ static cddp_status judge_store(struct cddpi_node_link *link, cddp_status status)
     return CDDP_OK;
 }
 
-/* Look at all peers. A store that does not answer is asked again over a new connection, until it
- * has been silent for too long. */
+/* Check all peers. If the store does not answer, repeat over a new connection, until it has been
+ * silent for too long. */
 static cddp_status look_around(struct cddpi_node_link *link)
 {
     cddp_status status = look_after_peers(link);

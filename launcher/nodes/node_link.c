@@ -1,14 +1,15 @@
-/* node_link.c - owns the two threads between a node and the store: one tells, one hears.
+/* node_link.c - owns the two threads that connect a node with the store: one tells (writes), one
+ * hears (reads).
  *
- * Event N of the job is the value of the key "JOB/event/N". Who tells one writes it under the first
- * number that nobody has used yet: what is known to have failed is told at once. Node I writes its
- * sign of life under "JOB/beat/I"; node 0 looks after all others, they after node 0, and the
- * cddp-run that started them after all. How long
- * one may be silent base/silence.h says, as for ranks. When a cddp-run dies the store finds its
- * connection closed, and writes "gone" where its sign of life was.
+ * Event N of the job is the value of the key "JOB/event/N". A node publishes an event under the
+ * first number that is not used yet, so that failures that are already known come first. Node I
+ * writes its sign of life to "JOB/beat/I". Node 0 watches all other nodes, they watch node 0, and
+ * the cddp-run that started them watches all. base/silence.h says how long a node may be silent, as
+ * for ranks. When a cddp-run dies, the store sees its connection close, and replaces that
+ * node's sign of life with "gone".
  *
- * A request that is not answered is asked again over a new connection: TCP would repeat it after
- * longer and longer pauses, and not in time once a link is back. */
+ * A request that is not answered is repeated over a new connection: TCP would retransmit it after
+ * longer and longer pauses, too late once the link is back. */
 #include "launcher/nodes/node_link_own.h"
 
 #include "base/alloc.h"
@@ -26,14 +27,14 @@
 #include <unistd.h>
 
 enum {
-    LEAST_LIMIT_MS = 1000, /* less is for connections, not for processes */
-    ANSWERS = 8,           /* within the limit: */
-    LEAST_ANSWER_MS = 500, /* a request has so long, */
-    MOST_ANSWER_MS = 1500, /* and so has a new connection */
-    FILE_ANSWER_MS = 5000, /* a shared file may be locked by others, one after the other */
-    OWN_ANSWER_MS = 60000, /* the server is in this very process */
+    LEAST_LIMIT_MS = 1000, /* shorter limits are for connections, not for processes */
+    ANSWERS = 8,           /* this many answers fit into the limit, within these bounds: */
+    LEAST_ANSWER_MS = 500, /* timeout of a request and */
+    MOST_ANSWER_MS = 1500, /* of a new connection */
+    FILE_ANSWER_MS = 5000, /* other nodes may lock the shared file, one after the other */
+    OWN_ANSWER_MS = 60000, /* the server runs in this process */
     CLOSE_MS = 3000,
-    RECENT_MS = 120000 /* what a failure may come of that is seen now */
+    RECENT_MS = 120000 /* how long after a standstill a failure may be its consequence */
 };
 
 void cddpi_node_link_deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
@@ -81,7 +82,7 @@ cddp_status cddpi_node_link_connect_again(const struct cddpi_node_link *link, cd
     return cddp_store_open(&link->options, store);
 }
 
-/* The threads take no signals: these are for the thread that supervises. */
+/* Signals are blocked in the threads, since the supervising thread handles them. */
 static cddp_status start_threads(struct cddpi_node_link *link)
 {
     void *(*const bodies[])(void *) = {cddpi_node_tell, cddpi_node_hear};
@@ -113,7 +114,7 @@ static uint32_t answer_ms(const struct cddpi_node_link *link)
     return ms < LEAST_ANSWER_MS ? LEAST_ANSWER_MS : ms > MOST_ANSWER_MS ? MOST_ANSWER_MS : ms;
 }
 
-/* Tell the store what it is to write when this process has died. */
+/* Tell the store what to write when this process has died. */
 static cddp_status leave_word(struct cddpi_node_link *link, const cddp_store_options *options)
 {
     char key[CDDPI_NODE_KEY_BYTES];
@@ -141,7 +142,7 @@ static cddp_status open_stores(struct cddpi_node_link *link,
     link->options.token = link->token;
     link->options.timeout_ms = answer_ms(link);
     first = link->options;
-    first.timeout_ms = link->limit_ms + CDDPI_SILENCE_SPARE_MS; /* for this first time */
+    first.timeout_ms = link->limit_ms + CDDPI_SILENCE_SPARE_MS; /* only for the first connection */
     CDDPI_TRY(cddp_store_open(&first, &link->teller));
     cddpi_store_set_timeout(link->teller, link->options.timeout_ms);
     CDDPI_TRY(cddp_store_open(&first, &link->hearer));
@@ -153,7 +154,8 @@ static void init_lock(struct cddpi_node_link *link)
 {
     pthread_condattr_t attributes;
 
-    pthread_condattr_init(&attributes); /* neither can fail with these */
+    pthread_condattr_init(&attributes); /* cannot fail with these attributes, nor can the next
+                                           call */
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&link->wake, &attributes);
     pthread_condattr_destroy(&attributes);
@@ -248,8 +250,8 @@ int64_t cddpi_node_answer_due_ns(const struct cddpi_node_link *link)
     return cddpi_node_boot_ns() + link->options.timeout_ms * INT64_C(1000000);
 }
 
-/* For how long this process must have stood still if a wait until @p due_ns ends now; 0: not for
- * too long. */
+/* How long this process must have stood still if a wait that was due to end at @p due_ns ends now;
+ * 0: not longer than a node may be silent. */
 static int64_t slept_until_now_ms(const struct cddpi_node_link *link, int64_t due_ns)
 {
     int64_t late_ms = (cddpi_node_boot_ns() - due_ns) / 1000000 + link->look_ms;
@@ -269,7 +271,8 @@ void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns)
 
 int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link)
 {
-    int64_t due_ns = link->due_ns; /* the caller may be the first thread that runs again */
+    int64_t due_ns = link->due_ns; /* the caller may be the first thread to run after a
+                                      standstill */
     int64_t slept_ms = due_ns != INT64_MAX ? slept_until_now_ms(link, due_ns) : 0;
     bool is_recent = cddpi_now_ns() - link->woke_ns < (int64_t)RECENT_MS * 1000000;
 

@@ -1,6 +1,6 @@
-/* node_link.h - one node's connection to the others, through the job's store: events that it tells
- * and hears, and a sign of life four times a second. Two threads of its own wait for the store, so
- * that the thread that supervises never does. */
+/* node_link.h - one node's connection to the others through the job's store: it publishes events,
+ * receives events, and sends a sign of life four times a second. Two threads of its own wait for
+ * the store, so that the supervising thread never does. */
 #ifndef CDDPI_LAUNCHER_NODE_LINK_H
 #define CDDPI_LAUNCHER_NODE_LINK_H
 
@@ -21,23 +21,23 @@ struct cddpi_node_link_options {
 CDDP_CHECKED cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
                                               struct cddpi_node_link **out);
 
-/** Tell what is queued, within a few seconds, and end. */
+/** Publish what is queued, for at most a few seconds, and end. */
 void cddpi_node_link_close(struct cddpi_node_link *link);
 
-/** How long this process lately stood still, if that was longer than other nodes wait for a sign of
- *  life; else 0. */
+/** How long this process recently stood still, if that was longer than other nodes wait for a sign
+ *  of life; else 0. */
 int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link);
 
-/** Readable once there is an event. */
+/** A descriptor that is readable while an event is waiting. */
 int cddpi_node_link_fd(const struct cddpi_node_link *link);
 
-/** The next event, if there is one. Does not wait. */
+/** Take the next event. Returns false if there is none. Does not wait. */
 bool cddpi_node_link_next(struct cddpi_node_link *link, struct cddpi_node_event *out);
 
-/** Tell all nodes, this one included. Does not wait. */
+/** Send @p event to all nodes, including this one. Does not wait. */
 void cddpi_node_link_publish(struct cddpi_node_link *link, const struct cddpi_node_event *event);
 
-/** Let the ranks' store have @p text under @p key, which is complete. Does not wait. */
+/** Write @p text to the full key @p key of the ranks' store. Does not wait. */
 void cddpi_node_link_set(struct cddpi_node_link *link, const char *key, const char *text);
 
 #endif

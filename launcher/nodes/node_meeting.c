@@ -1,5 +1,5 @@
-/* node_meeting.c - owns the meeting of nodes: each says in the store who it is, under
- * JOB/0/node/I; node 0 compares, counts, and answers all under JOB/0/plan. */
+/* node_meeting.c - owns the meeting of nodes: each node writes its record to JOB/0/node/I in the
+ * store; node 0 counts and compares the records, and writes its answer to JOB/0/plan. */
 #include "launcher/nodes/node_place.h"
 #include "launcher/nodes/node_record.h"
 #include "launcher/nodes/nodes.h"
@@ -16,21 +16,21 @@
 
 enum {
     LOOK_MS = 50,
-    FIRST_NEWS_MS = 10000, /* after that, those who are missing are named */
+    FIRST_NEWS_MS = 10000, /* after this time, missing nodes are named */
     NEWS_MS = 60000,
-    REFUSED_MS = 500, /* between two looks at the clients that were refused */
-    READ_MS = 3000,   /* what the others have to read a refusal */
+    REFUSED_MS = 500, /* interval of reading the list of refused clients */
+    READ_MS = 3000,   /* how long other nodes have to read a refusal */
     KEY_BYTES = 128
 };
 
-/* Node 0's view. */
+/* What node 0 has gathered. */
 struct gathering {
     struct cddpi_place *place;
     struct cddpi_node_record own;
     struct cddpi_node_plan plan;
     int came;
     int64_t news_ns;
-    struct cddpi_refused_list refused; /* clients, by the store */
+    struct cddpi_refused_list refused; /* clients that the store has refused */
 };
 
 static void make_key(const struct cddpi_place *place, const char *name, int node,
@@ -43,7 +43,7 @@ static void make_key(const struct cddpi_place *place, const char *name, int node
     }
 }
 
-/* What is to be run, as a command line. */
+/* Write the command to run, as a command line. */
 static void put_words(const struct cddpi_launch_options *options, struct cddpi_node_record *record)
 {
     char *text = NULL;
@@ -82,7 +82,7 @@ static void describe_self(const struct cddpi_job *job, struct cddpi_node_record 
     put_words(&job->options, out);
 }
 
-/* Learn the job's id, which the cddp-run that serves the store has put there. */
+/* Read the job's id, which the cddp-run that serves the store wrote there. */
 static cddp_status learn_job(struct cddpi_place *place)
 {
     struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
@@ -109,7 +109,7 @@ static cddp_status learn_job(struct cddpi_place *place)
     return status;
 }
 
-/* A node without --node-rank gets the next number. */
+/* Take the next free number if --node-rank was not given. */
 static cddp_status learn_rank(struct cddpi_place *place)
 {
     char key[KEY_BYTES];
@@ -160,7 +160,7 @@ static cddp_status put_record(struct cddpi_place *place, const struct cddpi_node
     return status;
 }
 
-/* Read the record that node @p i has written at @p key. */
+/* Read the record of node @p i from @p key. */
 static void read_record(struct gathering *all, const char *key, int i)
 {
     struct cddpi_node_record record;
@@ -206,7 +206,8 @@ static cddp_status read_records(struct gathering *all)
     return CDDP_OK;
 }
 
-/* "1, 3 of 4 nodes", those that @p have come or not. */
+/* List the nodes that have arrived, as "1 (alpha), 3 (beta)", or (@p have_come false) have not, as
+ * "1, 3". */
 static void list_nodes(const struct gathering *all, bool have_come, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -258,7 +259,7 @@ static void tell_missing(struct gathering *all)
     all->news_ns = cddpi_deadline_ns(NEWS_MS);
 }
 
-/* Wait until all are there, or there is a refusal. */
+/* Wait until all nodes have arrived, or there is a refusal. */
 static cddp_status gather_records(struct gathering *all)
 {
     all->news_ns = cddpi_deadline_ns(FIRST_NEWS_MS);
@@ -285,7 +286,7 @@ static cddp_status gather_records(struct gathering *all)
     }
 }
 
-/* Give the other nodes a moment to read the refusal before the store is gone. */
+/* Let the other nodes read the refusal before the store is gone. */
 static void wait_until_read(struct gathering *all)
 {
     int64_t deadline_ns = cddpi_deadline_ns(READ_MS);
@@ -326,8 +327,8 @@ static void check_world_size(struct gathering *all)
     }
 }
 
-/* Where the others reach node 0: at the store's host; or, if the cddp-run of --hosts serves the
- * store on another machine, at the address from which node 0 talks to it. */
+/* Choose the address at which others reach node 0: the store's host or, if the cddp-run of --hosts
+ * serves the store on another machine, the address from which node 0 talks to that store. */
 static void choose_master(struct gathering *all)
 {
     struct cddpi_job *job = all->place->job;
@@ -357,8 +358,8 @@ static cddp_status publish_plan(const struct cddpi_place *place, const struct cd
     return status;
 }
 
-/* Node 0: wait for all, and answer them. @p out: see cddpi_node_plan_fini(), also after a failure.
- */
+/* Node 0: wait for all nodes and answer them. @p out: release with cddpi_node_plan_fini(), also
+ * after a failure. */
 static cddp_status make_plan(struct cddpi_place *place, const struct cddpi_node_record *own,
                              struct cddpi_node_plan *out)
 {
@@ -391,7 +392,8 @@ out:
     return status;
 }
 
-/* Other nodes: say whom the store has refused. The process that serves the store says so itself. */
+/* Other nodes: print which clients the store has refused. The process that serves the store prints
+ * that itself. */
 static void tell_refused(struct cddpi_place *place, int64_t *next_ns,
                          struct cddpi_refused_list *refused)
 {
@@ -418,13 +420,14 @@ static cddp_status fail_without_answer(const struct cddpi_place *place,
                       text[0] != '\0' ? "; the job's store has refused " : "", text);
 }
 
-/* Other nodes: wait for the answer. */
+/* Other nodes: wait for node 0's answer. */
 static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
     char key[KEY_BYTES];
     struct cddpi_refused_list refused = {.count = 0};
     int64_t refused_ns = 0;
-    /* node 0 may have begun later, so it ends later, and then it says more than we know */
+    /* node 0 may have started later, so its deadline is later, and its answer then says more than
+     * we know */
     int64_t deadline_ns = place->deadline_ns + (int64_t)READ_MS * 1000000;
     void *value = NULL;
     size_t bytes = 0;
@@ -449,12 +452,12 @@ static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan 
     }
     cddp_free(value);
     make_key(place, "read", place->self, key);
-    /* node 0 waits a moment for this, and no longer */
+    /* node 0 waits briefly for this key, so errors do not matter */
     return cddp_store_set(place->store, key, "", 0) == CDDP_ERR_NO_MEMORY ? CDDP_ERR_NO_MEMORY
                                                                           : status;
 }
 
-/* Take ranks and sizes from the plan. */
+/* Copy ranks and sizes from the plan. */
 static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_plan *plan,
                              struct cddpi_nodes *nodes)
 {

@@ -1,4 +1,4 @@
-/* node_message.c - owns the encoding of what cddp-runs tell each other. */
+/* node_message.c - encodes and decodes the messages between cddp-runs. */
 #include "launcher/nodes/node_message.h"
 
 #include "base/alloc.h"
@@ -38,7 +38,7 @@ static bool is_list(const struct cddpi_field *field)
     return field->type == CDDPI_FIELD_LIST || field->type == CDDPI_FIELD_ROWS;
 }
 
-/* Its number in @p object; of a list, the length. */
+/* The number of @p field in @p object; for a list, its length. */
 static int64_t number_of(const struct cddpi_field *field, const void *object)
 {
     const char *member = (const char *)object + (is_list(field) ? field->length_at : field->at);
@@ -138,7 +138,7 @@ cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const vo
     return CDDP_OK;
 }
 
-/* What is left of a body. */
+/* The unread part of a body. */
 struct message_reader {
     const uint8_t *at;
     size_t left;
@@ -186,13 +186,13 @@ static cddp_status decode_text(const struct cddpi_field *field, struct message_r
         *(char **)(void *)to = text;
         to = text;
     }
-    memcpy(to, reader->at, (size_t)length); /* zeroed before, so that its NUL is there */
+    memcpy(to, reader->at, (size_t)length); /* zeroed before, so the text ends with a NUL */
     reader->at += length;
     reader->left -= (size_t)length;
     return CDDP_OK;
 }
 
-/* Room for a list of @p length elements. */
+/* Allocate a list of @p length elements. */
 static cddp_status make_list(const struct cddpi_field *field, int64_t length, void *object)
 {
     void *list = NULL;

@@ -1,12 +1,13 @@
-/* node_message.h - the one form of all that a cddp-run tells another one, through the job's store
- * or through a pipe. A table for each kind of message says which members of a struct are in it and
- * within which bounds; encoder and decoder follow the table. Who reads trusts nothing.
+/* node_message.h - the format of everything that one cddp-run sends to another, through the job's
+ * store or a pipe. For each kind of message, a table lists the members of a struct that are sent,
+ * with their bounds. The encoder and the decoder follow the table. The decoder does not trust its
+ * input.
  *
  *   message  magic u64, version u32, kind u32, body_bytes u64, body
  *
- * The head keeps its form in every version, so that an older cddp-run can say what is wrong. In the
- * body a number has 8 bytes, the lowest first; a text is its length, as a number, and its bytes;
- * a list is the number of its elements, and the elements. */
+ * The header has the same format in every version, so that an older cddp-run can report a version
+ * mismatch. In the body, a number is 8 bytes, little-endian. A text is its length, as a number,
+ * followed by its bytes. A list is its number of elements, followed by the elements. */
 #ifndef CDDPI_LAUNCHER_NODE_MESSAGE_H
 #define CDDPI_LAUNCHER_NODE_MESSAGE_H
 
@@ -27,24 +28,25 @@ enum cddpi_message_kind {
 };
 
 enum cddpi_field_type {
-    CDDPI_FIELD_END, /* of a table */
+    CDDPI_FIELD_END, /* end of a table */
     CDDPI_FIELD_INT, /* or an enum */
     CDDPI_FIELD_INT64,
     CDDPI_FIELD_BOOL,
     CDDPI_FIELD_TEXT,   /* char[bytes] */
-    CDDPI_FIELD_STRING, /* char *: owned once it was decoded */
-    CDDPI_FIELD_LIST,   /* element *, owned once it was decoded; its length is an int */
-    CDDPI_FIELD_ROWS    /* element[high]; so is its length */
+    CDDPI_FIELD_STRING, /* char *; owned after decoding */
+    CDDPI_FIELD_LIST,   /* element *, owned after decoding; its length is an int */
+    CDDPI_FIELD_ROWS    /* element[high]; its length is an int */
 };
 
 struct cddpi_field {
     enum cddpi_field_type type;
-    size_t at;         /* in the struct */
-    int64_t low, high; /* of a number, or of the length of a list */
-    size_t bytes;      /* TEXT, STRING: at most, with its NUL; LIST, ROWS: of an element */
-    size_t length_at;  /* LIST, ROWS: where the length is in the struct */
-    const struct cddpi_field *element; /* LIST, ROWS: the table of an element; it owns nothing in
-                                          ROWS */
+    size_t at;         /* offset in the struct */
+    int64_t low, high; /* bounds of a number or of a list's length */
+    size_t bytes;      /* TEXT, STRING: the most, including the NUL; LIST, ROWS: size of one
+                          element */
+    size_t length_at;  /* LIST, ROWS: offset of the length in the struct */
+    const struct cddpi_field *element; /* LIST, ROWS: the table of one element, which in ROWS must
+                                          own nothing */
 };
 
 #define CDDPI_FIELD_OF_INT(holder, member, least, most)                                            \
@@ -84,31 +86,31 @@ struct cddpi_field {
 
 struct cddpi_message_form {
     enum cddpi_message_kind kind;
-    size_t bytes;                     /* of the struct */
-    size_t most_bytes;                /* of the body */
+    size_t bytes;                     /* size of the struct */
+    size_t most_bytes;                /* limit of the body's size */
     const struct cddpi_field *fields; /* ended by CDDPI_FIELD_END */
 };
 
-/** Append @p object to @p out.
- *  @return CDDP_ERR_NO_MEMORY; CDDP_ERR_ARGUMENT: a member is out of its bounds. @p out then
- *          has a part of it. */
+/** Append @p object to @p out, which on failure may hold a part of it.
+ *  @return CDDP_ERR_NO_MEMORY; CDDP_ERR_ARGUMENT: a member is out of its bounds. */
 CDDP_CHECKED cddp_status cddpi_message_encode(const struct cddpi_message_form *form,
                                               const void *object, struct cddpi_wire_buffer *out);
 
-/** Read a message.
+/** Decode a message.
  *  @param out  A struct of the form, overwritten. Release with cddpi_message_fini(), also after a
  *              failure.
- *  @return CDDP_ERR_MISMATCH: it is of another version; CDDP_ERR_FORMAT: it is damaged, or of
- * another kind; CDDP_ERR_NO_MEMORY. */
+ *  @return CDDP_ERR_MISMATCH: another version; CDDP_ERR_FORMAT: damaged, or of another kind;
+ *          CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_message_decode(const struct cddpi_message_form *form,
                                               const uint8_t *data, size_t bytes, void *out);
 
-/** Read the head alone, to know how many bytes to read from a pipe; as cddpi_message_decode(). */
+/** Decode only the header, to learn how many bytes of body to read from a pipe. Returns as
+ *  cddpi_message_decode(). */
 CDDP_CHECKED cddp_status cddpi_message_read_head(const struct cddpi_message_form *form,
                                                  const uint8_t head[CDDPI_MESSAGE_HEAD_BYTES],
                                                  size_t *out_body_bytes);
 
-/** Release what was decoded to @p object. */
+/** Release what decoding allocated for @p object. */
 void cddpi_message_fini(const struct cddpi_message_form *form, void *object);
 
 #endif

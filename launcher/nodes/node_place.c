@@ -1,6 +1,6 @@
-/* node_place.c - owns the way to the job's store. With --rdzv tcp:// it is known beforehand. With
- * --rdzv file:// node 0 serves a store all the same, and writes into a file store where it is, with
- * a token that it makes unless there is one: the file is for this user alone. */
+/* node_place.c - finds or serves the job's store. With --rdzv tcp:// its address is known. With
+ * --rdzv file://, node 0 serves a TCP store too, and writes its address and token into a file
+ * store, which only this user can read. Unless the user chose a token, node 0 makes one. */
 #include "launcher/nodes/node_place.h"
 
 #include "launcher/nodes/node_message.h"
@@ -20,9 +20,9 @@ enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 
 
 static const char board_key[] = "rendezvous";
 
-/* What node 0 writes into the file. */
+/* What node 0 writes into the file store. */
 struct node_board {
-    char list[CDDPI_URL_BYTES]; /* addresses, as --rdzv has them */
+    char list[CDDPI_URL_BYTES]; /* addresses, in the syntax of --rdzv */
     char token[CDDPI_TOKEN_BYTES + 1];
 };
 
@@ -54,7 +54,7 @@ cddp_status cddpi_place_open_store(const char *url, const char *token, uint32_t 
     return cddp_store_open(&options, out);
 }
 
-/* Connect to the address and keep how ranks here reach it. */
+/* Connect to @p address, and record it as the store's address for ranks on this machine. */
 static cddp_status connect_to(struct cddpi_place *place, const struct cddpi_address *address,
                               uint32_t timeout_ms)
 {
@@ -69,7 +69,7 @@ static cddp_status connect_to(struct cddpi_place *place, const struct cddpi_addr
         rendezvous->store[0] = '\0';
         return status;
     }
-    /* connecting had a deadline of its own; requests get the usual one */
+    /* connecting had its own timeout; requests get the usual one */
     cddp_store_close(place->store);
     place->store = NULL;
     return cddpi_place_open_store(rendezvous->store, rendezvous->token, ANSWER_MS, &place->store);
@@ -89,7 +89,7 @@ static cddp_status connect_once(struct cddpi_place *place, const char *list, boo
         if (status == CDDP_OK) {
             status = connect_to(place, &address, ATTEMPT_MS);
         }
-        /* one wrong address among several does not matter */
+        /* a failure is final only if the list has one address */
         *out_is_final = *out_is_final ||
                         (is_only && status != CDDP_ERR_TIMEOUT && status != CDDP_OK);
         if (status == CDDP_OK || *out_is_final) {
@@ -120,7 +120,7 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
     }
 }
 
-/* Put the job's id into the store that this node serves. */
+/* Write the job's id to the store that this node serves. */
 static cddp_status name_job(struct cddpi_place *place)
 {
     const char *job = place->job->rendezvous.job;
@@ -140,8 +140,8 @@ static bool is_numeric(const char *host)
     return is_numeric;
 }
 
-/* Whether --rdzv comes from the launcher: then it may name this machine by an address that the
- * machine does not know. */
+/* Whether a launcher chose --rdzv: it may then name this machine by an address that the machine
+ * does not know as its own. */
 static bool is_named_by_launcher(const struct cddpi_place *place)
 {
     const struct cddpi_launch_options *options = &place->job->options;
@@ -149,15 +149,16 @@ static bool is_named_by_launcher(const struct cddpi_place *place)
     return options->launcher != NULL && options->rdzv == options->launcher->rdzv;
 }
 
-/* Serve the store at @p address. *out_is_taken: somebody has that port already. */
+/* Serve the store at @p address. *out_is_taken: the port is in use. */
 static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_address *address,
                             bool *out_is_taken)
 {
     struct cddpi_job *job = place->job;
     struct cddpi_address own = *address;
     enum cddpi_locality locality = cddpi_address_locality(address->host, true);
-    /* a machine's own name often leads to 127.0.1.1 there, and to its address elsewhere; the name
-     * of a Service to one that no machine has, which leads here */
+    /* On the machine itself, its own name often resolves to 127.0.1.1, elsewhere to its address.
+     * The name of a Kubernetes Service resolves to an address that no machine has, but that is
+     * routed here. */
     bool is_elsewhere = locality == CDDPI_LOCAL_NOT || locality == CDDPI_LOCAL_UNKNOWN;
     bool binds_all = is_elsewhere ||
                      (locality == CDDPI_LOCAL_LOOPBACK && !is_numeric(address->host) &&
@@ -182,7 +183,7 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     return name_job(place);
 }
 
-/* Node 0's own name may not be known yet: DNS is late for a pod that has just started. */
+/* Wait until node 0's own name resolves: DNS is late for a pod that has just started. */
 static cddp_status await_name(struct cddpi_place *place, const char *host)
 {
     while (cddpi_address_locality(host, true) == CDDPI_LOCAL_UNKNOWN) {
@@ -230,13 +231,13 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     }
     status = serve_at(place, &address, &is_taken);
     if (is_taken && place->self < 0) {
-        return connect_any(place, list); /* another node of this machine was faster */
+        return connect_any(place, list); /* another node on this machine was faster */
     }
     place->self = 0;
     return status;
 }
 
-/* Write @p board, unless another node 0 has. */
+/* Write @p board, unless another node 0 has written one. */
 static cddp_status write_board(struct cddpi_place *place, const struct node_board *board,
                                const char *shown)
 {
@@ -256,7 +257,7 @@ static cddp_status write_board(struct cddpi_place *place, const struct node_boar
     return status;
 }
 
-/* Node 0: serve a store on all addresses, and write into the file where it is. */
+/* Node 0: serve a store on all addresses, and write its address into the file. */
 static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 {
     struct cddpi_job *job = place->job;
@@ -275,7 +276,7 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
     return write_board(place, &board, shown);
 }
 
-/* Other nodes: wait for what node 0 writes, and connect. */
+/* Other nodes: wait for the address that node 0 writes, and connect. */
 static cddp_status follow_file(struct cddpi_place *place, const char *shown)
 {
     struct node_board board;

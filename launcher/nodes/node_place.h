@@ -1,4 +1,5 @@
-/* node_place.h - the store in which the nodes of a job meet, as --rdzv says. */
+/* node_place.h - opens the store in which the nodes of a job meet, at the place that --rdzv
+ * names. */
 #ifndef CDDPI_LAUNCHER_NODE_PLACE_H
 #define CDDPI_LAUNCHER_NODE_PLACE_H
 
@@ -11,24 +12,24 @@ struct cddpi_place {
     struct cddpi_wait *wait;
     struct cddpi_output *output;
     int64_t deadline_ns;
-    int self;          /* this node's rank; -1: by order of arrival */
+    int self;          /* this node's rank; -1: assigned by order of arrival */
     cddp_store *store; /* connected to job->rendezvous.store */
-    cddp_store *board; /* the file that leads there; NULL: --rdzv tcp:// */
+    cddp_store *board; /* the file store that holds its address; NULL with --rdzv tcp:// */
 };
 
 /** How long nodes wait for each other. */
 uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options);
 
-/** Serve the store, on node 0, or connect to it: place->store, job->rendezvous.
- *  @param place  Its first four members are set. Release with cddpi_place_fini(), also after a
- *                failure. */
+/** Serve the store (node 0) or connect to it. Sets place->store and job->rendezvous.
+ *  @param place  The caller sets the members up to deadline_ns. Release with cddpi_place_fini(),
+ *                also after a failure. */
 CDDP_CHECKED cddp_status cddpi_place_open(struct cddpi_place *place);
 void cddpi_place_fini(struct cddpi_place *place);
 
-/** Under this key the cddp-run that serves the store puts the job's id. */
+/** The key to which the cddp-run that serves the store writes the job's id. */
 #define CDDPI_PLACE_JOB_KEY "cddp-run/job"
 
-/** The key of a node's record: printf() with the job's id and the node's number. */
+/** The key of a node's record: a printf() format for the job's id and the node's number. */
 #define CDDPI_PLACE_NODE_KEY "%s/0/node/%d"
 enum { CDDPI_PLACE_KEY_BYTES = 128 };
 

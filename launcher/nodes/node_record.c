@@ -1,4 +1,4 @@
-/* node_record.c - owns the form of records and plans, and the comparison of records. */
+/* node_record.c - owns the encoding of records and plans, and the comparison of records. */
 #include "launcher/nodes/node_record.h"
 
 #include "launcher/run_options.h"

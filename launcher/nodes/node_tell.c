@@ -1,6 +1,6 @@
-/* node_tell.c - the thread of a node that tells: events, keys of the ranks, and its sign of life. A
- * request that is not answered is asked again over a new connection: TCP would repeat it after
- * longer and longer pauses, and not in time once a link is back. */
+/* node_tell.c - the telling thread of a node: writes events, keys for the ranks, and the node's
+ * sign of life to the store. A request that is not answered is repeated over a new connection: TCP
+ * would retransmit it after longer and longer pauses, too late once the link is back. */
 #include "launcher/nodes/node_link_own.h"
 
 #include "base/alloc.h"
@@ -12,8 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Whether the thread that tells may go on trying. The thread that hears decides when it is too
- * late. */
+/* Whether the telling thread may keep trying. The hearing thread decides when the store is lost. */
 static bool may_try(struct cddpi_node_link *link)
 {
     bool may_try;
@@ -24,7 +23,7 @@ static bool may_try(struct cddpi_node_link *link)
     return may_try;
 }
 
-/* The teller's request was not answered: connect anew. CDDP_OK: ask again. */
+/* The teller's request was not answered: connect again. CDDP_OK: the request can be repeated. */
 static cddp_status teller_again(struct cddpi_node_link *link)
 {
     cddp_status status;
@@ -53,8 +52,8 @@ static cddp_status set_key(struct cddpi_node_link *link, const char *key, const 
     }
 }
 
-/* Write the event under @p key, if nobody has used that. *out_is_taken: it is there; it may have
- * been since a request that was not answered. */
+/* Write the event to @p key, unless that key is used. *out_is_taken: the key holds this event now,
+ * perhaps since an earlier attempt that was not answered. */
 static cddp_status tell_as(struct cddpi_node_link *link, const char *key,
                            const struct cddpi_wire_buffer *event, bool *out_is_taken)
 {
@@ -106,7 +105,7 @@ void cddpi_node_item_release(struct node_item *item)
     cddpi_free(item);
 }
 
-/* Wait until there is an item, the next sign of life is due, or the end. NULL: no item. */
+/* Wait until an item is queued, the next sign of life is due, or the link ends. NULL: no item. */
 static struct node_item *next_item(struct cddpi_node_link *link, int64_t beat_ns, bool *out_is_over)
 {
     struct timespec until = {beat_ns / 1000000000, beat_ns % 1000000000};
@@ -167,7 +166,8 @@ void *cddpi_node_tell(void *argument)
         }
         due_ns = cddpi_node_boot_ns() + beat_ns - cddpi_now_ns();
     }
-    if (status != CDDP_ERR_TIMEOUT) { /* else the link is over, or the other thread says so */
+    if (status != CDDP_ERR_TIMEOUT) { /* after a timeout, the link has ended or the hearing thread
+                                         reports the loss */
         cddpi_node_link_cut(link, cddp_last_error());
     }
     return NULL;
@@ -186,7 +186,7 @@ static void queue_item(struct cddpi_node_link *link, struct node_item *item)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* Without memory nobody can be told anything. */
+/* Without memory the item cannot be sent; log that. */
 static void drop_item(struct node_item *item, const char *why)
 {
     cddpi_log(CDDPI_LOG_ERROR, "what is to be told to other nodes: %s", why);

@@ -1,6 +1,6 @@
-/* nodes.c - owns what a node knows of the others, and the agreement between generations: every node
- * says when its ranks have ended; once all have, node 0 says whether and when the next generation
- * begins. */
+/* nodes.c - owns what a node knows about the other nodes, and the agreement between generations:
+ * each node announces that its ranks have ended; when all nodes have, node 0 announces whether and
+ * when the next generation begins. */
 #include "launcher/nodes/nodes.h"
 
 #include "base/alloc.h"
@@ -13,7 +13,7 @@ enum { LOOK_MS = 1000, LEAVE_MS = 10000 };
 
 const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node)
 {
-    static char name[CDDPI_HOST_BYTES + 32]; /* one thread */
+    static char name[CDDPI_HOST_BYTES + 32]; /* static, since one thread calls this */
 
     if (node < 0) {
         return "the first cddp-run";
@@ -45,7 +45,7 @@ void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *ou
                      (double)cddpi_node_link_slept_ms(nodes->link) / 1000);
 }
 
-/* Whether @p event is what a node hears that the others have given up. */
+/* Whether @p event is what a node receives if the others have given it up. */
 static bool may_be_gone(const struct cddpi_nodes *nodes, const struct cddpi_node_event *event)
 {
     return event->kind == CDDPI_EVENT_CUT ||
@@ -62,12 +62,12 @@ static void take_failure(struct cddpi_nodes *nodes, const struct cddpi_node_even
     nodes->is_cut = nodes->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (event->kind == CDDPI_EVENT_LOST && event->node >= 0) {
         if (nodes->list[event->node].is_lost) {
-            return; /* several look after it */
+            return; /* several nodes watch it */
         }
         nodes->list[event->node].is_lost = true;
     }
     if (nodes->end.kind != CDDPI_EVENT_NONE) {
-        return; /* the job is over: some are faster to leave than others */
+        return; /* the job is over: nodes leave at different times */
     }
     if (is_first) {
         nodes->failure = *event;
@@ -100,7 +100,7 @@ static void take_done(struct cddpi_nodes *nodes, const struct cddpi_node_event *
     }
 }
 
-/* A generation begins: forget the last one. A lost node stays lost. */
+/* Reset what belongs to the last generation. A lost node stays lost. */
 static void forget_generation(struct cddpi_nodes *nodes)
 {
     if (nodes->failure.kind == CDDPI_EVENT_FAILURE) {
@@ -155,8 +155,8 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
     }
 }
 
-/* Wait a moment for events and take them. A signal that came is passed on to all nodes. False: the
- * process that started us is gone. */
+/* Wait up to @p milliseconds for events and process them. A signal to this process is passed on to
+ * all nodes. Returns false if the process that started us is gone. */
 static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct cddpi_wait *wait,
                             struct cddpi_output *output)
 {
@@ -177,8 +177,8 @@ static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct 
     return goes_on;
 }
 
-/* Whether nothing will be heard any more: node 0 is gone or cannot be reached, or the others have
- * given this node up because it stood still for too long. */
+/* Whether no more events will arrive: node 0 is gone or unreachable, or the others have given this
+ * node up because it stood still for too long. */
 static bool is_alone(const struct cddpi_nodes *nodes)
 {
     return nodes->is_cut ||
@@ -225,7 +225,7 @@ static bool have_all_ended(const struct cddpi_nodes *nodes)
     return true;
 }
 
-/* Node 0: how the generation ended on all machines. */
+/* Node 0: determine how the generation ended on all machines. */
 static void judge_generation(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *outcome)
 {
     const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE

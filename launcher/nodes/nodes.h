@@ -1,5 +1,5 @@
-/* nodes.h - the machines of a job, each with a cddp-run: who they are, what has happened to them,
- * and what all agree on between generations. Node 0 decides. One thread. */
+/* nodes.h - the machines of a job, each with a cddp-run: which machines they are, what has happened
+ * to them, and what they agree on between generations. Node 0 decides. One thread uses it. */
 #ifndef CDDPI_LAUNCHER_NODES_H
 #define CDDPI_LAUNCHER_NODES_H
 
@@ -15,65 +15,66 @@ struct cddpi_node {
     int first_rank;
     bool is_done; /* its ranks of this generation have ended */
     bool is_lost;
-    bool has_left; /* it has heard of the job's end */
+    bool has_left; /* it has received the END event */
 };
 
 struct cddpi_nodes {
     struct cddpi_node *list;
     int count;
     int self;        /* -1: the cddp-run that started the nodes */
-    bool is_refused; /* there is no job, and node 0 has told all why */
-    bool is_silent;  /* another cddp-run tells the user what happens elsewhere */
+    bool is_refused; /* node 0 refused the job and has told all nodes why */
+    bool is_silent;  /* another cddp-run reports to the user what happens on other nodes */
     struct cddpi_node_link *link;
-    /* What was heard; kind NONE: nothing. */
-    struct cddpi_node_event failure; /* FAILURE, LOST or CUT: the first of this generation */
-    struct cddpi_node_event follow;  /* the first */
-    struct cddpi_node_event start;   /* of the generation that begins next */
+    /* Events that have arrived; kind NONE: not yet. */
+    struct cddpi_node_event failure; /* the first FAILURE, LOST or CUT of this generation */
+    struct cddpi_node_event follow;  /* the first FOLLOW of this generation */
+    struct cddpi_node_event start;   /* START of the next generation */
     struct cddpi_node_event end;
-    bool is_expelled; /* this node stood still, which was said: the others went on without it */
-    bool is_cut;      /* nothing more will be heard */
-    int exit_status;  /* the first of the nodes' that is not 0; of a job without a failure */
+    bool is_expelled; /* this node stood still, the others continued without it, and the user was
+                         told */
+    bool is_cut;      /* no more events will arrive */
+    int exit_status;  /* the first nonzero status of a node, in a job without a failure */
     int asked_signal;
     bool has_saved;
 };
 
-/** node_meeting.c: wait until all nodes have come, and learn who they are: job->nodes (which is
- *  @p out), ranks, sizes and rendezvous.
+/** node_meeting.c: wait until all nodes have arrived. Sets job->nodes (to @p out), ranks, sizes and
+ *  the rendezvous.
  *  @param out  Release with cddpi_nodes_fini(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
                                           struct cddpi_output *output, struct cddpi_nodes *out);
 void cddpi_nodes_fini(struct cddpi_nodes *nodes);
 
-/** "node 1 (alpha)". */
+/** The node's name for messages, such as "node 1 (alpha)". */
 const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node);
 
 /** Whether this node stood still for so long that the others have given it up. What its ranks do
- *  after that is no answer to a signal. */
+ *  afterwards does not count as a response to a signal. */
 bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes);
-/** Say so, once. */
+/** Tell the user, once, that this node was given up. */
 void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *output);
 
-/** Keep what @p event says, and tell the user if it is news about another node. */
+/** Record @p event, and tell the user if it is news about another node. */
 void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,
                       struct cddpi_output *output);
 
-/** Begin job->generation: node 0 says so, the others wait for that. False: the job is over, with
- *  *out_exit_status. */
+/** Begin job->generation: node 0 announces it, the other nodes wait for that. Returns false if the
+ *  job is over; *out_exit_status is then its status. */
 bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
                        int *out_exit_status);
 
-/** All ranks here have ended, with @p outcome: wait until all have everywhere. On node 0 @p outcome
- *  becomes that of the job; on others it becomes what node 0 has decided, may_restart if there is
- *  another generation. */
+/** All ranks of this node have ended with @p outcome: wait until all other nodes' ranks have ended,
+ *  too. On node 0, @p outcome becomes the job's. On other nodes it becomes what node 0 has decided;
+ *  may_restart is then true if another generation follows. */
 void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
                         struct cddpi_generation_outcome *outcome);
 
-/** Node 0: wait @p milliseconds before the next generation. False if the job has to end instead,
- *  with *exit_status. */
+/** Node 0: wait @p milliseconds before the next generation. Returns false, with *exit_status, if
+ *  the job has to end instead. */
 bool cddpi_nodes_pause(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
                        struct cddpi_output *output, int *exit_status);
 
-/** The job is over: node 0 says so and waits a moment until all have heard it. */
+/** End the job: node 0 announces the end and waits briefly until all nodes have received it. */
 void cddpi_nodes_leave(struct cddpi_job *job, int exit_status, struct cddpi_wait *wait,
                        struct cddpi_output *output);
 

@@ -1,4 +1,4 @@
-/* refused.c - owns the key JOB/0/refused: whom the job's store has refused. */
+/* refused.c - owns the key JOB/0/refused: the clients that the job's store has refused. */
 #include "launcher/nodes/refused.h"
 
 #include "base/error.h"
@@ -29,7 +29,7 @@ static void make_key(const char *job, char out[KEY_BYTES])
     snprintf(out, KEY_BYTES, "%s/0/refused", job);
 }
 
-/* Append a row, unless it is there or there is no room. */
+/* Append a row, unless the list has it or is full. */
 static bool add_row(struct cddpi_refused_list *list, const struct cddpi_store_refusal *refusal)
 {
     struct cddpi_refused_row *row = &list->rows[list->count];
@@ -37,7 +37,7 @@ static bool add_row(struct cddpi_refused_list *list, const struct cddpi_store_re
     for (int i = 0; i < list->count; i++) {
         if (list->rows[i].why == (int)refusal->why &&
             strcmp(list->rows[i].address, refusal->address) == 0) {
-            return false; /* it tries again */
+            return false; /* the same client tried again */
         }
     }
     if (list->count == CDDPI_REFUSED_ROWS) {
@@ -72,7 +72,7 @@ void cddpi_refused_publish(const struct cddpi_job_rendezvous *rendezvous,
     int count = rendezvous->server != NULL ? cddpi_store_server_refusals(rendezvous->server, rows)
                                            : 0;
 
-    for (int i = count - 1; i >= 0; i--) { /* the newest is the first */
+    for (int i = count - 1; i >= 0; i--) { /* `rows` starts with the newest */
         is_news = add_row(known, &rows[i]) || is_news;
     }
     if (is_news && put_list(rendezvous, known) != CDDP_OK) {

@@ -1,4 +1,4 @@
-/* token.c - owns the rules for a job's secret: in which file it may be, and which characters it may
+/* token.c - owns the rules for a job's token: which file it may be in, and which characters it may
  * have. */
 #include "launcher/nodes/token.h"
 

@@ -1,4 +1,5 @@
-/* token.h - the secret of a job on several machines, from where the user keeps it. */
+/* token.h - reads the secret token of a job on several machines from a file or from the
+ * environment. */
 #ifndef CDDPI_LAUNCHER_TOKEN_H
 #define CDDPI_LAUNCHER_TOKEN_H
 
@@ -6,15 +7,15 @@
 
 enum { CDDPI_TOKEN_BYTES = 64 };
 
-/** Read the first line of @p path, which nobody but its owner may read; without a @p path (NULL),
- *  $CDDP_TOKEN. @p out is "" if there is neither.
- *  @return CDDP_ERR_CONFIG (what is wrong with the file), CDDP_ERR_ARGUMENT (it is too long, or has
- *          other bytes than printable ones). */
+/** Read the token from the first line of the file @p path, which only its owner may be able to
+ *  read, or, if @p path is NULL, from $CDDP_TOKEN. @p out is "" if neither is set.
+ *  @return CDDP_ERR_CONFIG (the message says what is wrong with the file), CDDP_ERR_ARGUMENT (the
+ *          token is too long, or has non-printable bytes). */
 CDDP_CHECKED cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1]);
 
-/** Whether @p token, which the user chose, is a secret where the nodes meet at @p rdzv: other
- *  machines reach every store that is not on loopback. "": there is none yet.
- *  @return CDDP_ERR_ARGUMENT, with what to do. */
+/** Check that @p token, which the user chose ("": none yet), is secret enough for the meeting place
+ *  @p rdzv: other machines can reach every store that is not on loopback.
+ *  @return CDDP_ERR_ARGUMENT; the message says what to do. */
 CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *rdzv);
 
 #endif

@@ -1,4 +1,4 @@
-/* deduplicate.c - owns the comparison of failures that several ranks report. */
+/* deduplicate.c - compares the failures that ranks report, to find those that are the same. */
 #include "launcher/output/deduplicate.h"
 
 #include "base/alloc.h"
@@ -30,7 +30,7 @@ void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank
     struct cddpi_reported_failure *failure = &deduplicator->failures[rank];
     char *copy = failure->text == NULL && named < bytes ? cddpi_zalloc(bytes) : NULL;
 
-    if (copy == NULL) { /* without memory it is shown as often as ranks report it */
+    if (copy == NULL) { /* without memory, each rank's report is shown */
         return;
     }
     memcpy(copy, text, bytes);
@@ -64,7 +64,8 @@ bool cddpi_deduplicator_is_known(struct cddpi_deduplicator *deduplicator, int ra
     size_t left = failure->bytes - failure->seen;
 
     if (left <= bytes || next[bytes] != '\n' || memcmp(next, line, bytes) != 0) {
-        return false; /* this line is not of the failure, or all of that has come */
+        return false; /* the line does not belong to the failure, or the whole failure has
+                         appeared */
     }
     if (failure->seen == 0) {
         failure->is_shown = !is_shown(deduplicator, failure);

@@ -1,6 +1,6 @@
-/* deduplicate.h - knows which failures ranks have told already, so that one that several ranks tell
- * is shown once. A rank reports what it is about to write to stderr (base/launcher_report.h): only
- * that counts, as other programs may mean each of their lines. */
+/* deduplicate.h - shows a failure once when several ranks report the same one. A rank reports what
+ * it is about to write to stderr (base/launcher_report.h). Only reported text is deduplicated,
+ * since other programs may mean each of their lines. */
 #ifndef CDDPI_LAUNCHER_DEDUPLICATE_H
 #define CDDPI_LAUNCHER_DEDUPLICATE_H
 
@@ -9,35 +9,38 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a rank reported. */
+/* The failure that a rank reported. */
 struct cddpi_reported_failure {
-    char *text; /* as it comes on stderr, lines with their newlines; NULL: it reported none */
+    char *text; /* as it will appear on stderr, with newlines; NULL: nothing reported */
     size_t bytes;
-    size_t named;  /* where its failure begins, after the names of program and rank */
-    size_t seen;   /* how much of it has come on stderr */
-    bool is_shown; /* it was passed on; else another rank has told it */
+    size_t named;  /* offset at which the failure begins, after the names of program and rank */
+    size_t seen;   /* bytes of it that have appeared on stderr */
+    bool is_shown; /* it was passed on; if not, another rank has reported the same */
 };
 
 struct cddpi_deduplicator {
-    struct cddpi_reported_failure *failures; /* by rank; here that is one's place on this machine */
+    struct cddpi_reported_failure *failures; /* indexed by the rank's place on this machine, which
+                                                this file calls "rank" */
     int world_size;
-    int ranks; /* of which something was not shown */
-    /* Take the reports that have come: before what a rank wrote after its report is looked at. */
+    int ranks; /* number of ranks with lines that were not shown */
+    /* Process the reports that have arrived. Called before a line of a rank is looked at, since a
+     * rank writes a line only after reporting it. */
     void (*poll_reports)(void *context);
     void *context;
 };
 
-/** @p out  Release with cddpi_deduplicator_fini(), which accepts zeros. The caller sets
- * `poll_reports`. */
+/** @p out: release with cddpi_deduplicator_fini(), which accepts a zeroed struct. The caller sets
+ *  `poll_reports`. */
 CDDP_CHECKED cddp_status cddpi_deduplicator_init(int world_size, struct cddpi_deduplicator *out);
 void cddpi_deduplicator_fini(struct cddpi_deduplicator *deduplicator);
 
-/** @p rank has reported @p text, whose failure begins at @p named. Its first report counts. */
+/** Note that @p rank has reported @p text, whose failure begins at offset @p named. Only a rank's
+ *  first report counts. */
 void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank, const char *text,
                                size_t bytes, size_t named);
 
-/** Whether @p line (without its newline), which has come from @p rank, is the next one of a failure
- *  that another rank has told. */
+/** Whether @p line of @p rank (without its newline) is the next line of a failure that another rank
+ *  has reported. */
 bool cddpi_deduplicator_is_known(struct cddpi_deduplicator *deduplicator, int rank,
                                  const char *line, size_t bytes);
 

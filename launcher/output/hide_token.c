@@ -1,5 +1,5 @@
-/* hide_token.c - finds a secret in a stream that comes in pieces (by the method of Knuth, Morris
- * and Pratt) and puts a name in its place, or stars where the name would be longer. */
+/* hide_token.c - finds a secret in a stream that arrives in pieces (Knuth-Morris-Pratt), and
+ * replaces it with a name, or with stars if the name would be longer. */
 #include "launcher/output/hide_token.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ void cddpi_secret_init(struct cddpi_secret *secret, const char *text)
     }
 }
 
-/* How many bytes may be passed on before it is known that they begin no secret. */
+/* How many matching bytes may be passed on before it is known whether they begin the secret. */
 static size_t shown_most(const struct cddpi_secret *secret)
 {
     size_t third = secret->bytes / 3;
@@ -31,7 +31,8 @@ static size_t shown_most(const struct cddpi_secret *secret)
     return third < CDDPI_SECRET_SHOWN ? third : CDDPI_SECRET_SHOWN;
 }
 
-/* What stands for the secret, of which @p shown bytes stand there already; never longer. */
+/* Write the replacement of a secret of which @p shown bytes were already passed on. It is never
+ * longer than the rest of the secret. */
 static char *put_name(const struct cddpi_secret *secret, size_t shown, char *out)
 {
     size_t left = secret->bytes - shown;
@@ -44,7 +45,7 @@ static char *put_name(const struct cddpi_secret *secret, size_t shown, char *out
     return out + left;
 }
 
-/* Pass on the matched bytes up to @p end. Returns where @p out goes on. */
+/* Pass on the matched bytes before @p end. Returns the new end of the output. */
 static char *show_matched(const struct cddpi_secret *secret, struct cddpi_secret_place *place,
                           size_t end, char *out)
 {
@@ -56,7 +57,8 @@ static char *show_matched(const struct cddpi_secret *secret, struct cddpi_secret
     return out;
 }
 
-/* Only the last @p matched bytes may still be the beginning of the secret. */
+/* Reduce the match to the last @p matched bytes, which may still begin the secret, and pass on the
+ * bytes before them. */
 static char *fall_back(const struct cddpi_secret *secret, struct cddpi_secret_place *place,
                        size_t matched, char *out)
 {
@@ -92,7 +94,7 @@ size_t cddpi_secret_hide(const struct cddpi_secret *secret, struct cddpi_secret_
 {
     char *at = out;
 
-    if (secret->bytes < CDDPI_SECRET_LEAST) { /* none, or too short to be one */
+    if (secret->bytes < CDDPI_SECRET_LEAST) { /* no secret, or one that is too short to hide */
         memcpy(out, text, bytes);
         return bytes;
     }

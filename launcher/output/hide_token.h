@@ -1,39 +1,42 @@
-/* hide_token.h - keeps the job's token out of what ranks print, as a program does that shows its
- * environment. The token may come in pieces, so the end of a piece is held back where it may be the
- * token's beginning, but not for its first few bytes: progress lines have to appear at once. */
+/* hide_token.h - hides the job's token in what ranks print, for example when a program prints its
+ * environment. The token may be split between two reads. So the end of a piece is held back if it
+ * may be the start of the token, except for the token's first few bytes: progress lines must appear
+ * at once. */
 #ifndef CDDPI_LAUNCHER_SECRET_H
 #define CDDPI_LAUNCHER_SECRET_H
 
 #include <stddef.h>
 
 enum {
-    CDDPI_SECRET_BYTES = 64, /* of the longest secret, and the most that is held back */
-    CDDPI_SECRET_SHOWN = 7,  /* bytes of it, but no more than a third, at the end of a piece are
-                              * passed on all the same */
-    CDDPI_SECRET_LEAST = 4   /* shorter ones are not hidden: they are in every other word */
+    CDDPI_SECRET_BYTES = 64, /* the longest secret, and the most that is held back */
+    CDDPI_SECRET_SHOWN = 7,  /* this many of its first bytes, but at most a third of it, are passed
+                                on even at the end of a piece */
+    CDDPI_SECRET_LEAST = 4   /* shorter secrets are not hidden: they occur in ordinary words */
 };
 
 struct cddpi_secret {
     char text[CDDPI_SECRET_BYTES + 1];
     size_t bytes;
-    /* border[n]: of the first n bytes, how many at their end are also those at their beginning */
+    /* border[n]: length of the longest proper prefix of the first n bytes that is also their
+     * suffix */
     size_t border[CDDPI_SECRET_BYTES + 1];
 };
 
-/* Where a stream stands; zeroed at its beginning. */
+/* The position of a stream; zeroed at its start. */
 struct cddpi_secret_place {
-    size_t matched; /* how many of the last bytes are the beginning of the secret */
-    size_t shown;   /* how many of these have been passed on */
+    size_t matched; /* how many of the last bytes match the start of the secret */
+    size_t shown;   /* how many of the matched bytes have been passed on */
 };
 
 void cddpi_secret_init(struct cddpi_secret *secret, const char *text);
 
-/** Copy @p text as it is to be shown to @p out, which has room for @p bytes and CDDPI_SECRET_BYTES
- *  more. Returns the bytes there. */
+/** Copy @p text, with the secret hidden, to @p out, which has room for @p bytes +
+ *  CDDPI_SECRET_BYTES. Returns the number of bytes written. */
 size_t cddpi_secret_hide(const struct cddpi_secret *secret, struct cddpi_secret_place *place,
                          const char *text, size_t bytes, char *out);
 
-/** The stream has ended: what was held back to @p out, which has room for CDDPI_SECRET_BYTES. */
+/** At the end of the stream, copy what was held back to @p out, which has room for
+ *  CDDPI_SECRET_BYTES. Returns the number of bytes written. */
 size_t cddpi_secret_end(const struct cddpi_secret *secret, struct cddpi_secret_place *place,
                         char *out);
 

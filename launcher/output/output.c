@@ -1,6 +1,6 @@
-/* output.c - owns the queues before our stdout and stderr. The descriptors are shared with the
- * shell, so they are not made non-blocking: what they lead to is opened again. Where that cannot
- * be, poll() tells when a page fits, but on a terminal the write may block all the same. */
+/* output.c - owns the output queues of our stdout and stderr. We share both descriptors with the
+ * shell, so we must not make them non-blocking. Instead, we open what they refer to again. If that
+ * fails, poll() tells whether a page fits, but on a terminal the write may still block. */
 #include "launcher/output/output.h"
 
 #include "base/alloc.h"
@@ -17,12 +17,13 @@
 #include <unistd.h>
 
 enum {
-    OWN_LINES = 1 << 30, /* the owner of what cddpi_output_say() writes */
-    PIPE_PIECE = 4096,   /* what a pipe that is ready takes at once */
+    OWN_LINES = 1 << 30, /* owner of the lines of cddpi_output_say() */
+    PIPE_PIECE = 4096,   /* what a ready pipe accepts without blocking */
     FILE_PIECE = 1 << 16
 };
 
-/* A terminal that nobody reads, for instance after a lost connection, may block a write. */
+/* Open the sink's file again, non-blocking: a terminal that nobody reads, for example after a lost
+ * connection, would block a write. */
 static void reopen_sink(struct cddpi_sink *sink)
 {
     char path[32];
@@ -121,7 +122,7 @@ void cddpi_sink_flush(struct cddpi_sink *sink)
 static void queue_text(struct cddpi_sink *sink, const char *text, size_t bytes)
 {
     if (bytes == 0) {
-        return; /* there may be no queue yet */
+        return; /* the queue may still be NULL */
     }
     if (sink->end + bytes > sink->capacity && sink->begin > 0) {
         memmove(sink->queue, sink->queue + sink->begin, sink->end - sink->begin);
@@ -143,7 +144,7 @@ static void queue_text(struct cddpi_sink *sink, const char *text, size_t bytes)
     sink->end += bytes;
 }
 
-/* End a line that @p owner did not begin. */
+/* End an unfinished line that @p owner did not begin. */
 static void end_line(struct cddpi_sink *sink, int owner)
 {
     if (sink->line_owner < 0 || sink->line_owner == owner) {
@@ -203,6 +204,6 @@ void cddpi_output_say(struct cddpi_output *output, const char *format, ...)
     vsnprintf(line + used, sizeof line - 1 - (size_t)used, format, arguments);
     va_end(arguments);
     cddpi_text_clean(line, sizeof line - 1, false);
-    strcat(line, "\n"); /* a byte was kept for it */
+    strcat(line, "\n"); /* one byte was reserved for it */
     cddpi_sink_write(output->err, OWN_LINES, line, strlen(line));
 }

@@ -1,5 +1,5 @@
-/* relay.c - owns the way of a rank's output: whole lines where several ranks write, byte for byte
- * where only one does, so that progress lines (which end with no newline) show at once. */
+/* relay.c - relays a rank's output: whole lines if several ranks write to a sink, byte for byte if
+ * only one does, so that progress lines (which do not end with a newline) appear at once. */
 #include "launcher/output/relay.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@ enum {
     READ_BYTES = 1 << 16,
     READS_AT_ONCE = 4,
     LINE_BYTES = 1 << 16,
-    SCREEN_LINES = 40 /* what was shown fewer lines ago is not repeated */
+    SCREEN_LINES = 40 /* lines shown within the last SCREEN_LINES lines are not repeated */
 };
 
 static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
@@ -35,7 +35,7 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
                 cddpi_output_say(relay->output, "cannot write %s: %s%s; the run goes on without it",
                                  log->path, strerror(error), cddpi_limit_text(error));
             }
-            return; /* later output is tried again: a disk may get room */
+            return; /* later output is written again: the disk may have space by then */
         }
         text += written;
         bytes -= (size_t)written;
@@ -51,7 +51,7 @@ static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
     tail->total += bytes;
 }
 
-/* Whether @p line, without its newline, is not to be shown. */
+/* Whether @p line (without its newline) must not be shown, since another rank has reported it. */
 static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t bytes)
 {
     if (relay->deduplicator == NULL ||
@@ -63,10 +63,10 @@ static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t byt
     return true;
 }
 
-/* Pass every byte as it comes, but for whole lines that another rank has told. */
+/* Pass on every byte as it arrives, except whole lines that another rank has reported. */
 static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
-    const char *shown = text; /* the text from here to `at` is to be written */
+    const char *shown = text; /* start of the text up to `at` that is still to be written */
     const char *at = text;
     const char *end = text + bytes;
 
@@ -85,8 +85,7 @@ static void pass_raw(struct cddpi_relay *relay, const char *text, size_t bytes)
     cddpi_sink_write(relay->sink, relay->owner, shown, (size_t)(at - shown));
 }
 
-/* What a terminal would show of a line that was redrawn: the part after its last carriage return.
- */
+/* The part of a redrawn line that a terminal would show: what follows its last carriage return. */
 static const char *shown_part(const char *line, size_t *bytes)
 {
     const char *back;
@@ -105,7 +104,8 @@ static const char *shown_part(const char *line, size_t *bytes)
 static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const char *line,
                          size_t bytes)
 {
-    static char text[LINE_BYTES + 32]; /* one thread relays, and its stack may be small */
+    static char text[LINE_BYTES + 32]; /* static, since the thread's stack may be small; only one
+                                          thread relays */
     const char *shown = shown_part(line, &bytes);
     int used = snprintf(text, sizeof text, "[%d] ", rank);
 
@@ -114,7 +114,7 @@ static void write_tagged(struct cddpi_sink *sink, int owner, int rank, const cha
     cddpi_sink_write(sink, owner, text, (size_t)used + bytes + 1);
 }
 
-/* Pass on relay->line; @p is_whole: it ended with a newline. */
+/* Pass on relay->line. @p is_whole: it ended with a newline. */
 static void pass_line(struct cddpi_relay *relay, bool is_whole)
 {
     if (is_duplicate(relay, relay->line, relay->line_bytes)) {
@@ -124,7 +124,7 @@ static void pass_line(struct cddpi_relay *relay, bool is_whole)
     if (relay->form == CDDPI_RELAY_TAGGED) {
         write_tagged(relay->sink, relay->owner, relay->rank, relay->line, relay->line_bytes);
     } else {
-        relay->line[relay->line_bytes] = '\n'; /* there is room for one more */
+        relay->line[relay->line_bytes] = '\n'; /* the buffer has one byte more than LINE_BYTES */
         cddpi_sink_write(relay->sink, relay->owner, relay->line,
                          relay->line_bytes + (is_whole ? 1 : 0));
     }
@@ -136,7 +136,7 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
     if (relay->line == NULL) {
         relay->line = cddpi_zalloc(LINE_BYTES + 1);
     }
-    if (relay->line == NULL) { /* without memory for a line, text is mixed rather than lost */
+    if (relay->line == NULL) { /* without memory for a line, lines may mix, but nothing is lost */
         cddpi_sink_write(relay->sink, relay->owner, text, bytes);
         return;
     }
@@ -176,14 +176,15 @@ static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
 
 static void pass_hidden(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
-    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* as bytes in cddpi_relay_read() */
+    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* static, as the buffer in
+                                                           cddpi_relay_read() */
 
     pass_text(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
 }
 
 bool cddpi_relay_read(struct cddpi_relay *relay)
 {
-    static char bytes[READ_BYTES]; /* one thread relays, and its stack may be small */
+    static char bytes[READ_BYTES]; /* static, as the text in write_tagged() */
 
     for (int i = 0; i < READS_AT_ONCE && relay->fd >= 0; i++) {
         ssize_t got = read(relay->fd, bytes, sizeof bytes);

@@ -1,5 +1,4 @@
-/* command.c - owns the search for what the ranks execute, and asks cddp-train about
- * a train.conf. */
+/* command.c - finds the command that the ranks execute, and asks cddp-train about a train.conf. */
 #include "launcher/supervise/command.h"
 
 #include "base/alloc.h"
@@ -19,14 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Deadlines of what cddp-train is asked, which it does on its own and without us, too. */
+/* Timeouts of our calls of cddp-train. The alarm that enforces them also works if we die. */
 enum {
     ANSWER_SECONDS = 10,
     VALIDATE_SECONDS = 60,
     DRY_RUN_SECONDS = 600 /* a large model on a slow machine takes a while */
 };
 
-/* 0 if @p path can be executed, else an errno. */
+/* Returns 0 if @p path can be executed, else an errno. */
 static int why_not_executable(const char *path)
 {
     struct stat status;
@@ -94,7 +93,7 @@ static cddp_status find_program(const char *name, char **out)
                             error, "%s", name);
 }
 
-/* cddp-train: beside our own binary, where the build tree has it, or in $PATH. */
+/* Find cddp-train: beside our own binary, where the build tree has it, or in $PATH. */
 static cddp_status find_train(char **out)
 {
     static const char *const places[] = {"cddp-train", "../src/cddp-train"};
@@ -125,8 +124,8 @@ static cddp_status find_train(char **out)
     return cddpi_fail(CDDP_ERR_NOT_FOUND, "cddp-train is neither beside cddp-run nor in $PATH");
 }
 
-/* We read the file, and each rank does: a pipe would be empty after the first, and ranks do not
- * have our descriptors. */
+/* Whether @p path can be read only once or only by us. We read the train.conf, and so does each
+ * rank: a pipe would be empty after the first reader, and ranks do not have our descriptors. */
 static bool is_readable_once(const char *path, const struct stat *status)
 {
     static const char *const ours[] = {"/dev/fd/", "/dev/stdin", "/proc/self/"};
@@ -214,8 +213,8 @@ void cddpi_command_fini(struct cddpi_command *command)
     *command = (struct cddpi_command){NULL, NULL};
 }
 
-/* Start the command with @p option put before its arguments. @p stdout_fd: -1 for ours. @p seconds:
- * when it is killed. Returns the pid, or -1 with a text. */
+/* Start the command with @p option before its arguments. @p stdout_fd is -1 for our stdout. The
+ * command is killed after @p seconds. Returns the pid, or -1 with a message. */
 static pid_t start_with_option(const struct cddpi_command *command, const char *option,
                                unsigned seconds, int stdout_fd, bool shows_errors)
 {
@@ -280,7 +279,8 @@ static int wait_for_exit(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Read what @p fd gives in time, to its end or until @p bytes are full. */
+/* Read one line from @p fd, cut to @p bytes. Stops reading at end of file, or after ANSWER_SECONDS
+ * without data. */
 static void read_answer(int fd, char *out, size_t bytes)
 {
     struct pollfd readable = {fd, POLLIN, 0};
@@ -319,13 +319,13 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     }
     close(ends[0]);
     if (pid > 0) {
-        kill(pid, SIGKILL); /* it has answered, or its time is over */
+        kill(pid, SIGKILL); /* it has answered, or its time is up */
         (void)wait_for_exit(pid);
     }
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
 
-/* Tell cddp-train how many ranks there will be; they get the variable anew. */
+/* Tell cddp-train the number of ranks. Ranks get their own value of this variable. */
 static void set_world_size(int world_size)
 {
     char text[16];
@@ -334,7 +334,8 @@ static void set_world_size(int world_size)
     setenv("CDDP_WORLD_SIZE", text, 1);
 }
 
-/* Run the command with @p option to its end; say why if it could not, or took too long. */
+/* Run the command with @p option and wait for it. Print why if it could not start or took too
+ * long. */
 static int run_with_option(const struct cddpi_command *command, const char *option,
                            unsigned seconds, int stdout_fd)
 {

@@ -1,4 +1,4 @@
-/* environment.c - owns the list of variables that a rank gets. */
+/* environment.c - owns the list of environment variables of a rank. */
 #include "launcher/supervise/environment.h"
 
 #include "launcher/nodes/nodes.h"
@@ -115,14 +115,15 @@ static void add_torchrun(struct environment_list *list, const struct cddpi_job *
                  meet->store[0] != '\0' ? meet->job : "(random)");
 }
 
-/* Without these each rank's BLAS would start as many threads as the machine has cores. */
+/* Limit BLAS threads. Otherwise each rank's BLAS would start as many threads as the machine has
+ * cores. */
 static void add_threads(struct environment_list *list, const struct cddpi_job *job, int rank)
 {
     struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
                                                       job->local_world_size, job->bind);
 
     if (getenv("OMP_NUM_THREADS") != NULL) {
-        return; /* OpenBLAS heeds it, too */
+        return; /* OpenBLAS reads it, too */
     }
     add_variable(list, "OMP_NUM_THREADS", "%d", share.threads);
     if (getenv("OPENBLAS_NUM_THREADS") == NULL) {
@@ -145,7 +146,7 @@ cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char **
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, rank, "its environment is longer than %d bytes",
                                TEXT_BYTES);
     }
-    *out = list->texts; /* the first member, so that it is released with the block */
+    *out = list->texts; /* the first member, so releasing it releases the whole block */
     return CDDP_OK;
 }
 

@@ -1,4 +1,5 @@
-/* generations.c - owns the restarts of a job, on this machine and with the others. */
+/* generations.c - owns the restarts of a job, on this machine and in agreement with the other
+ * nodes. */
 #include "launcher/supervise/generations.h"
 
 #include "launcher/nodes/nodes.h"
@@ -9,7 +10,7 @@
 
 #include <stdio.h>
 
-/* Wait before a restart. False if the job has to end instead, with *exit_status. */
+/* Wait before a restart. Returns false, with *exit_status, if the job has to end instead. */
 static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
                             struct cddpi_output *output, int *exit_status)
 {
@@ -31,14 +32,15 @@ static void say_restart(const struct cddpi_job *job, struct cddpi_output *output
     }
 }
 
-/* Several machines have met, so the number of ranks is known: whether the configuration is right
- * for so many. */
+/* With several machines, the number of ranks is known only now: check that the configuration is
+ * valid for it. */
 static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *outcome)
 {
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
 
     if (job->nodes == NULL || job->options.config == NULL || job->generation > 0 ||
-        (job->options.is_agent && job->nodes->self != 0)) { /* what it says is shown once */
+        (job->options.is_agent && job->nodes->self != 0)) { /* with --hosts, only node 0 checks, so
+                                                               that the message appears once */
         return true;
     }
     outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
@@ -52,7 +54,7 @@ static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *out
     return false;
 }
 
-/* One generation, on all machines. */
+/* Run one generation, on all machines. */
 static void run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
                            struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
 {

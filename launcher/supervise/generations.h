@@ -1,5 +1,5 @@
-/* generations.h - a job from its first start to its last: after a failure all ranks are started
- * again as the next generation, as often as --max-restarts allows. */
+/* generations.h - runs a job from its first start to its last: after a failure, all ranks are
+ * restarted as the next generation, up to --max-restarts times. */
 #ifndef CDDPI_LAUNCHER_GENERATIONS_H
 #define CDDPI_LAUNCHER_GENERATIONS_H
 
@@ -7,7 +7,7 @@
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/wait.h"
 
-/** Run them all. Returns the exit status. */
+/** Run all generations. Returns the exit status. */
 int cddpi_generations_run(struct cddpi_job *job, struct cddpi_wait *wait,
                           struct cddpi_output *output);
 

@@ -1,5 +1,5 @@
-/* job_actions.c - owns what is done when the state machine of the job (job_state.c) has decided:
- * signals to the ranks, sentences to the user, and what ranks and other nodes are told. */
+/* job_actions.c - carries out what the state machine of the job (job_state.c) has decided: signals
+ * to the ranks, messages to the user, and messages to ranks and other nodes. */
 #include "launcher/supervise/supervision.h"
 
 #include "launcher/nodes/nodes.h"
@@ -22,8 +22,9 @@ static const char *plural(int count)
     return count == 1 ? "" : "s";
 }
 
-/* Whether it was, or may have been, the kernel that killed a rank, since memory ran out: the text
- * to add, or "". A shell tells of a child that was killed by its own status. */
+/* Write the probable cause of a kill to @p out, as text to append, or "". For SIGKILL the cause is
+ * lack of memory, if the kernel counted such a kill. @p exit_status may come from a shell that
+ * reports its child's signal. */
 static void explain_kill(const struct cddpi_supervision *run, int exit_status, char *out,
                          size_t bytes)
 {
@@ -47,7 +48,7 @@ static void explain_kill(const struct cddpi_supervision *run, int exit_status, c
              kills.counter);
 }
 
-/* How @p worker ended. */
+/* Describe how @p worker ended. */
 static void describe_end(const struct cddpi_supervision *run, const struct cddpi_worker *worker,
                          char *out, size_t bytes)
 {
@@ -77,7 +78,7 @@ static void describe_end(const struct cddpi_supervision *run, const struct cddpi
     }
 }
 
-/* Append to @p text what @p rank itself reported of its failure, on one line. */
+/* Append to @p text the failure that @p rank itself reported, on one line. */
 static void add_cause(const struct cddpi_supervision *run, int rank, char *text, size_t bytes)
 {
     const struct cddpi_reported_failure *failure =
@@ -97,7 +98,7 @@ static void add_cause(const struct cddpi_supervision *run, int rank, char *text,
     }
 }
 
-/* One action that is carried out. */
+/* An action that is being carried out. */
 struct job_deed {
     struct cddpi_supervision *run;
     const struct cddpi_job_action *action;

@@ -1,5 +1,5 @@
-/* job_state.c - owns the decisions about the ranks of this machine: who is to blame, who is asked
- * to end or is killed and when, and with which status cddp-run will exit. */
+/* job_state.c - owns the decisions about the ranks of this machine: which rank is to blame, which
+ * ranks are asked to end or killed, when, and with which status cddp-run exits. */
 #include "launcher/supervise/job_state.h"
 
 #include <assert.h>
@@ -8,28 +8,28 @@
 
 enum {
     SAME_REQUEST_MS = 200, /* timeout(1) and service managers send two signals for one request */
-    SAVING_MS = 1000       /* between two such events: each stays in the store */
+    SAVING_MS = 1000       /* least time between two SAVING events, since each stays in the store */
 };
 
-/* What an event means to the table: see classify(). */
+/* What an event means for the table of transitions: see classify(). */
 enum job_input {
     NOTHING,
     ALL_STARTED,
     NOT_STARTED,
     NOT_EXECUTED,
-    RANK_FAILED,   /* and blames no rank that still runs */
-    RANK_FOLLOWED, /* it failed because of a rank whose end is still to come */
-    CAUSE_FAILED,  /* the rank that is waited for in AWAITS */
-    RANK_OBEYED,   /* ended as the signal asks for */
+    RANK_FAILED,   /* a rank failed and blames no rank that still runs */
+    RANK_FOLLOWED, /* a rank failed because of a rank that has not ended yet */
+    CAUSE_FAILED,  /* AWAITS: the rank that we wait for has failed */
+    RANK_OBEYED,   /* a rank ended as the signal requested */
     NONE_LEFT,     /* the last rank has ended */
-    HANGUP,        /* SIGHUP, of which a closed terminal sends several */
-    END_REQUEST,   /* another signal that asks the job to end */
+    HANGUP,        /* SIGHUP; closing a terminal sends several */
+    END_REQUEST,   /* any other signal that asks the job to end */
     FAILED_THERE,
     HEARD_THERE,
     ORPHANED,
     STILL_SAVES,
     DEADLINE,
-    KILL, /* from another row of the table */
+    KILL, /* applied by an action, not by an event */
     INPUTS
 };
 
@@ -77,7 +77,7 @@ static struct cddpi_job_rank *rank_of(const struct cddpi_job_state *state, int r
     return &state->ranks[rank - state->first_rank];
 }
 
-/* Tell the other nodes of a failure, once per generation. */
+/* Publish a failure to the other nodes, at most once per generation. */
 static void publish(struct job_step *step, enum cddpi_job_action_kind kind, int rank)
 {
     struct cddpi_job_state *state = step->state;
@@ -126,7 +126,7 @@ static void lose_parent(struct job_step *step)
     publish_and_kill(step);
 }
 
-/* After a failure: the ranks that are left here have the grace period. */
+/* After a failure, ask the remaining ranks here to end within the grace period. */
 static void ask_others(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
@@ -142,11 +142,12 @@ static void ask_others(struct job_step *step)
         add(step, CDDPI_JOB_SAY_ENDING)->limit_ms = state->grace_ms;
     }
     add_signal(step, CDDPI_JOB_SIGNAL_GROUPS, SIGTERM);
-    add_signal(step, CDDPI_JOB_SIGNAL_GROUPS, SIGCONT); /* a rank that is stopped hears nothing */
+    add_signal(step, CDDPI_JOB_SIGNAL_GROUPS, SIGCONT); /* a stopped rank does not receive
+                                                           signals */
     set_deadline(step, state->grace_ms);
 }
 
-/* @p rank is the first failure: say so, tell the others, and end them. */
+/* @p rank failed first: report it, tell the other nodes, and ask the other ranks to end. */
 static void blame(struct job_step *step, int rank)
 {
     struct cddpi_job_state *state = step->state;
@@ -181,8 +182,8 @@ static void await_cause(struct job_step *step)
     set_deadline(step, step->state->grace_ms);
 }
 
-/* All ranks here have ended. If the follower blames a rank elsewhere, the other nodes are told of
- * the follower: the end of that rank may never be heard of. */
+/* All ranks here have ended. If the follower blames a rank on another machine, tell the other nodes
+ * about the follower, since the end of that rank may never be reported. */
 static void end_awaiting(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
@@ -260,7 +261,7 @@ static void keep_heard(struct job_step *step)
     set_deadline(step, step->state->grace_ms);
 }
 
-/* The rank that another node waits for did not end: what was heard counts. */
+/* The rank that another node waits for did not end: use the outcome that was heard. */
 static void end_as_heard(struct job_step *step)
 {
     add(step, CDDPI_JOB_SAY_HEARD);
@@ -295,8 +296,8 @@ static void kill_overdue(struct job_step *step)
     apply(step, KILL);
 }
 
-/* A rank that waits in the kernel, for a file system that is gone, say, cannot be killed: we do not
- * wait with it. */
+/* A rank that waits in the kernel, for example for a file system that is gone, cannot be killed, so
+ * we stop waiting for it. */
 static void abandon(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
@@ -313,19 +314,20 @@ static void abandon(struct job_step *step)
     }
 }
 
-/* What an input does in a phase: go to `next`, then `act`, which may apply another input. */
+/* What an input does in a phase: the phase becomes `next`, then `act` runs, which may apply another
+ * input. */
 struct transition {
     enum cddpi_job_phase next;
     void (*act)(struct job_step *step);
 };
 
-/* In @p phase @p input leads to @p next, or KEEPS the phase. Without a row nothing follows. */
+/* @p input changes @p phase to @p next, or KEEPS the phase. An input without a row is ignored. */
 #define LEADS(input, phase, next, act) [input][CDDPI_JOB_##phase] = {CDDPI_JOB_##next, act}
 #define KEEPS(input, phase, act) LEADS(input, phase, phase, act)
 #define KILLS(input, phase, act) LEADS(input, phase, KILLED, act)
 #define ENDS(input, phase, act) LEADS(input, phase, OVER, act)
 
-/* The same ROW for all phases in which ranks run that have not been killed, but for AWAITS. */
+/* The same ROW for every phase, except AWAITS, in which ranks run and have not been killed. */
 #define EACH(ROW, input, act)                                                                      \
     ROW(input, RUNS, act), ROW(input, HEARS, act), ROW(input, ASKED, act),                         \
         ROW(input, OBEYED, act), ROW(input, FAILED, act)
@@ -404,7 +406,7 @@ static void apply(struct job_step *step, enum job_input input)
     }
 }
 
-/* Whether the end of the rank that @p rank names as its cause is still to come. */
+/* Whether @p rank blames a rank that has not ended yet, as far as we know. */
 static bool has_cause_to_come(const struct cddpi_job_state *state,
                               const struct cddpi_job_rank *rank)
 {
@@ -429,7 +431,7 @@ static enum job_input classify_end(struct job_step *step)
         }
         return NOTHING;
     }
-    if (state->phase == CDDPI_JOB_AWAITS) { /* another that follows, or the one */
+    if (state->phase == CDDPI_JOB_AWAITS) { /* another follower, or the rank that is blamed */
         return step->event->rank == rank_of(state, state->follower)->culprit ? CAUSE_FAILED
                                                                              : NOTHING;
     }
@@ -447,7 +449,8 @@ static enum job_input classify_signal(struct job_step *step)
 
     switch (event->number) {
     case SIGUSR1:
-    case SIGUSR2: /* to the rank alone: what it started need not know them, and would die */
+    case SIGUSR2: /* only to the ranks: processes that they started may not handle it and would
+                     die */
         add_signal(step, CDDPI_JOB_SIGNAL_RANKS, event->number);
         return NOTHING;
     case SIGTSTP: /* SIGTSTP itself has no effect outside the terminal's session */
@@ -460,7 +463,7 @@ static enum job_input classify_signal(struct job_step *step)
         break;
     }
     if (state->asked_signal != 0 &&
-        (event->node != state->asked_node || /* each node may be sent the same request */
+        (event->node != state->asked_node || /* the same request may be sent to each node */
          event->now_ns - state->asked_ns <= SAME_REQUEST_MS * INT64_C(1000000))) {
         return NOTHING;
     }

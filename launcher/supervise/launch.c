@@ -1,4 +1,5 @@
-/* launch.c - owns the job: what it is made of, and the processes that supervise it. */
+/* launch.c - sets up the job from options, machine and input, and starts the processes that
+ * supervise it. */
 #include "launcher/supervise/launch.h"
 
 #include "launcher/hosts/head.h"
@@ -61,7 +62,7 @@ static cddp_status choose_log_dir(struct cddpi_job *job)
                : cddpi_fail(CDDP_ERR_ARGUMENT, "the name of the log folder is too long");
 }
 
-/* Everything that can be known before a process is started. */
+/* Find out everything that is known before a process is started. */
 static cddp_status prepare_job(struct cddpi_job *job)
 {
     CDDPI_TRY(cddpi_command_find(&job->options, &job->command));
@@ -89,14 +90,15 @@ static cddp_status prepare_job(struct cddpi_job *job)
     if (job->options.config != NULL && job->local_world_size > 1) {
         CDDPI_TRY(cddpi_process_check_proc());
     }
-    job->world_size = job->local_world_size; /* all there are, until other nodes have come */
+    job->world_size = job->local_world_size; /* until other nodes have arrived */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
                 (job->options.bind == CDDPI_BIND_AUTO &&
                  job->cores.core_count >= job->local_world_size);
     return CDDP_OK;
 }
 
-/* Several descriptors are open for each rank. Ranks themselves get the limit that we had. */
+/* Raise our limit of open files, since each rank needs several descriptors. Ranks get the limit
+ * that we inherited. */
 static void raise_file_limit(struct cddpi_job *job)
 {
     struct rlimit limit;
@@ -108,7 +110,7 @@ static void raise_file_limit(struct cddpi_job *job)
     }
 }
 
-/* Wait until our readers have all of the output, unless a signal comes or the monitor dies. */
+/* Wait until our readers have taken all output, a signal asks us to end, or the monitor dies. */
 static void flush_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
                          int signal_fd)
 {
@@ -133,7 +135,7 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_monitor
     }
 }
 
-/* The job on this machine alone. */
+/* Run a job that uses only this machine. */
 static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
 {
     int exit_status = 1;
@@ -148,7 +150,7 @@ static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddp
     return exit_status;
 }
 
-/* This machine's part of a job on several. */
+/* Run this machine's part of a job on several machines. */
 static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
 {
     struct cddpi_nodes nodes = {.self = -1};
@@ -156,14 +158,14 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi
     int exit_status;
 
     if (job->token_file[0] != '\0' && job->options.node_rank == 0) {
-        (void)unlink(job->token_file); /* made for this meeting, and known to all by now */
+        (void)unlink(job->token_file); /* made for this meeting; all nodes have read it by now */
     }
     if (status == CDDP_OK) {
         exit_status = cddpi_generations_run(job, wait, output);
         cddpi_nodes_leave(job, exit_status, wait, output);
     } else {
-        /* where one cddp-run shows the output of all, what node 0 tells all is shown once, and
-           nobody reads what comes after that one's end */
+        /* With --hosts, one cddp-run shows the output of all nodes. So only node 0 prints a refusal
+         * that it told to all nodes, and nothing is printed once that cddp-run is gone. */
         if (!job->options.is_agent ||
             (!wait->is_over && (job->options.node_rank == 0 || !nodes.is_refused))) {
             cddpi_output_say(output, "%s", cddp_last_error());
@@ -175,7 +177,7 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi
     return exit_status;
 }
 
-/* What is said last is written before this process ends. */
+/* Write the last messages before this process ends. */
 static int finish_output(struct cddpi_output *output, const struct cddpi_monitor *monitor,
                          int signal_fd, int exit_status)
 {
@@ -192,7 +194,7 @@ static int finish_output(struct cddpi_output *output, const struct cddpi_monitor
     return exit_status;
 }
 
-/* All that is sent to us is read there. */
+/* Open the signalfd from which all signals to us are read. */
 static cddp_status open_signals(const struct cddpi_monitor *monitor, int *out)
 {
     *out = signalfd(-1, &monitor->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -202,7 +204,7 @@ static cddp_status open_signals(const struct cddpi_monitor *monitor, int *out)
                                         "that end (does a seccomp filter refuse it?)");
 }
 
-/* The supervising process. */
+/* The supervisor process. */
 static int supervise(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_job *job = argument;
@@ -219,7 +221,7 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     output.host = job->options.is_agent ? job->host : NULL;
     if (job->options.is_agent && getenv("CDDP_PROGRESS") != NULL &&
         strcmp(getenv("CDDP_PROGRESS"), "tty") == 0) {
-        output.err->is_terminal = true; /* which shows, far away, what comes here */
+        output.err->is_terminal = true; /* the terminal of the cddp-run that relays our output */
     }
     raise_file_limit(job);
     if (status == CDDP_OK) {
@@ -234,7 +236,7 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     return finish_output(&output, monitor, signal_fd, exit_status);
 }
 
-/* The supervising process of a job on a list of hosts. */
+/* The supervisor process of a job on a list of hosts. */
 static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_head *head = argument;
@@ -255,7 +257,8 @@ static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
     return finish_output(&output, monitor, signal_fd, exit_status);
 }
 
-/* Other machines reach a store at tcp://, so that must not be open to everybody. */
+/* Read or make the job's token. With tcp:// one is required, since other machines can reach the
+ * store. */
 static cddp_status read_token(struct cddpi_job *job)
 {
     const struct cddpi_launch_options *options = &job->options;
@@ -283,7 +286,7 @@ static cddp_status read_token(struct cddpi_job *job)
     return options->is_agent ? CDDP_OK : cddpi_token_suits(token, options->rdzv);
 }
 
-/* Let the ranks know how we were started, for the line that says how to go on. */
+/* Export cddp-run's own command line to the ranks, for the message that says how to resume. */
 static void export_words(const struct cddpi_launch_options *options)
 {
     char *text = NULL;
@@ -306,7 +309,8 @@ static void export_words(const struct cddpi_launch_options *options)
     free(text);
 }
 
-/* That the environment has made this one machine of several, and whose words that were. */
+/* Print that a launcher's environment made this machine a node of a larger job, and which launcher
+ * that is. */
 static void say_launcher(const struct cddpi_launch_options *options)
 {
     const struct cddpi_launch_node *node = options->launcher;
@@ -323,7 +327,7 @@ static void say_launcher(const struct cddpi_launch_options *options)
     }
 }
 
-/* A job on a list of hosts. */
+/* Run a job on a list of hosts. */
 static int launch_hosts(const struct cddpi_launch_options *options)
 {
     static struct cddpi_head head;
@@ -347,7 +351,7 @@ static int launch_hosts(const struct cddpi_launch_options *options)
     return exit_status;
 }
 
-/* All of the job that the command line, this machine and, for an agent, standard input say. */
+/* Describe the job from the command line, this machine and, for an agent, standard input. */
 static cddp_status make_job(struct cddpi_job *job)
 {
     bool is_dry = job->options.action == CDDPI_ACTION_DRY_RUN;
@@ -374,7 +378,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
         return launch_hosts(options);
     }
     if (options->run_dir != NULL) {
-        setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for what we ask cddp-train, too */
+        setenv("CDDP_RUN_DIR", options->run_dir, 1); /* for our own calls of cddp-train, too */
     }
     status = make_job(&job);
     if (status != CDDP_OK) {

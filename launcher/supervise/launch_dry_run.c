@@ -1,4 +1,4 @@
-/* launch_dry_run.c - owns what is printed instead of starting ranks. */
+/* launch_dry_run.c - owns what --dry-run prints instead of starting ranks. */
 #include "launcher/supervise/launch_dry_run.h"
 
 #include "launcher/supervise/environment.h"

@@ -1,4 +1,4 @@
-/* monitor.c - owns the process that the user started, and the fork of the one that supervises. */
+/* monitor.c - owns the process that the user started, and the fork of the supervisor. */
 #include "launcher/supervise/monitor.h"
 
 #include "launcher/supervise/reaper.h"
@@ -18,9 +18,9 @@
 
 enum {
     KILL_TIMEOUT_MS = 30000,
-    SAME_REQUEST_NS = 200000000, /* as the supervisor has it */
+    SAME_REQUEST_NS = 200000000, /* the same limit as in the supervisor */
     ANSWER_NS =
-        1000000000,     /* what the supervisor has to wake up, or to end after the third request */
+        1000000000,     /* time for the supervisor to react, or to end after the third request */
     KILL_AT_REQUEST = 3 /* the first request asks the ranks to end, the second kills them */
 };
 
@@ -29,7 +29,7 @@ static const int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 enum { ENDING = 4 };
 
-/* Block what is forwarded, but for what was ignored before us (as nohup does with SIGHUP). */
+/* Block the forwarded signals, except those that were already ignored (nohup ignores SIGHUP). */
 static void block_signals(struct cddpi_monitor *monitor)
 {
     sigemptyset(&monitor->blocked);
@@ -46,27 +46,28 @@ static void block_signals(struct cddpi_monitor *monitor)
     }
     sigaddset(&monitor->blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &monitor->blocked, &monitor->inherited);
-    signal(SIGCHLD, SIG_DFL); /* ignored, it would let statuses of children vanish */
+    signal(SIGCHLD, SIG_DFL); /* if it were ignored, exit statuses of children would be lost */
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is one that cannot be written */
+    signal(SIGXFSZ, SIG_IGN); /* writing to a log that may not grow then fails with an error */
     signal(SIGTTOU, SIG_IGN); /* `stty tostop` must not stop the supervisor when it writes */
 }
 
-/* What follows when we are asked to end the job; times are INT64_MAX while they are not set. */
+/* Requests to end the job, and what follows from them. Times are INT64_MAX while unset. */
 struct stop_requests {
     int count;
     int64_t last_ns;
-    int64_t wake_ns; /* when the supervisor is continued: one that is stopped could not hear it */
-    int64_t kill_ns; /* when it is killed */
+    int64_t wake_ns; /* when to send SIGCONT to the supervisor, which may be stopped */
+    int64_t kill_ns; /* when to kill the supervisor */
 };
 
-/* A supervisor that hangs must not keep the job alive: it is killed after several requests. */
+/* Count a request to end. A supervisor that hangs must not keep the job alive, so it is killed
+ * after several requests. */
 static void count_request(struct stop_requests *stop_requests, int number)
 {
     int64_t now_ns = cddpi_now_ns();
 
     stop_requests->wake_ns = now_ns + ANSWER_NS;
-    /* of SIGHUP there are several when a terminal is closed */
+    /* closing a terminal sends several SIGHUPs */
     if (number == SIGHUP || now_ns - stop_requests->last_ns < SAME_REQUEST_NS) {
         return;
     }
@@ -76,7 +77,7 @@ static void count_request(struct stop_requests *stop_requests, int number)
     }
 }
 
-/* Do what is due. Returns when the next is, or INT64_MAX. */
+/* Do what is due. Returns when the next action is due, or INT64_MAX. */
 static int64_t run_due_actions(struct stop_requests *stop_requests, pid_t supervisor)
 {
     int64_t now_ns = cddpi_now_ns();
@@ -93,7 +94,7 @@ static int64_t run_due_actions(struct stop_requests *stop_requests, pid_t superv
                                                            : stop_requests->kill_ns;
 }
 
-/* The next of @p signals, or 0 at @p deadline_ns. */
+/* Wait for the next of @p signals. Returns 0 at @p deadline_ns. */
 static int next_signal(const sigset_t *signals, int64_t deadline_ns)
 {
     int left_ms = deadline_ns < INT64_MAX ? cddpi_left_ms(deadline_ns) : 0;
@@ -104,7 +105,7 @@ static int next_signal(const sigset_t *signals, int64_t deadline_ns)
     return number > 0 ? number : 0;
 }
 
-/* The supervisor's wait status, passing signals on until it is there. */
+/* Pass signals on until the supervisor has ended. Returns its wait status. */
 static int watch_supervisor(pid_t supervisor, const struct cddpi_monitor *monitor)
 {
     struct stop_requests stop_requests = {.wake_ns = INT64_MAX, .kill_ns = INT64_MAX};
@@ -138,7 +139,7 @@ run_monitor(pid_t supervisor, const struct cddpi_monitor *monitor)
     int number = 0;
     bool all_ended = cddpi_reaper_kill_all(KILL_TIMEOUT_MS, &monitor->ending, &number);
 
-    /* only messages are left to write: where nobody reads them, a signal may end us */
+    /* only messages are left to write; if nobody reads them, a signal may end us */
     sigprocmask(SIG_SETMASK, &monitor->inherited, NULL);
     if (WIFSIGNALED(status)) {
         fprintf(stderr,
@@ -174,14 +175,15 @@ int cddpi_monitor_run(int (*body)(const struct cddpi_monitor *monitor, void *arg
     }
     if (supervisor > 0) {
         close(lifeline[0]);
-        run_monitor(supervisor, &monitor); /* keeps lifeline[1] until it dies */
+        run_monitor(supervisor, &monitor); /* does not return; keeps lifeline[1] open until the
+                                              monitor dies */
     }
     close(lifeline[1]);
     monitor.lifeline = lifeline[0];
-    /* A supervisor that is stopped could not see the lifeline end: the kernel continues it. */
+    /* A stopped supervisor could not see the lifeline's end, so the kernel sends it SIGCONT. */
     (void)prctl(PR_SET_PDEATHSIG, SIGCONT);
     setsid();
     cddpi_reaper_become();
-    prctl(PR_SET_NAME, "cddp-supervise"); /* `killall -9 cddp-run` then spares it */
+    prctl(PR_SET_NAME, "cddp-supervise"); /* so that `killall -9 cddp-run` spares the supervisor */
     return body(&monitor, argument);
 }

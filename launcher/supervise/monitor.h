@@ -1,22 +1,22 @@
-/* monitor.h - two processes that watch each other. The one that the user started (the monitor)
- * passes signals on and waits; its child supervises the ranks. Whichever of them is killed, the
- * other ends all that is left, grandchildren in sessions of their own included. */
+/* monitor.h - two processes that watch each other. The process that the user started (the monitor)
+ * passes signals on and waits; its child (the supervisor) supervises the ranks. If either is
+ * killed, the other ends all remaining processes, including grandchildren in their own sessions. */
 #ifndef CDDPI_LAUNCHER_MONITOR_H
 #define CDDPI_LAUNCHER_MONITOR_H
 
 #include <signal.h>
 
-/* What the supervising process needs from its start. */
+/* What the supervisor needs from its start. */
 struct cddpi_monitor {
-    int lifeline;       /* readable (at its end) once the monitor has died */
-    sigset_t blocked;   /* the signals that it must take through a signalfd */
-    sigset_t ending;    /* those of them that ask the job to end */
-    sigset_t inherited; /* the mask that ranks get */
+    int lifeline;       /* at end of file once the monitor has died */
+    sigset_t blocked;   /* signals that the supervisor must receive through a signalfd */
+    sigset_t ending;    /* the subset of `blocked` that asks the job to end */
+    sigset_t inherited; /* the signal mask for ranks */
 };
 
-/** Fork. The monitor does not return but exits as the supervisor does; the supervisor (a session of
- *  its own, so that a terminal's signals reach it once, through the monitor) runs @p body and exits
- *  with its result. */
+/** Fork. The monitor does not return; it exits with the supervisor's status. The supervisor runs @p
+ *  body and exits with its result. It has its own session, so that a terminal's signals reach it
+ *  once, through the monitor. */
 int cddpi_monitor_run(int (*body)(const struct cddpi_monitor *monitor, void *argument),
                       void *argument);
 

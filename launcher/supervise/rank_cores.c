@@ -1,6 +1,6 @@
-/* rank_cores.c - reads which processors there are, from the affinity mask and /sys. Not through
- * hwloc: loading a topology there takes longer than starting the ranks does (2 to 5 ms on 2 cores).
- */
+/* rank_cores.c - reads the usable processors from the affinity mask and /sys. It does not use
+ * hwloc, which takes longer to load a topology (2 to 5 ms on 2 cores) than starting the ranks
+ * takes. */
 #include "launcher/supervise/rank_cores.h"
 
 #include "base/alloc.h"
@@ -17,8 +17,8 @@
 
 enum { MAX_CPUS = 8192, LIST_BYTES = 8192 };
 
-/* Read a list such as "0-3,8" from the file @p path into a new table: 1 where a number is in it.
- * NULL when there is no such file. */
+/* Read a list such as "0-3,8" from the file @p path into a new table, which has 1 for each number
+ * in the list. NULL if the file cannot be read or memory is missing. */
 static unsigned char *read_list(const char *path)
 {
     char text[LIST_BYTES];
@@ -49,8 +49,8 @@ static unsigned char *read_list(const char *path)
     return is_in;
 }
 
-/* Append the core that processor @p cpu belongs to: all its allowed siblings. Only the first is
- * read from /sys, since it names the others. */
+/* Append the core of processor @p cpu: all its allowed siblings. Only the first sibling's file is
+ * read, since it names the others. */
 static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi_rank_cores *cores)
 {
     char path[512];
@@ -70,7 +70,7 @@ static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi
     cddpi_free(siblings);
 }
 
-/* Append the cores of one node: those of @p left that are in @p node (NULL: all). */
+/* Append the cores of one NUMA node: the processors of @p left that are in @p node (NULL: all). */
 static void add_node(const char *sys, const unsigned char *node, unsigned char *left,
                      struct cddpi_rank_cores *cores)
 {
@@ -105,7 +105,7 @@ static void add_all(const char *sys, unsigned char *left, struct cddpi_rank_core
         cddpi_free(node);
     }
     cddpi_free(nodes);
-    add_node(sys, NULL, left, cores); /* cores that belong to no node */
+    add_node(sys, NULL, left, cores); /* cores without a NUMA node */
     cores->first[cores->core_count] = cores->cpu_count;
 }
 

@@ -1,4 +1,4 @@
-/* reaper.c - owns killing and reaping of orphans. */
+/* reaper.c - kills and reaps descendants, including orphans. */
 #include "launcher/supervise/reaper.h"
 
 #include "base/clock.h"
@@ -40,15 +40,15 @@ static pid_t parent_of(const char *name)
     got = read(fd, text, sizeof text - 1);
     close(fd);
     text[got > 0 ? got : 0] = '\0';
-    after_name = strrchr(text, ')'); /* the name itself may hold anything */
+    after_name = strrchr(text, ')'); /* the process's name may contain anything, even ")" */
     if (after_name == NULL || sscanf(after_name, ") %*c %d", &parent) != 1) {
         return 0;
     }
     return parent;
 }
 
-/* SIGKILL to every process whose parent we are. It cannot hit a stranger: the number of a child is
- * not given to another process before we reap it. */
+/* Send SIGKILL to each of our children. It cannot hit an unrelated process: a child's pid is not
+ * reused before we reap the child. */
 static void kill_children(void)
 {
     DIR *processes = opendir("/proc");

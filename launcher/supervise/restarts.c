@@ -1,8 +1,8 @@
-/* restarts.c - owns the decision about the next generation. */
+/* restarts.c - owns the decision whether a next generation starts. */
 #include "launcher/supervise/restarts.h"
 
-/* The pause before the second restart in a row that follows such a failure. It doubles from one to
- * the next, and CDDPI_MOST_FRUITLESS keeps it below two seconds. */
+/* The pause before a restart that follows the second fruitless generation in a row. It doubles with
+ * each further one; CDDPI_MOST_FRUITLESS keeps it below two seconds. */
 enum { FIRST_PAUSE_MS = 250 };
 
 enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,

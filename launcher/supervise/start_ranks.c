@@ -1,4 +1,4 @@
-/* start_ranks.c - owns the start of all ranks of a generation. */
+/* start_ranks.c - starts all ranks of a generation. */
 #include "launcher/supervise/supervision.h"
 
 #include "base/file.h"
@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How a rank's stream is shown. Rank 0's stderr always passes byte for byte: it redraws its
- * progress line. */
+/* Choose how a rank's stream is relayed. Rank 0's stderr is relayed byte for byte (unless tagged),
+ * because rank 0 redraws its progress line. */
 static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, bool is_stderr)
 {
     enum cddpi_tag tag = job->options.tag;
@@ -25,7 +25,8 @@ static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, 
     return CDDPI_RELAY_LINES;
 }
 
-/* A log of an earlier run may be readable by everybody, and what programs print is private. */
+/* Make the log private: it may be left from an earlier run and readable by everybody, and what
+ * programs print is private. */
 static bool close_to_others(struct cddpi_supervision *run, struct cddpi_rank_log *log)
 {
     struct stat info;
@@ -100,7 +101,8 @@ static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worke
 {
     int index = worker->rank - run->job->first_rank;
 
-    /* the exec first: a rank that cannot be executed says so and ends at once */
+    /* exec_fd first: for a rank that could not be executed, the failed exec is seen before its
+     * end */
     return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index) &&
            cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
            cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&
@@ -133,7 +135,7 @@ static bool start_all(struct cddpi_supervision *run)
     for (int i = 0; i < job->local_world_size; i++) {
         init_worker(run, &run->workers[i], job->first_rank + i);
     }
-    /* with several machines node 0 has done so, and told the others */
+    /* with several machines, node 0 has reserved the port and told the others */
     if (job->nodes == NULL && cddpi_rendezvous_reserve(&job->rendezvous) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
         return false;

@@ -1,6 +1,6 @@
-/* supervise.c - owns the loop: one epoll for signals, ends of ranks, their output and our readers.
- * epoll hands events out in the order in which they happened, so when several ranks have died
- * before we look, the one that died first is seen first. */
+/* supervise.c - owns the event loop: one epoll for signals, ends of ranks, their output and our
+ * readers. epoll returns events in the order in which they happened, so if several ranks have died,
+ * the rank that died first is seen first. */
 #include "launcher/supervise/supervision.h"
 
 #include "launcher/nodes/nodes.h"
@@ -20,8 +20,8 @@
 
 enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000 };
 
-/* Read what a rank wrote before it ended. Bounded, since processes that it left may go on writing.
- */
+/* Read what a rank wrote before it ended. The amount is bounded, since processes that the rank
+ * started may keep writing. */
 static void drain_output(struct cddpi_worker *worker)
 {
     for (int i = 0; i < DRAIN_READS; i++) {
@@ -33,13 +33,13 @@ static void drain_output(struct cddpi_worker *worker)
     }
 }
 
-/* The number of two bytes at @p at of the report. */
+/* The 16-bit number at offset @p at of the report. */
 static int number_at(const struct cddpi_supervision *run, size_t at)
 {
     return run->report[at] | run->report[at + 1] << 8;
 }
 
-/* The length of the report that is coming in, or of as much as is known of it. */
+/* The length of the report being received, or of the part whose length is known. */
 static size_t report_length(const struct cddpi_supervision *run)
 {
     switch (run->report[0]) {
@@ -54,7 +54,8 @@ static size_t report_length(const struct cddpi_supervision *run)
     }
 }
 
-/* Any program may write anything to the pipe: nothing in it is trusted. */
+/* Process a complete report. Any program may write to the pipe, so nothing in the report is
+ * trusted. */
 static void take_report(struct cddpi_supervision *run)
 {
     int rank = number_at(run, 1);
@@ -119,7 +120,7 @@ static void reap_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     worker->status = status;
     worker->has_ended = true;
     if (worker->pidfd >= 0) {
-        close(worker->pidfd); /* and so out of the epoll set */
+        close(worker->pidfd); /* which also removes it from the epoll set */
         worker->pidfd = -1;
     }
     drain_output(worker);
@@ -138,8 +139,8 @@ static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid
     return NULL;
 }
 
-/* Reap orphans that became our children. It stops at a rank that has ended: the event of its pidfd
- * is there or comes, in the order of the ends, and then the sweep goes on. */
+/* Reap orphans that became our children. Stops at a rank that has ended: its pidfd event is pending
+ * or will come, in the order of the ends, and the next sweep continues. */
 static void sweep_orphans(struct cddpi_supervision *run)
 {
     for (;;) {
@@ -164,7 +165,7 @@ static void read_signals(struct cddpi_supervision *run)
 {
     struct signalfd_siginfo signals[8];
     ssize_t got = read(run->signal_fd, signals, sizeof signals);
-    int64_t now_ns = cddpi_now_ns(); /* one time for all: they came while we were busy */
+    int64_t now_ns = cddpi_now_ns(); /* one time for all signals: they arrived while we were busy */
 
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof signals[0]; i++) {
         struct cddpi_worker *worker;
@@ -173,7 +174,7 @@ static void read_signals(struct cddpi_supervision *run)
             cddpi_supervision_pass_signal(run, (int)signals[i].ssi_signo, now_ns);
             continue;
         }
-        /* of several ends in a row the signal names the first one */
+        /* if several children end in a row, the signal names the first */
         worker = find_worker(run, (pid_t)signals[i].ssi_pid);
         if (worker != NULL && worker->pidfd < 0) {
             reap_worker(run, worker);
@@ -181,7 +182,7 @@ static void read_signals(struct cddpi_supervision *run)
     }
 }
 
-/* The process that started us is gone, as @p fd has shown. */
+/* The process that started us is gone; @p fd has shown that. */
 static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
 {
     cddpi_output_say(run->output, "%s: ending all ranks", what);
@@ -230,7 +231,7 @@ static void handle_event(struct cddpi_supervision *run, uint64_t number)
     }
 }
 
-/* Stop reading what ranks write, or go on. */
+/* Stop reading the ranks' output (@p paused), or resume. */
 static void pause_reading(struct cddpi_supervision *run, bool paused)
 {
     for (int i = 0; i < run->job->local_world_size; i++) {
@@ -251,8 +252,8 @@ static void pause_reading(struct cddpi_supervision *run, bool paused)
     run->is_paused = paused;
 }
 
-/* If our readers are slow and too much is queued, stop reading from the ranks, so that they wait as
- * they would if they wrote to that reader themselves. */
+/* If our readers are slow and too much output is queued, stop reading from the ranks, which then
+ * block as if they wrote to that reader themselves. */
 static void follow_readers(struct cddpi_supervision *run)
 {
     size_t queued = 0;
@@ -284,7 +285,7 @@ static void turn_once(struct cddpi_supervision *run)
     for (int i = 0; i < count; i++) {
         handle_event(run, events[i].data.u64);
     }
-    if (count >= 0) { /* not if interrupted: events that wait are in the order of the ends, and a
+    if (count >= 0) { /* not after an interruption: pending events are in the order of the ends, a
                          sweep is not */
         sweep_orphans(run);
     }
@@ -292,7 +293,7 @@ static void turn_once(struct cddpi_supervision *run)
     follow_readers(run);
 }
 
-/* All ranks have ended: kill the processes that they left, and pass on the last output. */
+/* All ranks have ended: kill the processes that they left, and relay the last output. */
 static void finish_generation(struct cddpi_supervision *run)
 {
     int number = 0;
@@ -304,7 +305,8 @@ static void finish_generation(struct cddpi_supervision *run)
     if (number != 0) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1);
     }
-    /* what is closed now, a next generation needs: no client of the store may take it */
+    /* reserve the descriptors that are closed now for the next generation, before a client of the
+     * store takes them */
     cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
     for (int i = 0; i < run->job->local_world_size; i++) {
         drain_output(&run->workers[i]);
@@ -316,7 +318,7 @@ static void finish_generation(struct cddpi_supervision *run)
     }
 }
 
-/* The pipe in which ranks report. Without it they cannot ask for more time. */
+/* Open the pipe through which ranks report. Without it, ranks cannot ask for more time. */
 static void open_reports(struct cddpi_supervision *run)
 {
     int ends[2];
@@ -338,7 +340,7 @@ static void close_reports(struct cddpi_supervision *run)
     run->job->report_fd = -1;
 }
 
-/* With several machines: what comes from the others. */
+/* With several machines, watch for events from the other nodes. */
 static bool watch_nodes(struct cddpi_supervision *run)
 {
     const struct cddpi_job *job = run->job;
@@ -350,7 +352,7 @@ static bool watch_nodes(struct cddpi_supervision *run)
              cddpi_supervision_watch(run, job->head_fd, EPOLLIN, CDDPI_FROM_HEAD, 0)));
 }
 
-/* What the state machine starts from. */
+/* Set the initial state of the state machine. */
 static bool init_state(struct cddpi_supervision *run)
 {
     struct cddpi_job_state *state = &run->state;

@@ -1,16 +1,17 @@
-/* supervise_nodes.c - feeds the state machine with what happens on the other machines. */
+/* supervise_nodes.c - passes the events of the other machines to the state machine. */
 #include "launcher/supervise/supervision.h"
 
 #include "launcher/nodes/nodes.h"
 
-/* A rank has failed elsewhere, or a node is lost. */
+/* A rank on another machine has failed, or a node is lost. */
 static void take_failure(struct cddpi_supervision *run, const struct cddpi_node_event *event)
 {
     const struct cddpi_nodes *nodes = run->job->nodes;
     char text[CDDPI_EVENT_TEXT_BYTES + CDDPI_HOST_BYTES + 64];
 
     if (event->kind != CDDPI_EVENT_FAILURE && nodes->self == 0 && event->node > 0) {
-        /* its cddp-run could not tell the ranks that wait for it: we do */
+        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
+         * does */
         snprintf(text, sizeof text, "%s is lost: %s", cddpi_node_name(nodes, event->node),
                  event->text);
         cddpi_rendezvous_tell(&run->job->rendezvous, run->job->generation, text);

@@ -1,5 +1,4 @@
-/* wait.c - owns waiting that ends early on a signal, or when the process that started us is gone.
- */
+/* wait.c - owns waits that end early on a signal, or when the process that started us is gone. */
 #include "launcher/supervise/wait.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
-/* worker.c - owns the start of a rank: pipes, fork, and what the child does before its exec. All
- * memory is made before the fork, since the store's thread may hold a lock at that moment. */
+/* worker.c - starts a rank: pipes, fork, and what the child does before its exec. All memory is
+ * allocated before the fork, since the store's thread may hold the allocator's lock at that
+ * moment. */
 #include "launcher/supervise/worker.h"
 
 #include "launcher/supervise/environment.h"
@@ -15,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the child needs, all of it ready. */
+/* What the child needs, prepared before the fork. */
 struct start {
     const struct cddpi_command *command;
     char **own;
@@ -24,7 +25,7 @@ struct start {
     size_t cpus_bytes;
     const sigset_t *unblocked;
     const struct rlimit *file_limit;
-    int report_fd; /* stays open for the program; -1: none */
+    int report_fd; /* inherited by the program; -1: none */
     int out[2];
     int err[2];
     int exec[2];
@@ -94,7 +95,7 @@ static cddp_status prepare_start(struct start *start, const struct cddpi_job *jo
     return CDDP_OK;
 }
 
-/* In the child: only what is safe after a fork of a process with threads. */
+/* Runs in the child, so only async-signal-safe calls: the parent has threads. */
 static void __attribute__((noreturn)) become_rank(const struct start *start)
 {
     int error;
@@ -104,7 +105,8 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
         _exit(127);
     }
     if (start->cpus != NULL) {
-        (void)sched_setaffinity(0, start->cpus_bytes, start->cpus); /* a cpuset may have shrunk */
+        (void)sched_setaffinity(0, start->cpus_bytes, start->cpus); /* may fail: a cpuset may have
+                                                                       shrunk */
     }
     (void)setrlimit(RLIMIT_NOFILE, start->file_limit);
     signal(SIGPIPE, SIG_DFL);
@@ -126,7 +128,7 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
 static int open_pidfd(pid_t pid)
 {
 #ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by default */
 #else
     (void)pid;
     return -1;
@@ -163,7 +165,8 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
         release_start(&start);
         return status;
     }
-    setpgid(pid, pid); /* also done in the child: the group must exist before anyone signals it */
+    setpgid(pid, pid); /* the child does this, too: the group must exist before a signal is sent to
+                          it */
     worker->pid = pid;
     worker->pidfd = open_pidfd(pid);
     worker->exec_fd = start.exec[0];

@@ -1,6 +1,6 @@
-/* worker.h - one rank as a process: started in a process group of its own, bound to its cores,
- * dying with its parent. Only the thread that supervises may start workers: the kernel kills them
- * when the *thread* that forked them ends. */
+/* worker.h - one rank as a process: in its own process group, bound to its cores, killed when its
+ * parent dies. Only the supervising thread may start workers, because the kernel kills them when
+ * the *thread* that forked them ends. */
 #ifndef CDDPI_LAUNCHER_WORKER_H
 #define CDDPI_LAUNCHER_WORKER_H
 
@@ -14,9 +14,10 @@
 struct cddpi_worker {
     int rank;
     pid_t pid;   /* also its process group; 0: not started */
-    int pidfd;   /* -1: this kernel has none, SIGCHLD must do */
-    int exec_fd; /* gives an errno if the program could not be executed, else its end; -1 then */
-    int status;  /* of waitpid(), once has_ended */
+    int pidfd;   /* -1: this kernel has no pidfds; SIGCHLD is used instead */
+    int exec_fd; /* readable with an errno if exec failed, at end of file if it succeeded; then
+                    -1 */
+    int status;  /* from waitpid(); valid once has_ended */
     bool has_ended;
     struct cddpi_relay out;
     struct cddpi_relay err;
@@ -24,21 +25,21 @@ struct cddpi_worker {
     struct cddpi_rank_log log;
 };
 
-/** Fork and execute the job's command as worker->rank. Returns without waiting for the exec: see
- *  cddpi_worker_exec_error(). @p unblocked is the signal mask that the worker gets.
- *  On failure nothing stays open. */
+/** Fork and execute the job's command as worker->rank. Does not wait for the exec: see
+ *  cddpi_worker_exec_error(). @p unblocked is the worker's signal mask. On failure nothing stays
+ *  open. */
 CDDP_CHECKED cddp_status cddpi_worker_start(struct cddpi_worker *worker,
                                             const struct cddpi_job *job,
                                             struct cddpi_output *output, const sigset_t *unblocked);
 
-/** Once exec_fd is readable: 0, the program runs, or the errno with which it could not
- *  be executed. */
+/** Call once exec_fd is readable. Returns 0 if the program runs, else the errno of the failed
+ *  exec. */
 int cddpi_worker_exec_error(struct cddpi_worker *worker);
 
-/** Send @p number to its process group, if it has not ended. */
+/** Send signal @p number to the worker's process group, unless the worker has ended. */
 void cddpi_worker_signal(const struct cddpi_worker *worker, int number);
 
-/** Close what is open. */
+/** Close the worker's descriptors. */
 void cddpi_worker_close(struct cddpi_worker *worker);
 
 #endif

@@ -1,4 +1,4 @@
-/* test_child.c - a forked process ends with who forked it, and at its deadline. */
+/* test_child.c - a forked process ends together with its parent, and at its deadline. */
 #include "base/child.h"
 #include "base/error.h"
 #include "support/test.h"

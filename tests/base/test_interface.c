@@ -1,4 +1,4 @@
-/* test_interface.c - which network interfaces a list of names means. */
+/* test_interface.c - which network interfaces a list of names selects. */
 #include "base/interface.h"
 #include "support/test.h"
 

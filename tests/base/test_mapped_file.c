@@ -1,5 +1,5 @@
-/* test_mapped_file.c - files that are cut off while they are mapped: what their readers get, and
- * that no other SIGBUS is hidden. */
+/* test_mapped_file.c - files that are truncated while they are mapped: what readers get, and that
+ * no other SIGBUS is hidden. */
 #include "base/mapped_file.h"
 #include "support/folder.h"
 

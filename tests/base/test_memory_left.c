@@ -1,5 +1,5 @@
-/* test_memory_left.c - what the kernel's files say about memory that is left, in all forms in which
- * machines and containers show them. */
+/* test_memory_left.c - what the kernel's files say about available memory, in all formats of
+ * machines and containers. */
 #include "base/control_group.h"
 #include "base/memory_left.h"
 #include "support/folder.h"

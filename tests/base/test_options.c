@@ -1,4 +1,4 @@
-/* test_options.c - what all programs have in common about their command lines. */
+/* test_options.c - behaviour that the command lines of all programs share. */
 #include "base/options.h"
 #include "support/test.h"
 

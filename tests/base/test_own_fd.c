@@ -1,4 +1,4 @@
-/* test_own_fd.c - descriptors that children do not get. */
+/* test_own_fd.c - descriptors that child processes do not inherit. */
 #include "base/own_fd.h"
 
 #include "support/test.h"

@@ -1,5 +1,5 @@
-/* test_processors.c - how many processors a process may use, as the kernel's files say it in all
- * the forms of machines and containers, and, where control groups can be made, as it is. */
+/* test_processors.c - how many processors a process may use: according to the kernel's files, in
+ * all formats of machines and containers, and in real control groups where they can be created. */
 #include "base/control_group.h"
 #include "base/processors.h"
 #include "support/control_group.h"

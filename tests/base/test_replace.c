@@ -1,4 +1,4 @@
-/* test_replace.c - files that appear whole or not at all, whatever fails. */
+/* test_replace.c - files that are replaced completely or not at all, whatever fails. */
 #include "base/alloc.h"
 #include "base/replace.h"
 #include "support/folder.h"

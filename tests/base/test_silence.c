@@ -1,4 +1,4 @@
-/* test_silence.c - how long a peer may be silent, by a clock of the test. */
+/* test_silence.c - how long a peer may be silent, measured with the test's own clock. */
 #include "base/silence.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
-/* test_trusted_file.c - nothing of another user's is run in this process or mapped into it: modules
- * that somebody has put beside a program, and descriptors that are no shared memory. */
+/* test_trusted_file.c - nothing that belongs to another user is run in this process or mapped into
+ * it: modules that somebody placed beside a program, and descriptors that are not shared memory. */
 #include "base/env.h"
 #include "base/module_loader.h"
 #include "base/process.h"

@@ -4,11 +4,11 @@
  *     bench_allreduce [ranks [min bytes [max bytes [memory [rounds]]]]]
  *
  * memory: "registered" (cddp_group_alloc) or "malloc". "fresh_us" is the median when every rank
- * writes its whole buffer before each call, as a backward pass does (with small buffers, repeated
- * calls on registered memory find each rank's part in that rank's own cache). Rank r is pinned to
- * core r modulo the cores of this process. With two ranks a memory-bound reference runs beside it:
- * each rank sums half of both buffers into its own and copies the other half, with barriers that
- * spin. */
+ * writes its whole buffer before each call, as a backward pass does. (With small buffers, repeated
+ * calls on registered memory find each rank's part in that rank's own cache.) Rank r is pinned to
+ * core r modulo the cores of this process. With two ranks, a memory-bound reference is measured,
+ * too: each rank sums half of both buffers into its own and copies the other half, with spinning
+ * barriers. */
 #include "support/group.h"
 
 #include <sched.h>

@@ -1,9 +1,9 @@
-/* bench_carrier.c - the tcp carrier between two processes of this machine beside plain sockets:
- * bandwidth of 64 MiB in one direction and in both at once, and round trips of 4 KiB. Usage:
- * bench_carrier [REPEATS]; each row is the best and the median of so many.
+/* bench_carrier.c - the tcp carrier between two processes of this machine, compared with plain
+ * sockets: bandwidth of 64 MiB in one direction and in both at once, and round trips of 4 KiB.
+ * Usage: bench_carrier [REPEATS]; each row is the best and the median of that many repeats.
  *
- * Plain sockets are what iperf does: blocking calls on one connection. Round trips of the carrier
- * poll as a spinning rank does, or sleep as one that has waited for long. */
+ * The plain sockets work like iperf: blocking calls on one connection. The carrier's round trips
+ * poll like a spinning rank, or sleep like a rank that has waited for long. */
 #include "base/clock.h"
 #include "support/carrier.h"
 #include "support/test.h"

@@ -1,12 +1,12 @@
-/* bench_cuda.c - how fast each operation on a CUDA device is at the shapes of GPT-2 124M and
- * ResNet-50, and how much of what the card can do that is: one JSON line each.
+/* bench_cuda.c - the speed of each operation on a CUDA device at the shapes of GPT-2 124M and
+ * ResNet-50, and as a fraction of what the GPU can do: one JSON line each.
  *
- *     bench_cuda [--ceilings] [--small]     ceilings: these alone; small: for the emulated module
+ *     bench_cuda [--ceilings] [--small]     ceilings: only these; small: for the emulated module
  *
  * The ceilings are measured first: a large copy in device memory, and a product of 8192^3. Bytes
- * are the fewest that an operation moves: each array once, or once more where a sum over all of it
- * comes first. Times are medians, by events, of calls behind each other on ever different memory,
- * so that neither launches nor caches are measured. */
+ * are the fewest that an operation must move: each array once, or twice if a sum over all of it
+ * comes first. Times are medians, by events, of consecutive calls on different memory each time, so
+ * that neither launches nor caches are measured. */
 #include "bench/bench_cuda_images.h"
 
 /* --- products --- */

@@ -1,4 +1,4 @@
-/* bench_cuda.h - bench_cuda's memory, and how one operation is measured and told. */
+/* bench_cuda.h - bench_cuda's memory, and how one operation is measured and reported. */
 #ifndef CDDP_TESTS_BENCH_BENCH_CUDA_H
 #define CDDP_TESTS_BENCH_BENCH_CUDA_H
 

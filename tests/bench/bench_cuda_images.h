@@ -1,4 +1,4 @@
-/* bench_cuda_images.h - bench_cuda's operations of ResNet-50. */
+/* bench_cuda_images.h - the operations of ResNet-50 that bench_cuda measures. */
 #ifndef CDDP_TESTS_BENCH_BENCH_CUDA_IMAGES_H
 #define CDDP_TESTS_BENCH_BENCH_CUDA_IMAGES_H
 

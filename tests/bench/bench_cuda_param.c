@@ -1,10 +1,10 @@
-/* bench_cuda_param.c - how fast products and kernels of parameters are on a CUDA device: one line
- * each with the median time, and bytes or operations a second. "fused" and "apart" are the same
- * work with one product that does all, and with kernels behind a plain one.
+/* bench_cuda_param.c - the speed of products and of kernels for parameters on a CUDA device: one
+ * line each with the median time, and bytes or operations per second. "fused" and "apart" are the
+ * same work: one product that does everything, and a plain product followed by kernels.
  *
  *     bench_cuda_param [ROWS]     rows of GPT-2 124M's layers, 65536 by default
  *
- * Run it with CDDP_PRODUCTS=first, same and fast to see what choosing is worth. */
+ * Run it with CDDP_PRODUCTS=first, same and fast to see the gain from choosing algorithms. */
 #include "device/device.h"
 #include "kernels/cuda/cuda_kernels.h"
 

@@ -1,6 +1,6 @@
-/* bench_embed.c - what the calls of cddp cost a trainer that embeds it: cddp_ddp_grad_ready(), the
- * recording of an operation, and the memory that a rank has more. One rank prints a line of JSON.
- * Started alone, or on several ranks by cddp-run. Used by scripts/bench. */
+/* bench_embed.c - what cddp's calls cost a trainer that embeds it: cddp_ddp_grad_ready(), recording
+ * an operation, and the additional memory of a rank. One rank prints a line of JSON. Started alone,
+ * or on several ranks by cddp-run. Used by scripts/bench. */
 #include "base/clock.h"
 #include "group/group.h"
 #include "group/watch/recorder.h"

@@ -1,6 +1,6 @@
-/* bench_footprint.c - what a rank holds: bytes of its heap that are in use once it has joined, and
- * once it has reduced 1 MiB, beside that; private memory and threads. Of the rank that has most. A
- * rank of any launcher; rank 0 prints a line of JSON. The heap is 0 where the allocator is a
+/* bench_footprint.c - what a rank holds: heap bytes in use after it has joined and, in addition,
+ * after it has reduced 1 MiB; private memory; threads. Reports the rank with the most. Any launcher
+ * can start the ranks; rank 0 prints a line of JSON. The heap counts as 0 if the allocator is a
  * sanitizer's. */
 #include "support/test.h"
 

@@ -1,9 +1,9 @@
-/* bench_gpt.c - times the matrix products alone of one step of the mini GPT-2 that scripts/bench
- * trains: what no implementation on this core can avoid. `bench_gpt SAMPLES STEPS f32|bf16` prints
- * one JSON line. f32 goes through the products that linear layers use; bf16 through oneDNN's, with
- * its own layouts and no conversions. Attention, too small to be timed alone, is counted at the
- * rate that the others reach, its masked half left out. Each product's time is that of the quickest
- * of the steps. Not a test. */
+/* bench_gpt.c - times only the matrix products of one step of the mini GPT-2 that scripts/bench
+ * trains: the time that no implementation on this core can avoid. `bench_gpt SAMPLES STEPS
+ * f32|bf16` prints one JSON line. f32 uses the products of linear layers; bf16 uses oneDNN's, with
+ * its own layouts and without conversions. Attention, too small to be timed separately, is counted
+ * at the rate of the other products, without its masked half. Each product's time is that of the
+ * fastest step. Not a test. */
 #include "base/clock.h"
 #include "bench/bench_matmul.h"
 #include "nn/cpu/dnnl.h"

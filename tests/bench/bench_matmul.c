@@ -1,4 +1,5 @@
-/* bench_matmul.c - a product as the layers make it, for programs that time products alone. */
+/* bench_matmul.c - a matrix product as layers compute it, for programs that time products
+ * separately. */
 #include "bench/bench_matmul.h"
 
 #include <stdlib.h>

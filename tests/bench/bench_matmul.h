@@ -1,4 +1,5 @@
-/* bench_matmul.h - a product as the layers make it, for programs that time products alone. */
+/* bench_matmul.h - a matrix product as layers compute it, for programs that time products
+ * separately. */
 #ifndef CDDP_TESTS_BENCH_BENCH_MATMUL_H
 #define CDDP_TESTS_BENCH_BENCH_MATMUL_H
 

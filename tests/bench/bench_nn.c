@@ -1,7 +1,6 @@
-/* bench_nn.c - times forward and backward of a preset model, and beside them the products or
- * convolutions alone (of float32) that bound them: `bench_nn MODEL BATCH [STEPS [bf16]]` prints one
- * JSON line; "gpt2" is a small one of 4 blocks, "124M" the smallest that was published. Not a test.
- */
+/* bench_nn.c - times forward and backward of a preset model and, for comparison, only the float32
+ * products or convolutions that bound them: `bench_nn MODEL BATCH [STEPS [bf16]]` prints one JSON
+ * line. "gpt2" is a small model of 4 blocks, "124M" the smallest published one. Not a test. */
 #include "base/clock.h"
 #include "bench/bench_matmul.h"
 #include "nn/model_state.h"

@@ -1,8 +1,8 @@
-/* bench_rendezvous.c - what a rendezvous of N ranks costs, all of which start at once. Light
- * clients, thousands in a process, do what a rank does when it joins: prove the token, set
- * "member/R", count itself, wait for the key that is set when all have come, read what rank 0 has
- * set (once it has waited for all members and read what they are), and pass a barrier made of a
- * counter and a key.
+/* bench_rendezvous.c - the cost of a rendezvous of N ranks that all start at once. Light clients,
+ * thousands in a process, do what a joining rank does: prove the token, set "member/R", increment
+ * a counter, wait for the key that is set when all have arrived, read what rank 0 has set (after it
+ * has waited for all members and read their records), and pass a barrier made of a counter and a
+ * key.
  * Usage: bench_rendezvous [ranks [processes]]. Prints one line of JSON. */
 #include "base/clock.h"
 #include "store/server.h"

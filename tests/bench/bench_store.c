@@ -1,5 +1,5 @@
 /* bench_store.c - how long it takes until N clients have joined one TCP store: connect, prove the
- * token, add to a counter, and wait for a key that is set when all have come. Usage: bench_store
+ * token, add to a counter, and wait for a key that is set when all have arrived. Usage: bench_store
  * [clients [processes]]. Prints one line of JSON. */
 #include "base/clock.h"
 #include "store/server.h"

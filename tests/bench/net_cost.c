@@ -1,7 +1,6 @@
-/* net_cost.c - answers scripts/scale_model's questions with the library's own formulas.
- *
- * Each line of stdin: hosts, ranks a host, latency in seconds, bytes per second, bytes reduced per
- * second, bytes of the data, bytes of its partial sums. Each line of stdout: the algorithm, bytes a
+/* net_cost.c - answers scripts/scale_model's questions with the library's own formulas. Each line
+ * of stdin: hosts, ranks per host, latency in seconds, bytes per second, bytes reduced per second,
+ * bytes of the data, bytes of its partial sums. Each line of stdout: the algorithm, bytes per
  * piece, seconds of the all-reduce. Ranks are placed host by host. */
 #include "group/net/net_schedule.h"
 

@@ -1,5 +1,5 @@
-/* test_checkpoint.c - safetensors files: what is written is read, and replaces the old file whole
- * or not at all. Snapshots are in test_snapshot.c. */
+/* test_checkpoint.c - safetensors files: what is written can be read, and replaces the old file
+ * completely or not at all. Snapshots are in test_snapshot.c. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "support/safetensors.h"

@@ -1,4 +1,4 @@
-/* test_safetensors_malformed.c - safetensors files that strangers wrote are not believed. */
+/* test_safetensors_malformed.c - safetensors files from strangers are not trusted. */
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 #include "support/safetensors.h"

@@ -1,5 +1,5 @@
-/* test_snapshot.c - snapshot folders: which is found, what is kept, what is refused. Crashes and
- * full disks are in test_snapshot_crash.c. */
+/* test_snapshot.c - snapshot folders: which snapshot is found, which are kept, which are refused.
+ * Crashes and full disks are in test_snapshot_crash.c. */
 #include "support/snapshot.h"
 
 #include <fcntl.h>

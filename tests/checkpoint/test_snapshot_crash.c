@@ -1,5 +1,5 @@
-/* test_snapshot_crash.c - a whole snapshot is found after a crash, a failure or a full disk at any
- * moment of writing another one. */
+/* test_snapshot_crash.c - a complete snapshot is found after a crash, a failure or a full disk at
+ * any moment while another one is written. */
 #include "base/file.h"
 #include "checkpoint/snapshot.h"
 #include "support/disk.h"

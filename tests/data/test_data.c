@@ -1,4 +1,4 @@
-/* test_data.c - IDX files: what is read from good ones, what is said about bad ones, and how ranks
+/* test_data.c - IDX files: what is read from good files, the messages for bad ones, and how ranks
  * share them. */
 #include "base/alloc.h"
 #include "data/dataset.h"

@@ -1,5 +1,5 @@
-/* test_data_ranks.c - ranks that open a dataset together: one reads for all of its machine, and all
- * leave with the same outcome. */
+/* test_data_ranks.c - ranks that open a dataset together: one rank reads for its whole machine, and
+ * all ranks get the same outcome. */
 #include "data/dataset.h"
 #include "support/data_ranks.h"
 #include "support/gzip.h"

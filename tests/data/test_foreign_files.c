@@ -1,5 +1,6 @@
-/* test_foreign_files.c - a table: kinds of files that others make x what of cddp reads files. Each
- * reader refuses each kind but its own, and says what it was given. */
+/* test_foreign_files.c - a table of the kinds of files that other programs write, and the parts of
+ * cddp that read files. Each reader refuses every kind but its own, and names the kind that it
+ * got. */
 #include "base/foreign.h"
 #include "base/utf8.h"
 #include "data/dataset.h"

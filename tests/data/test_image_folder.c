@@ -1,5 +1,5 @@
-/* test_image_folder.c - folders of images: which files they have, in which order and class, and the
- * batches that loaders make of them. */
+/* test_image_folder.c - folders of images: their files, in which order and class, and the batches
+ * that loaders make of them. */
 #include "data/data_loader.h"
 #include "support/data_ranks.h"
 #include "support/folder.h"

@@ -1,5 +1,5 @@
-/* test_images.c - single image files: the pixels that Pillow reads from them and makes of them, and
- * files that are broken in every way. */
+/* test_images.c - single image files: the pixels equal Pillow's, before and after resizing, and
+ * broken files are refused. */
 #include "data/images/image_decode.h"
 #include "data/images/view.h"
 #include "support/images.h"

@@ -1,4 +1,4 @@
-/* test_loader.c - batches: the same whatever the threads and ranks are, in order, and stoppable at
+/* test_loader.c - batches: the same for any number of threads and ranks, in order, and stoppable at
  * any moment. */
 #include "base/alloc.h"
 #include "base/philox.h"

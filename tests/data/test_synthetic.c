@@ -1,4 +1,5 @@
-/* test_synthetic.c - data without files: any shape, the same everywhere, and nothing to learn. */
+/* test_synthetic.c - data without files: any shape, the same on all machines, and without anything
+ * to learn. */
 #include "data/data_loader.h"
 #include "data/dataset.h"
 #include "support/memory.h"

@@ -1,5 +1,5 @@
-/* test_text.c - text files as data: the tokens that come of them, what is held back for tests, and
- * what is said about bad ones. */
+/* test_text.c - text files as data: the tokens made from them, the part held back for tests, and
+ * the messages for bad files. */
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/formats/text.h"

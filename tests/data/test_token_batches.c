@@ -1,5 +1,5 @@
-/* test_token_batches.c - batches of tokens: each sequence once an epoch, the same for any number of
- * threads and ranks, and none with a token that the vocabulary does not have. */
+/* test_token_batches.c - batches of tokens: each sequence once per epoch, the same for any number
+ * of threads and ranks, and no token outside the vocabulary. */
 #include "base/mapped_file.h"
 #include "data/data_loader.h"
 #include "support/token_folder.h"

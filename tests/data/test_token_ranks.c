@@ -1,6 +1,6 @@
-/* test_token_ranks.c - ranks as processes that open tokens or a text together: one makes tokens for
- * all of its machine, all leave with the same outcome, and the batches of all ranks together are
- * the same whatever their number is. */
+/* test_token_ranks.c - ranks, as processes, that open tokens or a text together: one rank makes the
+ * tokens for its whole machine, all ranks get the same outcome, and the batches of all ranks
+ * together are the same for any number of ranks. */
 #include "data/data_loader.h"
 #include "support/data_ranks.h"
 #include "support/gzip.h"

@@ -1,5 +1,5 @@
-/* test_tokenize_cli.c - the program cddp-tokenize, run for real: the files that it writes, and the
- * texts that come back. */
+/* test_tokenize_cli.c - the real program cddp-tokenize: the files that it writes, and the texts
+ * that it decodes. */
 #include "data/dataset.h"
 #include "data/formats/token_shards.h"
 #include "support/tokenize.h"

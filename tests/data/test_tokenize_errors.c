@@ -1,4 +1,5 @@
-/* test_tokenize_errors.c - what cddp-tokenize says, and leaves, when something is wrong. */
+/* test_tokenize_errors.c - what cddp-tokenize prints, and which files it leaves, when something is
+ * wrong. */
 #include "support/tokenize.h"
 
 static void progress_is_shown_as_asked(void **state)

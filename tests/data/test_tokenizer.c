@@ -1,5 +1,5 @@
-/* test_tokenizer.c - tokens of texts against those of other programs, exact round trips, and what
- * is said about vocabulary files that are wrong. */
+/* test_tokenizer.c - tokens of texts equal those of other programs, round trips are exact, and
+ * wrong vocabulary files get a message. */
 #include "base/alloc.h"
 #include "data/tokenizer/encoder.h"
 #include "data/tokenizer/tokenizer.h"

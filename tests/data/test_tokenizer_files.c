@@ -1,4 +1,5 @@
-/* test_tokenizer_files.c - vocabulary files: which are read, and what is said about wrong ones. */
+/* test_tokenizer_files.c - vocabulary files: which are accepted, and the messages for wrong
+ * ones. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "data/tokenizer/tokenizer.h"

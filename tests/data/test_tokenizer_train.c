@@ -1,5 +1,5 @@
 /* test_tokenizer_train.c - learning a vocabulary: the merges of a plain Python reference, the same
- * whatever way the text comes, and a file that can be read again. */
+ * however the text is split into pieces, and a file that can be read again. */
 #include "base/alloc.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_train.h"

@@ -1,4 +1,4 @@
-/* test_tokenizer_words.c - vocabularies of words: which ones are learnt, what texts become, in
+/* test_tokenizer_words.c - vocabularies of words: which words are learnt, what texts become, in
  * pieces of any length, and files that are read again or refused. */
 #include "base/alloc.h"
 #include "data/tokenizer/encoder.h"

@@ -1,5 +1,4 @@
-/* test_tokens.c - files of tokens: which sequences of them are samples, and what is said about bad
- * ones. */
+/* test_tokens.c - files of tokens: which sequences are samples, and the messages for bad files. */
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/files/paths.h"

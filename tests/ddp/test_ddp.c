@@ -1,5 +1,5 @@
-/* test_ddp.c - gradients of forked ranks become their mean, to the bit, however they lie in memory
- * and in whatever order they become ready; weights, no_sync, unused parameters, rebuilding. */
+/* test_ddp.c - the gradients of forked ranks become their mean, to the bit, in any memory layout
+ * and in any order of becoming ready; weights, no_sync, unused parameters, rebuilding. */
 #include "support/ddp_ranks.h"
 
 /* Many tiny parameters and some that are larger than all of them. */

@@ -1,5 +1,5 @@
-/* test_ddp_choice.c - between hosts the sizes of buckets are chosen, and are the same on all ranks;
- * sizes that are given win; gradients become the same mean whatever was chosen. */
+/* test_ddp_choice.c - between hosts, the sizes of buckets are chosen, and are the same on all
+ * ranks; given sizes take precedence; gradients become the same mean whatever was chosen. */
 #include "group/join/link.h"
 #include "support/ddp_ranks.h"
 

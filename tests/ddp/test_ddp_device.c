@@ -1,5 +1,5 @@
-/* test_ddp_device.c - gradients on a device become what the processor's ddp makes of the same
- * numbers, to the bit, in every order of streams and without waiting for the device. */
+/* test_ddp_device.c - gradients on a device become, to the bit, what ddp on the CPU makes of the
+ * same numbers, in every order of streams and without waiting for the device. */
 #include "support/ddp_device.h"
 
 static unsigned host_waits(const struct world *world)

@@ -1,5 +1,5 @@
-/* test_ddp_device_faults.c - steps of ddp on a device that fail: memory in the wrong place,
- * gradients that do not come, ranks that die. */
+/* test_ddp_device_faults.c - failing ddp steps on a device: memory in the wrong place, missing
+ * gradients, ranks that die. */
 #include "support/ddp_device.h"
 
 static int misplaced_rank(int rank, int n, void *argument)

@@ -1,5 +1,5 @@
-/* test_ddp_errors.c - what is wrong is said on every rank, in the same step, by name; and nothing
- * hangs: models that differ, gradients that do not come, calls out of turn, ranks that die. */
+/* test_ddp_errors.c - errors are reported on every rank, in the same step, by name, and nothing
+ * hangs: models that differ, missing gradients, calls in the wrong order, ranks that die. */
 #include "group/group.h"
 #include "support/ddp_ranks.h"
 

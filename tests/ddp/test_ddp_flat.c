@@ -1,5 +1,5 @@
 /* test_ddp_flat.c - a gradient block of the caller's, from any allocator: its pages become shared
- * where they are and private again, or it is copied; the mean is the same to the bit. */
+ * in place and later private again, or the block is copied; the mean is the same to the bit. */
 #include "support/ddp_ranks.h"
 
 #include <cddp/process.h>

@@ -1,6 +1,6 @@
-/* test_ddp_follow.c - a sharded optimizer's plan follows the arrivals of the first backward, if the
- * caller lets it. Ranks are on "hosts" of their own, since sizes are chosen where a link was
- * measured. */
+/* test_ddp_follow.c - a sharded optimizer's plan follows the order in which the gradients of the
+ * first backward arrive, if the caller allows it. Each rank is on its own "host", since sizes are
+ * chosen only for a measured link. */
 #include "ddp/copies.h"
 #include "ddp/ddp.h"
 #include "support/test.h"

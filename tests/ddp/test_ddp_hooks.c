@@ -1,5 +1,5 @@
 /* test_ddp_hooks.c - communication hooks: 16-bit wire formats against a reference, a hook of two
- * collectives, one that fails. */
+ * collectives, a hook that fails. */
 #include "support/ddp_ranks.h"
 
 static const size_t elements[] = {9, 1000, 33, 1, 4096};

@@ -1,5 +1,5 @@
-/* test_ddp_join.c - ranks that run out of data before others are take part in their steps: the
- * gradients are the mean all the same, everywhere, and all are through at once. */
+/* test_ddp_join.c - ranks that run out of data early take part in the other ranks' steps: the
+ * gradients are still the mean on all ranks, and all ranks finish at the same time. */
 #include "support/ddp_ranks.h"
 
 static const size_t sizes[] = {5, 3000, 1, 70};

@@ -1,4 +1,5 @@
-/* test_ddp_manifest.c - the text that all ranks must have in common, and how two of them differ. */
+/* test_ddp_manifest.c - the text that must be equal on all ranks, and the description of how two
+ * such texts differ. */
 #include "base/alloc.h"
 #include "ddp/manifest.h"
 #include "support/test.h"

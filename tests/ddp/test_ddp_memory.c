@@ -1,5 +1,4 @@
-/* test_ddp_memory.c - a rank that has no memory left: every rank is told, and the group survives.
- */
+/* test_ddp_memory.c - one rank has no memory left: every rank is told, and the group survives. */
 #include "base/alloc.h"
 #include "support/ddp_ranks.h"
 

@@ -1,4 +1,5 @@
-/* test_ddp_plan.c - the bucket plan, a pure function: who shares a bucket, and where each lies. */
+/* test_ddp_plan.c - the bucket plan, a pure function: which parameters share a bucket, and their
+ * offsets. */
 #include "base/alloc.h"
 #include "ddp/bucket_plan.h"
 #include "support/test.h"

@@ -1,5 +1,5 @@
-/* test_ddp_shard.c - a sharded optimizer: spans hold each element once, and parameters that ranks
- * update in shards are, to the bit, what each rank alone would have made of the whole mean. */
+/* test_ddp_shard.c - a sharded optimizer: spans contain each element once, and parameters that
+ * ranks update in shards equal, to the bit, an update of the whole mean on one rank. */
 #include "support/ddp_ranks.h"
 
 static const size_t sizes[] = {1, 70000, 3, 17, 64, 1, 0, 9, 40000, 5, 16, 33, 300, 7, 12};

@@ -1,4 +1,4 @@
-/* test_ddp_sizes.c - the choice of bucket sizes, a pure function: fed with numbers of models and
+/* test_ddp_sizes.c - the choice of bucket sizes, a pure function: for numbers of real models and
  * links, it comes near the best possible schedule. */
 #include "base/alloc.h"
 #include "ddp/sizes.h"

@@ -1,5 +1,6 @@
-/* test_ddp_state.c - what a trainer does around steps: broadcasts after a load, sharded parameters
- * and state made whole to be saved, several gradients at once, progress, buckets that stay. */
+/* test_ddp_state.c - what a trainer does around steps: broadcasts after a load, gathering sharded
+ * parameters and state to save them, several gradients at once, progress, buckets that stay in
+ * place. */
 #include "group/engine/handles.h"
 #include "group/group.h"
 #include "support/ddp_ranks.h"

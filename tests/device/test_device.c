@@ -1,4 +1,4 @@
-/* test_device.c - devices: the processor, and CUDA on the module that runs on the processor. */
+/* test_device.c - devices: the CPU, and CUDA on the emulated module. */
 #include "support/device.h"
 
 #include "base/alloc.h"

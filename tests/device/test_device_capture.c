@@ -1,5 +1,4 @@
-/* test_device_capture.c - captured graphs of a CUDA device's work, on the module that runs on the
- * processor. */
+/* test_device_capture.c - captured graphs of a CUDA device's work, on the emulated module. */
 #include "support/device.h"
 
 #include <pthread.h>

@@ -1,5 +1,4 @@
-/* test_device_faults.c - what goes wrong with CUDA devices, and what is said then; on the module
- * that runs on the processor. */
+/* test_device_faults.c - failures of CUDA devices and their messages, on the emulated module. */
 #include "support/device.h"
 
 #include "base/alloc.h"

@@ -1,5 +1,5 @@
-/* test_device_queues.c - how many hardware queues CUDA is asked for, and what is said of it; on the
- * module that runs on the processor. */
+/* test_device_queues.c - how many hardware queues CUDA is asked for, and what is printed about it;
+ * on the emulated module. */
 #include "support/device.h"
 
 #include "base/alloc.h"

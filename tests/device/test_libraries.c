@@ -1,6 +1,6 @@
-/* test_libraries.c - where NVIDIA's libraries are taken from: all from one place, unless a mix is
- * asked for. The libraries are empty ones; each case opens them in a process of its own, because
- * the loader reads LD_LIBRARY_PATH when a process starts. */
+/* test_libraries.c - where NVIDIA's libraries are loaded from: all from one place, unless a mix is
+ * requested. The libraries are empty ones. Each case opens them in its own process, because the
+ * loader reads LD_LIBRARY_PATH when a process starts. */
 #include "base/error.h"
 #include "kernels/cuda/library.h"
 #include "support/folder.h"

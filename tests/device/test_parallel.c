@@ -1,5 +1,5 @@
-/* test_parallel.c - several devices in one process: torch.chunk's division, copies, threads on
- * their processors, and a step over them that gives what one device does. */
+/* test_parallel.c - several devices in one process: division as by torch.chunk, copies, threads on
+ * their processors, and a step over all devices that equals a step on one. */
 #include "base/error.h"
 #include "device/workers.h"
 #include "support/test.h"

@@ -1,5 +1,5 @@
-/* loop.c - a trainer of somebody else's, within which the snippets of doc/embedding.md are
- * compiled: the test puts one in place of the line below. */
+/* loop.c - a user's trainer in which the snippets of doc/embedding.md are compiled: the test
+ * replaces the line below with a snippet. */
 #include <cddp/cddp.h>
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* order_of_calls.c - linked into an example, where its functions come before the library's: says of
- * each backward how many buckets were begun before its last gradient was ready. That is the order
- * of calls, not of times: a hook, which does what is done without one, is called when a bucket
+/* order_of_calls.c - linked into an example before the library's functions: prints, for each
+ * backward, how many buckets had begun before its last gradient was ready. That shows the order of
+ * calls, not times: a hook, which does the default communication, is called when a bucket
  * begins. */
 #include <cddp/ddp.h>
 

@@ -1,5 +1,5 @@
-/* test_embed.c - the examples of embedding trainers: as they were, and with their patches on 1, 2
- * and 3 processes. */
+/* test_embed.c - the examples of embedding trainers: unpatched, and with their patches on 1, 2 and
+ * 3 processes. */
 #include "support/embed.h"
 
 /* One example, and what its patch may cost. */

@@ -1,6 +1,6 @@
-/* test_embed_cuda.c - the example of an embedding CUDA trainer, on the emulated module: as it was,
+/* test_embed_cuda.c - the example of an embedding CUDA trainer, on the emulated module: unpatched,
  * and with its patch on 1, 2 and 3 processes with each way to reduce, in several orders of streams,
- * beside the C trainer. On a GPU, as nvcc built it. */
+ * compared with the C trainer. On a GPU, as nvcc built it. */
 #include "support/embed.h"
 #include "support/gpu.h"
 

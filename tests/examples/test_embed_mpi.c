@@ -1,4 +1,4 @@
-/* test_embed_mpi.c - the example of a program of MPI: as it was, and with its patch on 1, 2 and 3
+/* test_embed_mpi.c - the example of an MPI program: unpatched, and with its patch on 1, 2 and 3
  * processes and on several hosts as mpirun sees them. */
 #include "support/embed.h"
 #include "support/mpirun.h"

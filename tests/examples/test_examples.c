@@ -1,6 +1,5 @@
-/* test_examples.c - the configurations in examples/ that are for processors train some steps, with
- * 2 ranks; their data are replaced by random numbers or a short text, as the data sets need not be
- * installed. */
+/* test_examples.c - the configurations in examples/ for CPUs train some steps with 2 ranks. Random
+ * numbers or a short text replace their data, since the data sets need not be installed. */
 #include "support/train.h"
 
 enum { STEPS = 10 };

@@ -1,4 +1,4 @@
-/* cuda_on_cpu.cpp - owns the run of a launch: blocks, threads, barriers, warps. */
+/* cuda_on_cpu.cpp - runs a launch: blocks, threads, barriers, warps. */
 #include "fake_cuda/cuda_on_cpu.h"
 
 #include "fake_cuda/fiber.h"
@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-/* Of the fake runtime, where it is there (fake_cuda.h); else launches run at once. */
+/* From the fake runtime, if it is linked (fake_cuda.h); otherwise launches run at once. */
 extern "C" {
 void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *closure,
                       void (*drop)(void *closure)) __attribute__((weak));
-/* In the module: whether the device of this thread has loaded @p kernel. */
+/* In the module: whether this thread's device has loaded @p kernel. */
 bool fake_cuda_has_loaded(const void *kernel) __attribute__((weak));
 }
 #pragma weak cudaGetLastError
@@ -34,22 +34,22 @@ enum class waiting { no, block, warp };
 
 struct thread {
     uint3 index;
-    struct fiber *fiber; /* while it has begun and not ended */
+    struct fiber *fiber; /* set while the thread has begun and not ended */
     waiting waits;
     bool begun, ended;
-    uint64_t word; /* what it brings to a meeting of its warp, and takes home */
+    uint64_t word; /* what the thread brings to a meeting of its warp, and then the result */
     int source;
 };
 
 struct warp {
-    unsigned ready; /* lanes that can go on */
-    /* A meeting of lanes that has begun; mask 0: none. */
+    unsigned ready; /* lanes that can continue */
+    /* The meeting of lanes in progress; mask 0: none. */
     meeting kind;
     unsigned mask, present;
-    uint16_t syncs; /* of all lanes so far */
+    uint16_t syncs; /* __syncwarp() of all lanes so far */
 };
 
-/* Stacks that nobody uses. */
+/* Fibers that are not in use. */
 struct fiber_pool {
     std::vector<struct fiber *> free;
 
@@ -78,7 +78,7 @@ struct block {
     std::vector<unsigned> order; /* of warps */
     struct thread *now;
     size_t ended, at_barrier;
-    std::vector<uint64_t> shared; /* 16-byte aligned as operator new does it */
+    std::vector<uint64_t> shared; /* 16-byte aligned by operator new */
     struct fiber_pool fibers;
 };
 
@@ -164,7 +164,7 @@ void sync_block()
         warp_of(&thread).ready += thread.waits != waiting::no;
         thread.waits = waiting::no;
     }
-    rest(waiting::no); /* whoever comes last need not go first */
+    rest(waiting::no); /* the thread that arrives last need not continue first */
 }
 
 static const char *name_of(meeting kind)
@@ -179,7 +179,7 @@ static const char *name_of(meeting kind)
     }
 }
 
-/* All lanes of the meeting are there: each gets its result. */
+/* All lanes have arrived: give each its result. */
 static void conclude(struct warp &warp, struct thread *lanes, unsigned everyone)
 {
     uint64_t words[WARP] = {0};
@@ -315,11 +315,12 @@ static void prepare_block(uint3 index)
 
         block.warps[w] = {(unsigned)lanes, meeting::sync, 0, 0, 0};
     }
-    /* whatever was there before: no number */
+    /* uninitialised shared memory: NaN */
     std::fill(block.shared.begin(), block.shared.end(), ~(uint64_t)0);
 }
 
-/* All lanes of a warp that can go on do so once, in a random order. Whether there was one. */
+/* Run each lane of a warp that can continue once, in a random order. Returns whether there was
+ * one. */
 static bool sweep_warp(size_t first)
 {
     if (block.warps[first / WARP].ready == 0) {
@@ -340,8 +341,8 @@ static bool sweep_warp(size_t first)
     return true;
 }
 
-/* Warps take turns in a random order; half of them run ahead until nothing of them can go on, the
- * others are left where they first wait for their lanes. */
+/* Run the warps in a random order. Half of them run until none of their lanes can continue; the
+ * others stop where their lanes first wait. */
 static void run_block(uint3 index)
 {
     prepare_block(index);
@@ -365,7 +366,7 @@ static void run_block(uint3 index)
     }
 }
 
-/* How often each kernel has run, told at the end of the process if that is asked for. */
+/* Counts how often each kernel has run, and writes the counts at exit if requested. */
 static struct tally {
     const char *path = getenv("CDDP_FAKE_CUDA_KERNELS");
     std::map<std::string, uint64_t> runs;

@@ -1,15 +1,16 @@
-/* cuda_on_cpu.h - kernels on the processor, for tests: what kernels/cuda uses of CUDA C++, for a
- * plain C++17 compiler. Include it before anything else (-include) in a file of kernels.
+/* cuda_on_cpu.h - runs CUDA kernels on the CPU, for tests: the parts of CUDA C++ that kernels/cuda
+ * uses, for a plain C++17 compiler. Include it before anything else (-include) in a file of
+ * kernels.
  *
  * A launch runs its blocks one after the other in a random order, and the threads of a block as
- * fibers in an order that is random, too, and changes at every barrier; both come from
- * $CDDP_FAKE_CUDA_SEED, or cuda_on_cpu_seed(). So what depends on an order that CUDA does not
- * promise gives other results with other seeds. Shared memory lies in ordinary memory: a sanitizer
- * sees what goes beyond it. What CUDA leaves undefined ends the program with a sentence: threads of
- * a block or warp that meet at different barriers or have left, shuffles from lanes that take no
- * part; and, where kernels are compiled for it, races (watch.cpp).
+ * fibers in an order that is also random and changes at every barrier. Both orders come from
+ * $CDDP_FAKE_CUDA_SEED or cuda_on_cpu_seed(). So code that depends on an order that CUDA does not
+ * guarantee gives other results with other seeds. Shared memory is ordinary memory, so that a
+ * sanitizer detects accesses beyond it. Behaviour that CUDA leaves undefined ends the program with
+ * a message: threads of a block or warp that wait at different barriers or have exited, shuffles
+ * from lanes that do not take part, and, in kernels that are compiled for it, races (watch.cpp).
  *
- * One launch runs at a time in a process. */
+ * Only one launch runs at a time in a process. */
 #ifndef CDDP_TESTS_CUDA_ON_CPU_H
 #define CDDP_TESTS_CUDA_ON_CPU_H
 
@@ -24,7 +25,7 @@
 #include <cstring>
 #include <tuple>
 
-/* gcc 12 sees none of the stores into arrays of vectors that an unrolled loop of one step makes. */
+/* gcc 12 misses the stores into arrays of vectors by an unrolled loop of one step. */
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -42,14 +43,14 @@
 #define CDDPI_DYNAMIC_SHARED(type, name)                                                           \
     type *name = static_cast<type *>(cuda_on_cpu::dynamic_shared())
 
-/** The orders of the launches that follow come from @p seed. */
+/** Derive the orders of all following launches from @p seed. */
 extern "C" void cuda_on_cpu_seed(uint64_t seed);
-/** How many launches have run, for tests. */
+/** The number of launches so far, for tests. */
 extern "C" uint64_t cuda_on_cpu_launches(void);
 
 namespace cuda_on_cpu
 {
-/* Of the thread that runs now. */
+/* Of the thread that is running. */
 extern uint3 thread_index, block_index;
 extern dim3 block_size, grid_size;
 
@@ -63,28 +64,28 @@ struct config {
 /* A kernel with its arguments. */
 struct call {
     config shape;
-    size_t bytes; /* of all of it */
+    size_t bytes; /* size of the whole object */
     virtual void run() const = 0;
     virtual ~call() = default;
 };
 
-/* Takes @p what. What is wrong with the shape is an error here, as with CUDA. */
+/* Queue @p what, and take ownership. An invalid shape is an error here, as with CUDA. */
 cudaError_t queue(call *what, cudaStream_t stream);
-/* What CUDA leaves undefined: a sentence, and the end of the program. */
+/* Report behaviour that CUDA leaves undefined: print a message and end the program. */
 [[noreturn]] void refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The thread that runs now, for those who watch what it does. */
+/* The thread that is running, for code that watches its accesses. */
 struct standing {
-    uint32_t launch, block; /* numbers; of launches, from 1 on */
-    uint16_t thread;        /* in its block */
-    uint16_t barriers;      /* that the block's threads have passed */
-    const uint16_t *syncs;  /* __syncwarp() of all lanes that its warp has passed */
+    uint32_t launch, block; /* numbers; launches count from 1 */
+    uint16_t thread;        /* index in its block */
+    uint16_t barriers;      /* barriers that the block's threads have passed */
+    const uint16_t *syncs;  /* number of __syncwarp() of all lanes that its warp has passed */
     const char *stack_begin, *stack_end;
-    const char *call_begin, *call_end;     /* with the arguments */
+    const char *call_begin, *call_end;     /* the call object with its arguments */
     const char *shared_begin, *shared_end; /* the launch's dynamic shared memory */
 };
 extern struct standing now;
-/* Whether this thread of the processor runs it: others may put in launches meanwhile. */
+/* Whether this host thread runs the launch; other host threads may queue launches meanwhile. */
 extern thread_local bool running_here;
 void *dynamic_shared();
 
@@ -113,10 +114,11 @@ cudaError_t launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block
     return queue(what, stream);
 }
 
-/* What the lanes of a warp do together. */
+/* Operations that the lanes of a warp do together. */
 enum class meeting { shuffle, ballot, sync };
 void sync_block();
-/* Of a shuffle: the word of lane @p source; of a ballot: the lanes whose word is not 0. */
+/* Wait for the lanes in @p mask. Returns, for a shuffle, the word of lane @p source; for a ballot,
+ * the lanes whose word is not 0. */
 uint64_t meet(meeting kind, unsigned mask, uint64_t word, int source);
 int lane();
 
@@ -167,7 +169,7 @@ static inline int __all_sync(unsigned mask, int predicate)
 {
     return __ballot_sync(mask, predicate) == mask;
 }
-/* The lanes of a shuffle stay within groups of @p width lanes. */
+/* The source lane of a shuffle is within a group of @p width lanes. */
 template <class T> static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32)
 {
     int lane = cuda_on_cpu::lane();
@@ -199,8 +201,8 @@ static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width
     return cuda_on_cpu::shuffle(mask, value, from < lane / width * width ? lane : from);
 }
 
-/* One thread runs at a time, so these are plain, and not for those who watch loads and stores. The
- * value before. */
+/* Atomics are plain accesses, since one thread runs at a time, and are not watched (watch.cpp).
+ * They return the old value. */
 #define CUDA_ON_CPU_ATOMIC __attribute__((noinline, no_sanitize("thread")))
 template <class T, class V> CUDA_ON_CPU_ATOMIC static T atomicAdd(T *at, V value)
 {
@@ -273,7 +275,7 @@ static inline double rsqrt(double x)
 {
     return 1 / std::sqrt(x);
 }
-/* the C library has private functions of these names */
+/* macros, because the C library has private functions of these names */
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
 #define __powf(x, y) powf(x, y)
@@ -281,7 +283,7 @@ static inline float __fdividef(float x, float y)
 {
     return x / y;
 }
-/* Not contracted into a fused multiply-add; nor is anything here (-ffp-contract=off). */
+/* Never contracted into a fused multiply-add, like all code here (-ffp-contract=off). */
 static inline float __fadd_rn(float x, float y)
 {
     return x + y;

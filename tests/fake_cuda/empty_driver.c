@@ -1,13 +1,13 @@
-/* empty_driver.c - a libcuda.so.1 without a device, for libraries that want a driver to load what
- * they have compiled: cuDNN's plans for a card that is only described. Loading succeeds and gives
- * handles of nothing; everything else says what NVIDIA's stub library says. */
+/* empty_driver.c - a libcuda.so.1 without a device, for libraries that need a driver to load
+ * compiled code: cuDNN's plans for a GPU that is only described. Loading succeeds and returns empty
+ * handles. All other calls return the error of NVIDIA's stub library. */
 #include <stddef.h>
 
 enum { SUCCESS = 0, STUB = 34 }; /* CUDA_ERROR_STUB_LIBRARY */
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Calls that give a handle through their first argument. */
+/* Calls that return a handle through their first argument. */
 #define GIVES(name)                                                                                \
     EXPORT int name(void **out);                                                                   \
     int name(void **out)                                                                           \

@@ -1,4 +1,4 @@
-/* fake_calls.c - the runtime's calls on streams and events. */
+/* fake_calls.c - the runtime's calls for streams and events. */
 #include "fake_cuda/fake.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned int flags, 
     cudaError_t error = fake_enter_context();
     struct CUstream_st *stream;
 
-    (void)priority; /* no order follows from it */
+    (void)priority; /* does not affect the order */
     if (error != cudaSuccess) {
         return error;
     }
@@ -47,20 +47,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (error != cudaSuccess) {
         return error;
     }
-    stream->destroyed = true; /* what is in it is still done */
+    stream->destroyed = true; /* queued work still runs */
     if (stream->first == NULL) {
         fake_stream_bury(stream);
     }
     return fake_leave(cudaSuccess);
 }
 
-/* Whether it may be asked or waited for; capture is over if not. */
+/* Check that @p stream may be queried or waited for. If not, the capture ends with an error. */
 static cudaError_t check_outside(cudaStream_t stream)
 {
     return stream->capture != NULL ? fake_capture_refuse(stream) : fake_capture_forbids();
 }
 
-/* The thread that records may ask and wait for nothing at all. */
+/* Check that @p event may be queried or waited for. A thread that captures may not query or wait at
+ * all. */
 static cudaError_t check_event(const struct CUevent_st *event)
 {
     if (event->capture != 0) {
@@ -140,7 +141,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return fake_leave(cudaSuccess);
 }
 
-/* Recorded into what a stream records: a place among the nodes, or a node of its own. */
+/* Record an event in a capture: as a position among the nodes or, if external, as a node. */
 static cudaError_t record_captured(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
 {
     if ((flags & cudaEventRecordExternal) != 0) {
@@ -185,11 +186,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
-/* A stream goes on after a place in what is captured: it takes part from now on. */
+/* Make @p stream wait for a position in the capture, so that it takes part from now on. */
 static cudaError_t wait_captured(cudaStream_t stream, cudaEvent_t event)
 {
     if (fake.capture == NULL || fake.capture->id != event->capture) {
-        return cudaErrorCapturedEvent; /* of a capture that is over */
+        return cudaErrorCapturedEvent; /* the event's capture has ended */
     }
     if (stream->capture == NULL) {
         stream->capture = fake.capture;
@@ -308,7 +309,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     return fake_leave(fake_put_closure(fake_stream_of(stream), run_host_call, call, free));
 }
 
-/* In cuda_profiler_api.h, which not every toolkit's wheels have: nobody looks on here. */
+/* Declared in cuda_profiler_api.h, which not every toolkit's wheels contain. There is no profiler
+ * here. */
 cudaError_t cudaProfilerStart(void);
 cudaError_t cudaProfilerStart(void)
 {

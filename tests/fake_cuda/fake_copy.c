@@ -1,6 +1,7 @@
-/* fake_copy.c - copies and fills, as late as CUDA may do them: pageable memory is read at the call,
- * and written before it returns; pinned memory is touched when the stream comes to it. A graph's
- * copies touch either when they are replayed: CUDA records pageable memory as it does any other. */
+/* fake_copy.c - copies and fills, at the latest moment that CUDA allows. Pageable memory is read
+ * during the call and written before it returns. Pinned memory is accessed when the stream gets
+ * there. Copies in a graph access both when they are replayed: CUDA captures pageable memory like
+ * any other. */
 #include "fake_cuda/fake.h"
 
 #include <stdlib.h>
@@ -8,9 +9,9 @@
 
 struct copy {
     void *to;
-    const void *from; /* NULL: the bytes follow */
+    const void *from; /* NULL: the bytes follow this struct */
     size_t bytes;
-    int value; /* of a fill */
+    int value; /* the byte of a fill */
     bool fill;
 };
 
@@ -30,7 +31,7 @@ static bool is_device(enum fake_memory kind)
     return kind == FAKE_DEVICE || kind == FAKE_POOL || kind == FAKE_OPENED;
 }
 
-/* What was asked for must be what is there. */
+/* Whether the requested kind matches the memory. */
 static bool fits(enum cudaMemcpyKind kind, enum fake_memory to, enum fake_memory from)
 {
     switch (kind) {

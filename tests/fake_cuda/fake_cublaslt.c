@@ -1,6 +1,6 @@
-/* fake_cublaslt.c - cuBLASLt on the processor, for the emulated module: what matmul/matmul_linear.c
- * uses of it, as NVIDIA documents it. What the real one does not accept is an error here, too, and
- * work is done in stream order by the fake runtime. */
+/* fake_cublaslt.c - cuBLASLt on the CPU, for the emulated module: the parts that
+ * matmul/matmul_linear.c uses, as NVIDIA documents them. What the real library does not accept is
+ * an error here, too. The fake runtime runs the work in stream order. */
 #include "fake_cuda/fake_cublaslt.h"
 
 #include "fake_cuda/fake_cuda.h"
@@ -121,7 +121,7 @@ FAKE_API cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Sizes must match. */
+/* Copy an attribute; its size must match. */
 static cublasStatus_t set(void *field, size_t field_bytes, const void *buf, size_t bytes)
 {
     if (buf == NULL || bytes != field_bytes) {
@@ -211,7 +211,7 @@ static bool has_bias(uint32_t epilogue)
     return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
 }
 
-/* Sizes that fit each other, in a job that gets m, n and k. */
+/* Check that the shapes match, and set m, n and k. */
 static cublasStatus_t check_shapes(struct fake_matmul *job)
 {
     const struct fake_layout *a = &job->a_layout;
@@ -233,7 +233,8 @@ static cublasStatus_t check_shapes(struct fake_matmul *job)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The rows of NVIDIA's table for cublasLtMatmul() that there are here. */
+/* Check the types against the rows of NVIDIA's table for cublasLtMatmul() that the fake
+ * supports. */
 static cublasStatus_t check_types(const struct fake_matmul *job)
 {
     int32_t type = job->a_layout.type;
@@ -299,7 +300,7 @@ static cublasStatus_t describe(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     out->unstable = fake->unstable;
     out->slow = fake->slow;
     if (c != NULL && memcmp(c, d, sizeof(struct fake_layout)) != 0) {
-        return CUBLAS_STATUS_NOT_SUPPORTED; /* of the fake */
+        return CUBLAS_STATUS_NOT_SUPPORTED; /* a limit of the fake */
     }
     status = check_shapes(out);
     if (status == CUBLAS_STATUS_SUCCESS) {
@@ -358,7 +359,7 @@ static bool fits(const struct fake_matmul *job, const struct fake_preference *pr
     return workspace_wanted(job, algorithm) <= preference->workspace;
 }
 
-/* The first two differ in their tiles only. */
+/* The first two algorithms differ only in their tiles. */
 FAKE_API cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
     const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *buf,
     size_t bytes, size_t *out_written)

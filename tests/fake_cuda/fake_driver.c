@@ -1,5 +1,5 @@
-/* fake_driver.c - the calls of the driver that the module looks up: streams that wait for a word in
- * memory, and write one. */
+/* fake_driver.c - the driver calls that the module looks up: streams that wait for a word in memory
+ * or write one. */
 #include "fake_cuda/fake.h"
 
 #include <cuda.h>
@@ -20,10 +20,11 @@ static void run_write(void *closure)
 
 static CUresult result_of(cudaError_t error)
 {
-    return error == cudaSuccess ? CUDA_SUCCESS : (CUresult)error; /* the numbers are the same */
+    return error == cudaSuccess ? CUDA_SUCCESS : (CUresult)error; /* both enums have the same
+                                                                     values */
 }
 
-/* Streams reach device memory and pinned host memory, in whole words. */
+/* Whether a stream can access @p word: an aligned word of device memory or pinned host memory. */
 static bool is_word(const volatile uint32_t *word)
 {
     bool whole;

@@ -1,4 +1,4 @@
-/* fake_graph.c - owns what streams record: its nodes, what each must come after, and launches. */
+/* fake_graph.c - owns captures and graphs: their nodes, the dependencies of nodes, and launches. */
 #include "fake_cuda/fake.h"
 
 #include <stdlib.h>
@@ -96,7 +96,7 @@ void fake_graph_drop(struct CUgraph_st *graph)
     free(graph);
 }
 
-/* A node that may run now, by chance among them. */
+/* Choose at random a node that may run now. */
 bool fake_graph_pick(const struct fake_item *item, size_t *out)
 {
     uint64_t count = 0;
@@ -139,7 +139,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return fake_leave(cudaSuccess);
 }
 
-/* Whether all that @p stream recorded comes before the end of @p origin. */
+/* Whether all captured work of @p stream precedes the end of @p origin. */
 static bool is_joined(const struct CUgraph_st *graph, const struct CUstream_st *origin,
                       const struct CUstream_st *stream)
 {
@@ -224,7 +224,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
         return fake_leave(cudaErrorMemoryAllocation);
     }
     graph->refs++;
-    *out = (cudaGraphExec_t)graph; /* nothing differs between them here */
+    *out = (cudaGraphExec_t)graph; /* both are the same here */
     return fake_leave(cudaSuccess);
 }
 
@@ -251,7 +251,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return cudaGraphDestroy((cudaGraph_t)exec);
 }
 
-/* What is outside of it and the launch has to do with: the events' points. */
+/* Take references to points outside the graph that the launch uses: the events' points. */
 static void take_points(struct fake_item *item, cudaStream_t stream)
 {
     for (size_t i = 0; i < item->graph->count; i++) {
@@ -289,7 +289,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     item->left = item->graph->count;
     take_points(item, stream);
     if (item->left == 0) {
-        item->work.kind = FAKE_RECORD; /* nothing to do */
+        item->work.kind = FAKE_RECORD; /* an empty graph has no work */
     }
     return fake_leave(fake_put_item(stream, item));
 }

@@ -1,4 +1,5 @@
-/* fake_ipc.c - device memory of other processes: a handle says where in /proc its file is. */
+/* fake_ipc.c - device memory of other processes: a handle says which file in /proc is the
+ * memory. */
 #include "fake_cuda/fake_block.h"
 
 #include <fcntl.h>
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a cudaIpcMemHandle_t holds. */
+/* The contents of a cudaIpcMemHandle_t. */
 struct address {
     char magic[8];
     int pid, fd;
@@ -41,7 +42,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory)
     return fake_leave(cudaSuccess);
 }
 
-/* Map the memory that @p address says, if its process is still there. */
+/* Map the memory at @p address, if its process still runs. */
 static void *map_other(const struct address *address)
 {
     char path[64];

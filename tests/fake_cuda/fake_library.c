@@ -1,6 +1,6 @@
-/* fake_library.c - in the place of kernels/cuda/library.c: NVIDIA's libraries are the fakes that
- * are linked into the emulated module. $CDDP_FAKE_CUDA_WITHOUT lists those that are not there:
- * "cublasLt", "cudnn", "nccl". */
+/* fake_library.c - replaces kernels/cuda/library.c: NVIDIA's libraries are the fakes that are
+ * linked into the emulated module. $CDDP_FAKE_CUDA_WITHOUT lists the missing ones: "cublasLt",
+ * "cudnn", "nccl". */
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
 #include "kernels/cuda/library.h"

@@ -1,5 +1,5 @@
-/* fake_loaded.cpp - which kernels a device of this process has loaded. A launch of one that it has not is what the
- * module promises never to do (kernels/cuda/kernel_list.h). */
+/* fake_loaded.cpp - knows which kernels a device of this process has loaded. The module promises
+ * never to launch one that is not loaded (kernels/cuda/kernel_list.h). */
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>

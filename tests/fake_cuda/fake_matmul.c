@@ -1,5 +1,5 @@
-/* fake_matmul.c - owns the arithmetic of the fake cuBLASLt: one product and its epilogue, summed
- * in float32. */
+/* fake_matmul.c - the arithmetic of the fake cuBLASLt: one product and its epilogue, summed in
+ * float32. */
 #include "fake_cuda/fake_matmul.h"
 
 #include "fake_cuda/fake_numbers.h"
@@ -26,7 +26,7 @@ static void store(void *memory, int32_t type, size_t i, float value)
     }
 }
 
-/* Ten bits of fraction. */
+/* Round to TF32, which has ten bits of fraction. */
 static float to_tf32(float value)
 {
     uint32_t bits;
@@ -37,7 +37,7 @@ static float to_tf32(float value)
     return value;
 }
 
-/* Lines of @p k numbers as float: columns of a matrix, or its rows. */
+/* Gather lines of k numbers as float32: the columns of a matrix, or its rows. */
 static float *gather(const struct fake_matmul *job, const struct fake_layout *layout,
                      const void *memory, bool lines_are_columns, uint64_t lines)
 {
@@ -100,7 +100,7 @@ static float gelu_slope(float x)
            0.5f * x * (1 - t * t) * 0.7978845608028654f * (1 + 3 * 0.044715f * x * x);
 }
 
-/* Element @p row of column @p column. */
+/* Apply the epilogue to the element at @p row and @p column. */
 static float finish(const struct fake_matmul *job, float value, uint64_t row, uint64_t column)
 {
     uint32_t epilogue = job->desc.epilogue;

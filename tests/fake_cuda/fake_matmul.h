@@ -1,4 +1,4 @@
-/* fake_matmul.h - one product of the fake cuBLASLt. */
+/* fake_matmul.h - one matrix product of the fake cuBLASLt. */
 #ifndef CDDP_TESTS_FAKE_CUDA_FAKE_MATMUL_H
 #define CDDP_TESTS_FAKE_CUDA_FAKE_MATMUL_H
 
@@ -23,7 +23,7 @@ struct fake_layout {
     int64_t ld;
 };
 
-/* One product, all of it copied: descriptors may change before it is done. */
+/* One product. Everything is copied, since descriptors may change before it runs. */
 struct fake_matmul {
     struct fake_desc desc;
     struct fake_layout a_layout, b_layout, d_layout;
@@ -46,7 +46,7 @@ static inline bool fake_has_aux(uint32_t epilogue)
     return (epilogue & 128) != 0;
 }
 
-/** Do it. @p closure: a struct fake_matmul. */
+/** Compute the product. @p closure is a struct fake_matmul. */
 void fake_matmul_run(void *closure);
 
 #endif

@@ -1,5 +1,5 @@
-/* fake_memops.c - more calls of the driver: several words of memory at once, 64-bit words, fills,
- * and what a device can do of that. */
+/* fake_memops.c - more driver calls: several words of memory at once, 64-bit words, fills, and
+ * queries of what a device supports. */
 #include "fake_cuda/fake.h"
 
 #include <cuda.h>
@@ -9,7 +9,7 @@
 struct store {
     void *where;
     uint64_t value;
-    size_t bytes; /* of a value: 4 or 8 */
+    size_t bytes; /* size of a value: 4 or 8 */
     size_t count;
 };
 

@@ -1,4 +1,4 @@
-/* fake_memory.c - owns the fake's memory: what the runtime gave out or was told of. */
+/* fake_memory.c - owns the fake's memory: what the runtime allocated or registered. */
 #include "fake_cuda/fake_block.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ enum fake_memory fake_memory_of(const void *memory, size_t bytes, bool *out_whol
     return block->kind;
 }
 
-/* For kernels that are watched: they run without the lock. */
+/* For watched kernels, which run without the lock. */
 bool fake_memory_range(const void *at, const char **out_begin, const char **out_end);
 bool fake_memory_range(const void *at, const char **out_begin, const char **out_end)
 {
@@ -76,7 +76,7 @@ bool fake_memory_range(const void *at, const char **out_begin, const char **out_
     return block != NULL;
 }
 
-/* Whether the device still has room, and no test wants this one to fail. */
+/* Reserve @p bytes. Fails if the device is full, or if a test wants this allocation to fail. */
 static cudaError_t take(int device, size_t bytes)
 {
     fake.allocs++;
@@ -161,7 +161,7 @@ cudaError_t cudaMemGetInfo(size_t *out_free, size_t *total)
     return fake_leave(cudaSuccess);
 }
 
-/* --- pools: memory that is there, and goes, in the order of a stream --- */
+/* --- pools: memory that is allocated and freed in stream order --- */
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *out, const struct cudaMemPoolProps *properties)
 {
@@ -187,7 +187,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
 {
     (void)pool;
-    (void)value; /* nothing is kept here, whatever the threshold */
+    (void)value; /* the fake keeps no memory, whatever the threshold */
     return attribute == cudaMemPoolAttrReleaseThreshold ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -256,7 +256,7 @@ static void run_release(void *closure)
 {
     const struct poison *poison = closure;
 
-    memset(poison->memory, 0xff, poison->bytes); /* a reader that is late sees that */
+    memset(poison->memory, 0xff, poison->bytes); /* so that a late reader sees it */
     pthread_mutex_lock(&fake.lock);
     fake_block_forget(fake_block_find(poison->memory));
     fake.used[poison->device] -= poison->bytes;

@@ -1,4 +1,4 @@
-/* fake_nccl.c - the fake's functions: communicators, groups of calls, and failures on demand. */
+/* fake_nccl.c - the fake's API: communicators, groups of calls, and failures on demand. */
 #include "fake_cuda/fake_nccl.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 enum { MOST_CALLS = 256, PATIENCE = 3, RELEASED = 0x40000000 };
 
-/* The group of calls that this thread makes. */
+/* The group of calls that this thread is making. */
 static _Thread_local struct {
     int depth;
     size_t count;
@@ -37,7 +37,7 @@ static ncclResult_t fail(ncclComm_t comm, ncclResult_t result, const char *text)
     return result;
 }
 
-/* A call begins: none may be in progress. */
+/* Begin a call; no other call may be in progress. */
 static ncclResult_t begin(ncclComm_t comm)
 {
     if (comm == NULL) {
@@ -52,7 +52,7 @@ static ncclResult_t begin(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* A call ends: it is in progress for a while. */
+/* End a call, which is then in progress for a while. */
 static ncclResult_t later(ncclComm_t comm)
 {
     atomic_store(&comm->busy, PATIENCE);
@@ -84,7 +84,7 @@ const char *ncclGetLastError(ncclComm_t comm)
     return comm != NULL ? comm->text : "";
 }
 
-/* The shared memory is a file of rank 0's process, which its name finds. */
+/* The shared memory is a file of rank 0's process; the id is its name in /proc. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     int fd = memfd_create("fake-nccl", MFD_CLOEXEC);
@@ -153,7 +153,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     return later(comm);
 }
 
-/* What NCCL before 2.30 says of two ranks on one device. */
+/* Refuse two ranks on one device, as NCCL before 2.30 does. */
 static void check_devices(ncclComm_t comm)
 {
     const char *share = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -171,7 +171,7 @@ static void check_devices(ncclComm_t comm)
     }
 }
 
-/* Somebody was called for who has not called yet. */
+/* Whether this rank waits for a peer that has not made its call yet. */
 static bool is_connecting(const struct ncclComm *comm)
 {
     struct fake_nccl_shared *shared = comm->shared;
@@ -240,7 +240,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             atomic_store((_Atomic uint32_t *)&all[i]->of[comm->rank][r] + 1, RELEASED);
         }
     }
-    while (atomic_load(&comm->recorded) > 0) { /* 2.28 polls for the end of captured graphs, too */
+    while (atomic_load(&comm->recorded) > 0) { /* 2.28 also polls until captured graphs are
+                                                  destroyed */
         usleep(1000);
     }
     fake_nccl_comm_drop(comm);
@@ -277,7 +278,7 @@ ncclResult_t ncclGroupEnd(void)
     return --group.depth == 0 ? finish_group() : ncclSuccess;
 }
 
-/* As a driver that does not let a call of NCCL's be captured. */
+/* Fail like a driver that does not let this NCCL call be captured. */
 static ncclResult_t check_capture(const struct fake_nccl_call *call)
 {
     static long captured;
@@ -463,7 +464,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
     return result;
 }
 
-/* Collective, and in progress until all have called: then there is a window. */
+/* Collective. In progress until all ranks have called it; then the window exists. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *out,
                                     int flags)
 {

@@ -1,4 +1,5 @@
-/* fake_nccl_count.c - how often what was called, told when the process ends. */
+/* fake_nccl_count.c - counts the calls of each kind, and writes the counts when the process
+ * ends. */
 #include "fake_cuda/fake_nccl.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* fake_nccl_numbers.c - the fake's arithmetic: as plain as NCCL's, with its roundings. */
+/* fake_nccl_numbers.c - the fake's arithmetic: scalar code with NCCL's roundings. */
 #include "fake_cuda/fake_nccl.h"
 #include "fake_cuda/fake_numbers.h"
 

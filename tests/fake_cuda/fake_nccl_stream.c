@@ -1,4 +1,5 @@
-/* fake_nccl_stream.c - the fake's work in streams: show, wait for the peers, take, let go. */
+/* fake_nccl_stream.c - the fake's work in streams: show the input, wait for the peers, take their
+ * data, release it. */
 #include "fake_cuda/fake_nccl.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 void fake_nccl_comm_drop(ncclComm_t comm)
 {
     if (atomic_fetch_sub(&comm->refs, 1) == 1) {
-        free(comm); /* the mapping stays: others may be in the middle of it */
+        free(comm); /* the mapping stays, since other ranks may be using it */
     }
 }
 
@@ -49,7 +50,7 @@ static void wait_for(const struct fake_nccl_call *call, struct fake_nccl_counts 
                      more);
 }
 
-/* Until all peers have come as far as this rank. */
+/* Wait until all peers have come as far as this rank. */
 static void wait_for_all(const struct fake_nccl_call *call, struct fake_nccl_counts *counts)
 {
     for (int r = 0; r < call->comm->size; r++) {
@@ -148,7 +149,7 @@ static void put_collective(struct fake_nccl_call *call)
         atomic_fetch_add(&comm->shared->connected, 1);
     }
     if (comm->stuck_at > 0 && comm->collectives >= (uint64_t)comm->stuck_at) {
-        /* nobody ever counts that far */
+        /* never reached, so it waits for ever */
         wait_for(call, &comm->shared->arrived, comm->rank, NULL, UINT32_MAX);
         return;
     }
@@ -158,7 +159,7 @@ static void put_collective(struct fake_nccl_call *call)
     put(call, take);
 }
 
-/* All that is sent, then all that is received; of each pair one after the other. */
+/* Queue all sends, then all receives; those of one pair run one after the other. */
 static ncclResult_t put_p2p(struct fake_nccl_call *calls, size_t count_of, enum fake_nccl_kind kind)
 {
     size_t used[FAKE_NCCL_RANKS] = {0};
@@ -177,7 +178,7 @@ static ncclResult_t put_p2p(struct fake_nccl_call *calls, size_t count_of, enum 
         if (used[call->root] > FAKE_NCCL_P2P_BYTES) {
             return ncclInternalError;
         }
-        if (sends && call->p2p_offset == 0) { /* what was posted before this group is fetched */
+        if (sends && call->p2p_offset == 0) { /* wait until earlier groups' messages were fetched */
             wait_for(call, &comm->shared->taken, call->root, &comm->posted[call->root], 0);
         }
         if (!sends) {

@@ -1,4 +1,4 @@
-/* fake_numbers.h - 16-bit floating types for the fakes: rounded to nearest even. */
+/* fake_numbers.h - 16-bit floating-point types for the fakes, rounded to nearest even. */
 #ifndef CDDP_TESTS_FAKE_NUMBERS_H
 #define CDDP_TESTS_FAKE_NUMBERS_H
 
@@ -54,9 +54,9 @@ static inline uint16_t fake_float_to_f16(float value)
     if (exponent < -13) {
         exponent = -13;
     }
-    steps = nearbyintf(ldexpf(size, 11 - exponent)); /* of 2^(exponent - 11) */
+    steps = nearbyintf(ldexpf(size, 11 - exponent)); /* in units of 2^(exponent - 11) */
     if (steps < 1024) {
-        return (uint16_t)(sign | (uint16_t)steps); /* below 2^-14 */
+        return (uint16_t)(sign | (uint16_t)steps); /* subnormal: below 2^-14 */
     }
     /* 2048 steps carry into the exponent */
     return (uint16_t)(sign | (uint16_t)(((exponent + 14) << 10) + (int)steps - 1024));

@@ -1,4 +1,5 @@
-/* fake_state.c - owns the fake runtime's settings, its errors, and what it says of devices. */
+/* fake_state.c - owns the fake runtime's settings, its errors, and the properties of its
+ * devices. */
 #include "fake_cuda/fake.h"
 
 #include <stdio.h>
@@ -54,7 +55,7 @@ static long long setting(const char *name, long long otherwise)
     return text != NULL && text[0] != '\0' ? atoll(text) : otherwise;
 }
 
-/* CUDA_VISIBLE_DEVICES: numbers up to the first that is none. */
+/* Read CUDA_VISIBLE_DEVICES: numbers up to the first invalid one. */
 static void choose_visible(struct fake_config *config)
 {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
@@ -109,11 +110,11 @@ static void begin(void)
     }
 }
 
-/* What the driver says before anything else. */
+/* The error that the driver returns before anything else. */
 static cudaError_t driver_error(void)
 {
     if (fake.owner != getpid()) {
-        return cudaErrorInitializationError; /* a forked child of a process that used it */
+        return cudaErrorInitializationError; /* a forked child of a process that used the runtime */
     }
     if (fake.config.driver < CUDART_VERSION / 1000 * 1000) {
         return cudaErrorInsufficientDriver;
@@ -121,7 +122,7 @@ static cudaError_t driver_error(void)
     return fake.config.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 
-/* "Not ready" is kept, too: who does not clear it finds it after the next launch. */
+/* cudaErrorNotReady is kept, too: if it is not cleared, the next check after a launch finds it. */
 cudaError_t fake_keep(cudaError_t error)
 {
     if (error != cudaSuccess) {
@@ -135,7 +136,7 @@ cudaError_t fake_enter(void)
     cudaError_t error;
 
     if (fake.owner != 0 && fake.owner != getpid()) {
-        return fake_keep(cudaErrorInitializationError); /* its lock may be held for ever */
+        return fake_keep(cudaErrorInitializationError); /* the parent's lock may be held for ever */
     }
     pthread_mutex_lock(&fake.lock);
     if (fake.owner == 0) {
@@ -152,13 +153,13 @@ cudaError_t fake_enter_context(void)
 {
     cudaError_t error = fake_enter();
 
-    /* a call that waits for room may hold a lock that all others need */
+    /* a call that waits for room may hold a driver lock that all other calls need */
     while (error == cudaSuccess && fake.full > 0) {
         pthread_cond_wait(&fake.changed, &fake.lock);
     }
     if (error == cudaSuccess && fake_device < 0) {
         fprintf(stderr, "fake_cuda: a thread that has chosen no device calls for a context\n");
-        abort(); /* whoever made the call may not care for errors */
+        abort(); /* the caller may ignore errors */
     }
     return error;
 }
@@ -184,7 +185,7 @@ cudaError_t cudaGetLastError(void)
     return error;
 }
 
-/* name, sentence of the real one (or one like it) */
+/* name, the real runtime's message (or a similar one) */
 #define ERROR_MAP(X)                                                                               \
     X(cudaSuccess, "no error")                                                                     \
     X(cudaErrorInvalidValue, "invalid argument")                                                   \

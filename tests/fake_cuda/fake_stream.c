@@ -1,5 +1,5 @@
-/* fake_stream.c - owns the streams: what is queued, who waits for what, and the thread that runs it
- * in an order that is as awkward as it may be. */
+/* fake_stream.c - owns the streams: queued work, waits, and the thread that runs the work in the
+ * most awkward order that CUDA allows. */
 #include "fake_cuda/fake.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ cudaError_t fake_put_item(cudaStream_t stream, struct fake_item *item)
     fake.queued++;
     fake.last_put_ns = fake_now_ns();
     fake_start_runner();
-    while (fake.queued > FAKE_MAX_QUEUED) { /* a real queue is full at some time, too */
+    while (fake.queued > FAKE_MAX_QUEUED) { /* real queues are limited, too */
         fake.pressure += 64;
         fake.full++;
         pthread_cond_signal(&fake.work);
@@ -130,7 +130,7 @@ static void reach(struct fake_point *point)
     }
 }
 
-/* Run a piece of work, without the lock. A failed kernel loses the context. */
+/* Run a piece of work, without the lock. After a failed kernel the context is lost. */
 static void run_work(const struct fake_work *work, struct fake_point *point)
 {
     if (fake.sticky == cudaSuccess && work->is_kernel) {
@@ -166,7 +166,7 @@ static void run_graph_node(struct fake_item *item)
 {
     size_t node;
 
-    if (!fake_graph_pick(item, &node)) { /* the context is lost: nothing waits any more */
+    if (!fake_graph_pick(item, &node)) { /* the context is lost, so nothing waits any more */
         for (size_t i = 0; i < item->graph->count; i++) {
             reach(item->points[i]);
         }
@@ -213,7 +213,7 @@ static void run_one(struct CUstream_st *stream)
     pthread_cond_broadcast(&fake.changed);
 }
 
-/* The stream that must go on for @p point; NULL: whatever it waits for is in nobody's hand here. */
+/* The stream that must advance for @p point; NULL: it waits for something outside this process. */
 static struct CUstream_st *needed_for(const struct fake_point *point)
 {
     for (int depth = 0; depth < 1000 && point != NULL && !point->done; depth++) {
@@ -248,7 +248,7 @@ static struct CUstream_st *any_ready(void)
     return best;
 }
 
-/* Which stream goes on, if any may now. */
+/* Choose a stream that can advance now, if any. */
 static struct CUstream_st *choose(void)
 {
     static struct CUstream_st *favourite;
@@ -264,7 +264,7 @@ static struct CUstream_st *choose(void)
         fake_now_ns() - fake.last_put_ns < fake.config.idle_ns) {
         return NULL;
     }
-    /* mostly the same stream again, so that one is far ahead of the others */
+    /* usually the same stream again, so that it gets far ahead of the others */
     stream = any_ready();
     if (stream != NULL && fake_random() % 4 != 0) {
         for (struct CUstream_st *known = fake.streams; known != NULL; known = known->next) {
@@ -276,7 +276,7 @@ static struct CUstream_st *choose(void)
     return stream;
 }
 
-/* Another process may write a word at any time, so nothing here waits for long. */
+/* Wait briefly: another process may write a word at any time. */
 static void rest(void)
 {
     struct timespec until;
@@ -311,7 +311,7 @@ static void *runner(void *unused)
     return unused;
 }
 
-/* Kernels must not run while the program's own ends are destroyed. */
+/* Stop the runner at exit: kernels must not run while static objects are destroyed. */
 static void stop_runner(void)
 {
     if (fake.owner == getpid() && fake.has_runner) {

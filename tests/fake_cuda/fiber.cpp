@@ -1,4 +1,4 @@
-/* fiber.cpp - owns the switch between stacks: a few instructions on x86-64, ucontext elsewhere. */
+/* fiber.cpp - switches between stacks: a few instructions on x86-64, ucontext elsewhere. */
 #include "fake_cuda/fiber.h"
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 #endif
 
 #ifdef __x86_64__
-/* Keeps what a called function must keep on this stack, and goes on where @p to was left. */
+/* Save the callee-saved registers on this stack, and continue where @p to was left. */
 extern "C" void cddp_fiber_switch(void **from, void *to);
 asm(".text\n"
     ".hidden cddp_fiber_switch\n"
@@ -62,7 +62,7 @@ typedef ucontext_t context;
 static const size_t STACK_BYTES = 128 * 1024;
 
 struct fiber {
-    char *stack; /* above a page that cannot be touched */
+    char *stack; /* above a guard page */
     context here, caller;
     void (*function)(void *argument);
     void *argument;
@@ -168,14 +168,14 @@ static void run_fiber(struct fiber *fiber)
     leave_fiber(fiber);
 }
 
-/* The first function on a fiber's stack; it has no variables, for they would stay poisoned. */
+/* The first function on a fiber's stack. It has no variables, since they would stay poisoned. */
 [[noreturn]] __attribute__((no_sanitize("address"))) static void first_frame()
 {
 #ifdef FIBER_ASAN
     __sanitizer_finish_switch_fiber(nullptr, &starting->caller_stack, &starting->caller_bytes);
 #endif
     run_fiber(starting);
-    abort(); /* nobody comes back here */
+    abort(); /* not reached */
 }
 
 static void prepare(struct fiber *fiber)
@@ -183,7 +183,7 @@ static void prepare(struct fiber *fiber)
 #ifdef __x86_64__
     void **top = reinterpret_cast<void **>(fiber->stack + STACK_BYTES);
 
-    top[-1] = nullptr; /* as if first_frame() had been called from nowhere */
+    top[-1] = nullptr; /* a return address of 0, as if first_frame() had no caller */
     top[-2] = reinterpret_cast<void *>(first_frame);
     for (int i = 3; i <= 8; i++) {
         top[-i] = nullptr; /* registers */

@@ -1,17 +1,18 @@
-/* watch.cpp - owns the watch over memory: which thread of a launch has touched what, and whether
- * CUDA orders that against what other threads do there.
+/* watch.cpp - owns the race detector: which thread of a launch has accessed which memory, and
+ * whether CUDA orders that access before those of other threads.
  *
- * The order of blocks and threads in which a launch is tried here is one of many. So kernels are
- * compiled once more with -fsanitize=thread, which calls a function at each load and store; these
- * functions are not the sanitizer's but those below, and know CUDA's rules: threads of a block are
- * ordered by __syncthreads(), lanes of a warp also by __syncwarp() of all lanes (not by shuffles
- * and votes, which promise nothing about memory), blocks of a launch by nothing. What breaks them
- * ends the program with a sentence, whatever the values were, and so does
- *   - shared memory that is read before a thread of the block has written it,
- *   - an address beyond the memory of the device,
- *   - a number that is not aligned to its size (vectors of 16 bytes come here as their words: the
- *     undefined behaviour sanitizer sees to these).
- * Atomics are not watched. Memory is watched by pairs of bytes; single bytes are not. */
+ * A test runs a launch in only one of many orders of blocks and threads. So kernels are also
+ * compiled with -fsanitize=thread, which calls a function at each load and store. These functions
+ * are not the sanitizer's but those below. They know CUDA's rules: threads of a block are ordered
+ * by __syncthreads(); lanes of a warp also by __syncwarp() of all lanes (not by shuffles and votes,
+ * which guarantee nothing about memory); blocks of a launch by nothing. An access that breaks these
+ * rules ends the program with a message, whatever the values were, and so does
+ *   - a read of shared memory before a thread of the block has written it,
+ *   - an address beyond the device's memory,
+ *   - an address that is not aligned to the access's size (vectors of 16 bytes arrive here as their
+ *     words: the undefined behaviour sanitizer checks those).
+ * Atomics are not watched. Memory is watched in units of two bytes; accesses of single bytes are
+ * not watched. */
 #include "fake_cuda/cuda_on_cpu.h"
 
 #include <cstdio>
@@ -19,12 +20,12 @@
 #include <unordered_map>
 #include <vector>
 
-/* Of the module that this is linked into: its image, and where static variables begin. */
+/* The image of the module that this is linked into, and the start of its static variables. */
 extern "C" {
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char __bss_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
-/* Of the fake runtime, where it is there: the block of the device's memory that @p at lies in. */
+/* From the fake runtime, if it is linked: the block of device memory that contains @p at. */
 bool fake_memory_range(const void *at, const char **out_begin, const char **out_end)
     __attribute__((weak));
 }
@@ -33,7 +34,8 @@ namespace
 {
 using cuda_on_cpu::now;
 
-/* Who touched a place last; of readers, whether there were others since the threads met. */
+/* The last accesses to a place: which thread wrote or read it, and whether other threads have also
+ * read it since the threads last met. */
 struct mark {
     uint32_t launch, block;
     uint16_t thread, barriers, syncs;
@@ -52,7 +54,7 @@ struct page {
 
 enum class space { own, image, shared, global };
 
-/* A block of the device's memory, or what was found last. */
+/* A block of device memory; caches the last one found. */
 struct range {
     const char *begin, *end;
 };
@@ -84,7 +86,7 @@ bool is_within(const char *at, const char *begin, const char *end)
     return at >= begin && at < end;
 }
 
-/* Memory of the device; without a fake runtime, anything. */
+/* Whether the address is in device memory; always true without a fake runtime. */
 bool is_there(const char *at, size_t bytes)
 {
     if (fake_memory_range == nullptr) {
@@ -107,7 +109,7 @@ template <class T> bool is_of(const char *at, const T &variable)
     return is_within(at, begin, begin + sizeof variable);
 }
 
-/* threadIdx and the like are static variables here, but not shared memory. */
+/* Whether @p at is threadIdx or similar, which are static variables here but not shared memory. */
 bool is_index(const char *at)
 {
     return is_of(at, cuda_on_cpu::thread_index) || is_of(at, cuda_on_cpu::block_index) ||
@@ -136,13 +138,13 @@ space space_of(const char *at, size_t bytes, const char *what)
     return space::global;
 }
 
-/* Whether CUDA lets this thread see @p mark's access in order. */
+/* Whether CUDA orders @p mark's access before this thread's. */
 bool is_ordered(const mark &mark, bool shared)
 {
     bool same_warp = mark.thread / 32 == now.thread / 32 && !mark.warps;
 
     if (mark.launch != now.launch || (shared && mark.block != now.block)) {
-        return true; /* another launch; another block's own memory */
+        return true; /* another launch, or shared memory of another block */
     }
     if (mark.block != now.block || mark.blocks) {
         return false;
@@ -206,7 +208,7 @@ void touch(const void *address, size_t bytes, bool writes)
     space where;
 
     if (!cuda_on_cpu::running_here) {
-        return; /* the processor's part of a file of kernels */
+        return; /* host code in a file of kernels */
     }
     where = space_of(at, bytes, writes ? "writes" : "reads");
     if (where == space::own || where == space::image || bytes == 1) {
@@ -230,7 +232,7 @@ void touch_aligned(const void *address, size_t bytes, bool writes)
 }
 } // namespace
 
-/* What -fsanitize=thread calls. */
+/* The functions that -fsanitize=thread calls. */
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define ACCESS(bytes)                                                                              \
     EXPORT void __tsan_read##bytes(void *at);                                                      \
@@ -276,7 +278,7 @@ EXPORT void __tsan_vptr_read(void **at);
 EXPORT void __tsan_vptr_read(void **)
 {
 }
-/* Newer compilers' copies of small structures. */
+/* Newer compilers call this to copy small structures. */
 EXPORT void *__tsan_memcpy(void *to, const void *from, unsigned long bytes);
 EXPORT void *__tsan_memcpy(void *to, const void *from, unsigned long bytes)
 {

@@ -1,4 +1,4 @@
-/* fuzz.c - files for harnesses, in a folder that is gone with the process. */
+/* fuzz.c - files for harnesses, in a folder that is removed when the process ends. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* fuzz.h - what the harnesses share. Each is one function, LLVMFuzzerTestOneInput(): libFuzzer
- * calls it with inputs that it invents, replay.c with those that are kept in corpus/. */
+/* fuzz.h - shared by the harnesses. Each is one function, LLVMFuzzerTestOneInput(): libFuzzer calls
+ * it with generated inputs, replay.c with those in corpus/. */
 #ifndef CDDP_TESTS_FUZZ_H
 #define CDDP_TESTS_FUZZ_H
 

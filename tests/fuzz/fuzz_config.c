@@ -1,5 +1,6 @@
-/* fuzz_config.c - train.conf, two files that it may include, a.conf and b.conf, and an override:
- * four parts of the input. What loads can be written out and loaded again to the same. */
+/* fuzz_config.c - train.conf, two files that it may include (a.conf and b.conf), and an override:
+ * the four parts of the input. A configuration that loads can be written and loaded again with the
+ * same result. */
 #include "fuzz/fuzz.h"
 #include "train/config/config_write.h"
 

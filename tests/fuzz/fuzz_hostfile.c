@@ -1,5 +1,5 @@
-/* fuzz_hostfile.c - a list of hosts, as a file or, behind a first byte with bit 0 set, as --hosts
- * has it. What is accepted goes into ssh's command line. */
+/* fuzz_hostfile.c - a list of hosts, as a file or, after a first byte with bit 0 set, in the syntax
+ * of --hosts. What is accepted becomes part of ssh's command line. */
 #include "fuzz/fuzz.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/run_options.h"

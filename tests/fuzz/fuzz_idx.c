@@ -1,6 +1,6 @@
-/* fuzz_idx.c - images and labels in IDX form. The first byte says what is gzip'd here (bit 0
- * images, bit 1 labels: a fuzzer makes no checksums) and whether the number of classes is given
- * (bit 2); the next two are the length of the labels' file. */
+/* fuzz_idx.c - images and labels in IDX format. The first byte says which file is compressed here
+ * with gzip (bit 0 images, bit 1 labels: a fuzzer cannot produce checksums) and whether the number
+ * of classes is given (bit 2). The next two bytes are the length of the file of labels. */
 #include "data/dataset.h"
 #include "fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_image.c - an image file, decoded and resized. The first three bytes say which part: the seed
- * of a random one, and the size of the sample. */
+/* fuzz_image.c - an image file, decoded and resized. The first three bytes select the part: the
+ * seed of a random part, and the size of the sample. */
 #include "data/images/image_decode.h"
 #include "data/images/view.h"
 #include "fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-/* fuzz_members.c - rank 0's answer about who is on which host, as it comes through the store. The
- * first byte says how many ranks there should be. */
+/* fuzz_members.c - rank 0's list of which ranks are on which host, as other ranks read it from the
+ * store. The first byte is the expected number of ranks. */
 #include "fuzz/fuzz.h"
 #include "group/join/members.h"
 #include "group/launch/launch_env.h"

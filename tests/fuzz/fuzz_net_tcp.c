@@ -1,9 +1,9 @@
-/* fuzz_net_tcp.c - what comes to a rank from other hosts, or from strangers. The first byte says as
- * what: the greeting of one who connects (0) or listens (1), control messages (2), or messages on
- * two connections (3); bit 3: data are encrypted, too. The rest are pieces: a byte with the
- * connection (bit 0), whether the bytes go as they are where they should be encrypted (bit 1), and
- * whether they are the head of a frame without its signature, which is put behind 32 bytes (bit 2);
- * a byte with a length, and so many bytes. */
+/* fuzz_net_tcp.c - bytes that a rank receives from other hosts or from strangers. The first byte
+ * selects what they are: the greeting of a side that connects (0) or listens (1), control messages
+ * (2), or messages on two connections (3); bit 3: data is encrypted, too. The rest is a sequence of
+ * pieces. A piece is a byte of flags, a byte with its length, and that many bytes. The flags: the
+ * connection (bit 0); send the bytes unencrypted where encrypted ones are expected (bit 1); the
+ * bytes are the head of a frame without its signature, which is added after 32 bytes (bit 2). */
 #include "fuzz/fuzz.h"
 #include "group/net/tcp/attempt.h"
 #include "group/net/tcp/ops.h"

@@ -1,6 +1,6 @@
-/* fuzz_nodes.c - what cddp-run's nodes read of each other in the store, and on standard input. The
- * first byte says what: an event, a record, a plan, a list of addresses, a parcel, clients that
- * were refused. */
+/* fuzz_nodes.c - what cddp-runs read from each other in the store and on standard input. The first
+ * byte selects the kind: an event, a record, a plan, a list of addresses, a parcel, refused
+ * clients. */
 #include "fuzz/fuzz.h"
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/node_address.h"

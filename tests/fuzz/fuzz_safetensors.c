@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c - a whole file of tensors from a stranger. */
+/* fuzz_safetensors.c - a whole safetensors file from a stranger. */
 #include "fuzz/fuzz.h"
 
 #include <cddp/checkpoint.h>

@@ -1,5 +1,5 @@
-/* fuzz_slurm_list.c - Slurm's compressed lists. An input is both: a list of hosts, whose every host
- * up to a few must have a name, and ranks a node. */
+/* fuzz_slurm_list.c - Slurm's compressed lists. Each input is used as both: a list of hosts, of
+ * which each (up to a few) must have a name, and the numbers of ranks per node. */
 #include "fuzz/fuzz.h"
 #include "group/launch/slurm_list.h"
 

@@ -1,6 +1,6 @@
-/* fuzz_store_client.c - what a store's server, or what pretends to be one, may send to a rank. If
- * the first byte is odd the rest comes instead of a greeting; else after a good one, as replies to
- * one operation of each kind, or, if bit 1 is set, in the place of encrypted ones. */
+/* fuzz_store_client.c - what a store's server, or an impostor, may send to a rank. If the first
+ * byte is odd, the rest replaces the greeting. Otherwise it follows a correct greeting, as replies
+ * to one operation of each kind or, if bit 1 is set, in place of encrypted replies. */
 #include "fuzz/fuzz.h"
 #include "store/store.h"
 #include "store/store_stream.h"

@@ -1,8 +1,8 @@
-/* fuzz_store_server.c - what two clients may send to the store's server, in pieces and in turns.
- * The first byte says who proves the token (bits 0 and 1); the rest are pieces: a byte with the
- * client (bit 0), whether it leaves its replies unread (bit 1), whether the launcher sets a key
- * before (bit 2) and whether one that has proved the token sends the bytes as they are, instead of
- * encrypted (bit 3); a byte with a length, and so many bytes. */
+/* fuzz_store_server.c - what two clients may send to the store's server, in pieces and alternately.
+ * The first byte says which clients prove the token (bits 0 and 1). The rest is a sequence of
+ * pieces. A piece is a byte of flags, a byte with its length, and that many bytes. The flags: the
+ * client (bit 0); the client does not read its replies (bit 1); the launcher sets a key before (bit
+ * 2); a client that has proved the token sends the bytes unencrypted (bit 3). */
 #include "fuzz/fuzz.h"
 #include "store/server_client.h"
 

@@ -1,5 +1,6 @@
-/* fuzz_tokenizer.c - a vocabulary: one part is tokenizer.json, two are encoder.json and vocab.bpe.
- * One that opens gives back every text that it makes tokens of, unless they are words. */
+/* fuzz_tokenizer.c - a vocabulary: tokenizer.json if the input has one part, encoder.json and
+ * vocab.bpe if it has two. A vocabulary that opens must decode every text from its tokens, unless
+ * it is one of words. */
 #include "base/alloc.h"
 #include "data/tokenizer/tokenizer.h"
 #include "fuzz/fuzz.h"

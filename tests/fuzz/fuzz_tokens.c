@@ -1,5 +1,5 @@
-/* fuzz_tokens.c - files of tokens in llm.c's form: the input is one file, cut at its first byte's
- * number of bytes into two where that is not 0. */
+/* fuzz_tokens.c - files of tokens in llm.c's format: the input is one file or, if its first byte is
+ * not 0, two, split after that many bytes. */
 #include "data/dataset.h"
 #include "fuzz/fuzz.h"
 

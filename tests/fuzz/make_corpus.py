@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_corpus - writes the inputs that the fuzzers begin with: tests/fuzz/corpus/NAME/.
+"""make_corpus - writes the fuzzers' initial inputs: tests/fuzz/corpus/NAME/.
 
-Files there that have another name than these are inputs that once found something; they stay."""
+Files there with other names are inputs that once found a bug; they stay."""
 import gzip, json, os, struct
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")

@@ -1,6 +1,5 @@
 /* replay.c - runs a harness once for each file of the given folders, in the order of their names:
- * where there is no libFuzzer, and to see what an input that it found does.
- * Usage: fuzz_NAME FILE_OR_FOLDER... */
+ * for builds without libFuzzer, and to reproduce an input. Usage: fuzz_NAME FILE_OR_FOLDER... */
 #include "fuzz/fuzz.h"
 
 #include <dirent.h>

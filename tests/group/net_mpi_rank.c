@@ -1,6 +1,6 @@
-/* net_mpi_rank.c - what test_net_mpi lets mpirun start: one rank, which does what its first
- * argument says with the carrier `mpi`. All ranks are on this machine, so they have a group by
- * other means, over which the carrier is opened as if each were a host of its own. */
+/* net_mpi_rank.c - a rank that test_net_mpi starts with mpirun. It runs the case of its first
+ * argument with the carrier `mpi`. All ranks are on this machine, so they have a group by other
+ * means, over which the carrier is opened as if each rank were on its own host. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "group/group.h"

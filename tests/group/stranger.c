@@ -1,15 +1,15 @@
-/* stranger.c - what test_strangers.py starts: ranks that come together in every way, and a stranger
- * who has no token and tries to be let in at a port.
+/* stranger.c - started by test_strangers.py: ranks that meet in every way, and a stranger without a
+ * token who tries to connect to a port.
  *
  *     stranger rank env                join as the environment says
  *     stranger rank URL RANK SIZE      join as the options say
  *     stranger rank spawn SIZE         start ranks by cddp_spawn()
- *     stranger knock HOST PORT JOB...  print "in: ..." and end with 1 if somebody lets it in; with
+ *     stranger knock HOST PORT JOB...  print "in: ..." and exit with 1 if it is accepted; with
  *                                      $KNOWN it knows the token, which shows that it can knock
  *
- * A rank says "coming", the last one waits until $GO/go is there, then all join, make a store of
- * the group's, say "joined" and stay until $GO/end is there. $HOSTS: each is on a host of its own.
- */
+ * A rank prints "coming"; the last one waits until $GO/go exists. Then all ranks join, make a store
+ * of the group's, print "joined" and stay until $GO/end exists. $HOSTS: each rank is on its own
+ * host. */
 #include "group/net/tcp/hello.h"
 #include "store/session.h"
 #include "store/store_wire.h"

@@ -1,4 +1,5 @@
-/* test_dump.c - the last operations of a group: what is kept of them, and when they are written. */
+/* test_dump.c - the last operations of a group: what is recorded about them, and when it is
+ * written. */
 #include "group/watch/dump.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
-/* test_exchange.c - blocks of different lengths, objects, messages at once, a group's own store and
- * the common answer to whether to stop. */
+/* test_exchange.c - blocks of different lengths, objects, concurrent messages, a group's own store,
+ * and the common decision whether to stop. */
 #include "support/group_cases.h"
 
 #include <cddp/exchange.h>

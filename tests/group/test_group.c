@@ -1,4 +1,4 @@
-/* test_group.c - what the host backend moves, orders and splits. */
+/* test_group.c - what the host backend transfers, orders and splits. */
 #include "support/group_cases.h"
 
 /* Byte @p i, below PERIOD, of the block that @p from has for @p to. */

@@ -1,5 +1,5 @@
-/* test_group_bootstrap.c - groups of processes that are connected already, here by a page of
- * memory; MPI does the same in test_net_mpi and test_embed_mpi. */
+/* test_group_bootstrap.c - groups of processes that are already connected, here by a page of
+ * memory; test_net_mpi and test_embed_mpi do the same with MPI. */
 #include "base/clock.h"
 #include "group/group.h"
 #include "group/join/user_store.h"

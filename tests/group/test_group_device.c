@@ -1,5 +1,5 @@
-/* test_group_device.c - collectives on a device's memory: the same bits as on the processor's,
- * whatever the order in which streams run; nobody waits for the device. */
+/* test_group_device.c - collectives on device memory: the same bits as on the CPU, in any order of
+ * streams; no thread waits for the device. */
 #include "support/group_device.h"
 
 /* One collective of kind @p which, at @p count elements; where @p in is @p out there is one buffer.

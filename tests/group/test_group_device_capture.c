@@ -1,5 +1,5 @@
-/* test_group_device_capture.c - collectives that are captured once and done again: they give what
- * they should, and ranks that record or replay different ones are told. */
+/* test_group_device_capture.c - collectives that are captured once and replayed: they give the
+ * right results, and ranks that capture or replay different ones are told. */
 #include "support/device_stage.h"
 
 enum { COUNT = 1000 };

@@ -1,5 +1,5 @@
-/* test_group_device_faults.c - collectives on a device's memory that cannot end: failures name who
- * and what, and nobody is left waiting. */
+/* test_group_device_faults.c - collectives on device memory that cannot finish: failures name the
+ * rank and the operation, and no rank keeps waiting. */
 #include "support/group_device.h"
 
 static cddp_status disagree(cddp_group *group, int which, float *there)

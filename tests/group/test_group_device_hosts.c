@@ -1,5 +1,5 @@
 /* test_group_device_hosts.c - groups on devices whose ranks are on several hosts: which backend
- * carries the devices' memory, what NCCL is told, and that other hosts' ranks are watched. */
+ * carries device memory, how NCCL is configured, and that ranks on other hosts are watched. */
 #include "support/ddp_ranks.h"
 #include "support/device_stage.h"
 

@@ -1,5 +1,5 @@
-/* test_group_device_open.c - cddp_group_create() on a device: what is chosen, and what is said when
- * it cannot be. */
+/* test_group_device_open.c - cddp_group_create() on a device: what is chosen, and the message if it
+ * is impossible. */
 #include "support/ddp_ranks.h"
 #include "support/device_stage.h"
 

@@ -1,6 +1,5 @@
-/* test_group_device_p2p.c - send and recv of a device's memory: what was sent arrives, in any
- * order of calls and streams, beside collectives; failures name the peer.
- */
+/* test_group_device_p2p.c - send and recv of device memory: everything sent arrives, in any order
+ * of calls and streams, together with collectives; failures name the peer. */
 #include "support/device_stage.h"
 #include "support/group_reference.h"
 

@@ -1,6 +1,5 @@
-/* test_group_device_stuck.c - a rank whose launches find no room any more, because a peer has died
- * or is late: the driver lets no other thread through meanwhile, and all the same it ends in time.
- */
+/* test_group_device_stuck.c - a rank whose launch queue is full because a peer has died or is late:
+ * the driver blocks all other threads meanwhile, and still the rank ends in time. */
 #include "support/device_stage.h"
 
 enum { COUNT = 1000, MANY = 200000 };

@@ -1,5 +1,5 @@
-/* test_group_faults.c - ranks that disagree, leave, die, stop or abort: every other rank is told
- * who and where, soon. */
+/* test_group_faults.c - ranks that disagree, leave, die, stop or abort: every other rank is soon
+ * told which rank and where. */
 #include "base/alloc.h"
 #include "base/process.h"
 #include "group/join/group_agree.h"

@@ -1,4 +1,4 @@
-/* test_group_reduce.c - reductions of the host backend: every one against a scalar reference. */
+/* test_group_reduce.c - reductions of the host backend: each against a scalar reference. */
 #include "support/group_cases.h"
 
 /* all_reduce, reduce and reduce_scatter of one shape. */

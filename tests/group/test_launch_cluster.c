@@ -1,5 +1,6 @@
-/* test_launch_cluster.c - who a rank is by exactly the variables that the training operator, an
- * indexed Job, torchrun and others set, read without other hosts. Slurm's: test_launch_slurm.c. */
+/* test_launch_cluster.c - which rank a process is, given exactly the variables that the training
+ * operator, an indexed Job, torchrun and others set, without other hosts. For Slurm:
+ * test_launch_slurm.c. */
 #include "group/launch/launch_env.h"
 #include "group/launch/launch_node.h"
 #include "support/who.h"

@@ -1,6 +1,6 @@
-/* test_launch_hosts.c - ranks on different hosts find each other by what Slurm, the training
- * operator and an indexed Job set. A host is a process with its own network, host name and
- * /etc/hosts; all are plugged into one bridge. */
+/* test_launch_hosts.c - ranks on different hosts find each other by the variables of Slurm, the
+ * training operator and an indexed Job. A host is a process with its own network, host name and
+ * /etc/hosts; one bridge connects all hosts. */
 #include "support/test.h"
 
 #include <cddp/cddp.h>

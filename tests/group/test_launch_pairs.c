@@ -1,7 +1,6 @@
-/* test_launch_pairs.c - variables of two launchers at once, each pair of all that are known: ranks
- * and cddp-run find out who started them, or name both, and never train alone.
- *
- * Started with the word "who" the program is a rank: it prints who it is. */
+/* test_launch_pairs.c - variables of two launchers at once, for each pair of known launchers: ranks
+ * and cddp-run determine which one started them, or name both, and never train alone. Started with
+ * the word "who", the program is a rank and prints which one. */
 #include "group/launch/launch_claim.h"
 #include "group/launch/launch_env.h"
 #include "group/launch/launch_node.h"

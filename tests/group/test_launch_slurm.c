@@ -1,5 +1,5 @@
-/* test_launch_slurm.c - who a rank is by exactly the variables that Slurm sets, and where the ranks
- * of a step find their token, without other hosts. */
+/* test_launch_slurm.c - which rank a process is, given exactly the variables that Slurm sets, and
+ * where the ranks of a step find their token, without other hosts. */
 #include "group/launch/launch_env.h"
 #include "group/launch/launch_node.h"
 #include "support/who.h"

@@ -1,5 +1,5 @@
-/* test_local_token.c - ranks that were given no token, on loopback or in a file, have one all the
- * same, and nobody else has it. */
+/* test_local_token.c - ranks without a given token, on loopback or in a file, still have one, and
+ * nobody else has it. */
 #include "base/clock.h"
 #include "group/group.h"
 #include "group/launch/local_token.h"

@@ -1,4 +1,4 @@
-/* test_members.c - ranks that join learn who is on which host. */
+/* test_members.c - ranks that join learn which ranks are on which host. */
 #include "base/clock.h"
 #include "group/join/members.h"
 #include "store/server.h"

@@ -1,4 +1,4 @@
-/* test_net_abort.c - what reaches other hosts while a rank computes: failures, and data. */
+/* test_net_abort.c - what reaches other hosts while a rank computes: failures and data. */
 #include "base/clock.h"
 #include "support/test.h"
 

@@ -1,4 +1,5 @@
-/* test_net_congestion.c - which algorithm of the kernel decides how fast the tcp carrier sends. */
+/* test_net_congestion.c - which congestion control algorithm of the kernel the tcp carrier sends
+ * with. */
 #include "group/net/tcp/congestion.h"
 #include "support/carrier.h"
 #include "support/test.h"

@@ -1,4 +1,4 @@
-/* test_net_cost.c - what sums between hosts take is computed as cost.c says, and agrees with what
+/* test_net_cost.c - the predicted time of sums between hosts follows cost.c, and agrees with what
  * the schedules send. */
 #include "group/net/net_schedule.h"
 #include "support/test.h"

@@ -1,4 +1,5 @@
-/* test_net_leaders.c - several leaders a host: who talks to other hosts, and who says how many. */
+/* test_net_leaders.c - several leaders per host: which ranks talk to other hosts, and what sets
+ * their number. */
 #include "group/join/link.h"
 #include "group/net/net.h"
 #include "support/test.h"

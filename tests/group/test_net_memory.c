@@ -1,5 +1,5 @@
-/* test_net_memory.c - what a group over several hosts allocates: all that it needs for collectives
- * is there after the first ones. */
+/* test_net_memory.c - what a group over several hosts allocates: after the first collectives it has
+ * everything that it needs for the next ones. */
 #include "group/net/tcp/buffer.h"
 #include "support/test.h"
 

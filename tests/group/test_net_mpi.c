@@ -1,5 +1,5 @@
 /* test_net_mpi.c - the carrier `mpi` between real ranks of the real mpirun (net_mpi_rank.c), and
- * where it refuses. */
+ * the cases that it refuses. */
 #include "base/env.h"
 #include "group/net/carriers.h"
 #include "support/mpirun.h"

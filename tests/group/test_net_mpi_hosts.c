@@ -1,7 +1,7 @@
-/* test_net_mpi_hosts.c - mpirun across hosts that are namespaces with addresses and names of their
- * own, connected by a bridge: with no setting but the list of hosts. Skipped where namespaces are
- * not permitted. The namespaces are those of this program and of two processes that it holds, so
- * that nothing is left when they end. */
+/* test_net_mpi_hosts.c - mpirun across hosts that are namespaces with their own addresses and
+ * names, connected by a bridge, with no setting but the list of hosts. Skipped where namespaces are
+ * not permitted. The namespaces belong to this program and to two processes that it holds, so that
+ * nothing is left when they end. */
 #include "support/embed.h"
 #include "support/mpirun.h"
 

@@ -1,6 +1,6 @@
-/* test_net_order.c - collectives between hosts, all hosts of one in this process, over a carrier
- * that reads a connection only as far as messages are wanted, as tcp does: no order in which hosts
- * and connections get their turn may let hosts wait for each other. */
+/* test_net_order.c - collectives between hosts, all simulated in this process, over a carrier that,
+ * like tcp, reads a connection only as far as messages are expected. No order in which hosts and
+ * connections make progress may let hosts wait for each other for ever. */
 #include "base/alloc.h"
 #include "group/net/net.h"
 #include "group/net/net_collective.h"

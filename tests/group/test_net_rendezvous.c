@@ -1,5 +1,5 @@
-/* test_net_rendezvous.c - what hosts that form a group ask of the store: how often, counted by the
- * server itself, and whether each gets what all have said. */
+/* test_net_rendezvous.c - what hosts that form a group request from the store: how often, as
+ * counted by the server, and whether each host receives what all have published. */
 #include "base/clock.h"
 #include "group/join/rendezvous.h"
 #include "group/net/net.h"

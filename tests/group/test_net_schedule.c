@@ -1,5 +1,5 @@
-/* test_net_schedule.c - schedules between hosts, all hosts of one in this process: what they send
- * fits together, and every host gets the bits of one reduction over all ranks. */
+/* test_net_schedule.c - schedules between hosts, all simulated in this process: sends match
+ * receives, and every host gets the bits of one reduction over all ranks. */
 #include "base/alloc.h"
 #include "group/net/net_schedule.h"
 #include "kernels/cpu/reduce.h"

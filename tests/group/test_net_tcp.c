@@ -1,4 +1,4 @@
-/* test_net_tcp.c - the tcp carrier between ranks that each have a host of their own. */
+/* test_net_tcp.c - the tcp carrier between ranks that are each on their own host. */
 #include "group/net/tcp/address.h"
 #include "support/carrier.h"
 #include "support/test.h"

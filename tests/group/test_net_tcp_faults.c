@@ -1,5 +1,5 @@
-/* test_net_tcp_faults.c - what the tcp carrier does about strangers, and about peers that die, stop
- * or leave. */
+/* test_net_tcp_faults.c - how the tcp carrier handles strangers, and peers that die, stop or
+ * leave. */
 #include "base/clock.h"
 #include "group/net/tcp/tcp.h"
 #include "support/carrier.h"

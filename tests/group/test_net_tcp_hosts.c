@@ -1,5 +1,6 @@
 /* test_net_tcp_hosts.c - the tcp carrier between hosts that are network namespaces, connected by
- * veth pairs: addresses, reachability and cables are real. Skipped where that is not permitted. */
+ * veth pairs: addresses, reachability and cables are real. Skipped where namespaces are not
+ * permitted. */
 #include "base/clock.h"
 #include "group/net/tcp/tcp.h"
 #include "support/carrier.h"

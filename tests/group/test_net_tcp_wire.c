@@ -1,5 +1,5 @@
-/* test_net_tcp_wire.c - what somebody on the way between two hosts can do to the tcp carrier: what
- * he puts in is sent here by the rank itself, past the carrier. */
+/* test_net_tcp_wire.c - what an attacker between two hosts can do to the tcp carrier. The rank
+ * itself sends the injected bytes here, bypassing the carrier. */
 #include "base/clock.h"
 #include "group/net/tcp/tcp.h"
 #include "store/store_wire.h"

@@ -1,5 +1,5 @@
-/* test_send_buffers.c - large messages between ranks of one machine whose sender does something
- * else: they lie in memory that both share (src/runtime/group/shm/shm_message.c). */
+/* test_send_buffers.c - large messages between ranks of one machine while the sender does other
+ * work: they are in memory that both ranks share (src/runtime/group/shm/shm_message.c). */
 #include "support/group.h"
 #include "support/test.h"
 

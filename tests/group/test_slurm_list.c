@@ -1,4 +1,4 @@
-/* test_slurm_list.c - Slurm's compressed lists of hosts and of ranks a node. */
+/* test_slurm_list.c - Slurm's compressed lists of hosts and of ranks per node. */
 #include "group/launch/slurm_list.h"
 #include "support/test.h"
 

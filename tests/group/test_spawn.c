@@ -1,5 +1,5 @@
-/* test_spawn.c - ranks that are forks of a program: they train together, and their failures,
- * signals and hangs come back to the caller as one text. */
+/* test_spawn.c - ranks that are forks of a program: they train together, and the caller gets their
+ * failures, signals and hangs as one message. */
 #include "support/launcher.h"
 
 #include <cddp/cddp.h>

@@ -1,4 +1,4 @@
-/* test_straggler.c - ranks for which others wait are named while all live. */
+/* test_straggler.c - ranks for which others wait are named, while all ranks are alive. */
 #include "base/clock.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
-/* test_transport_faults.c - transports of the CUDA module when something goes wrong in the middle:
- * it ends everywhere, with streams that run dry. */
+/* test_transport_faults.c - failures in the middle of an operation of the CUDA module's transports:
+ * the operation ends on all ranks, and streams become empty. */
 
 #include "support/transport_fault.h"
 

@@ -1,5 +1,5 @@
-/* test_transport_memory.c - memory of transports of the CUDA module, and the operations that they
- * have not got: what one rank lacks is refused on all, without harm. */
+/* test_transport_memory.c - memory of the CUDA module's transports, and unsupported operations:
+ * what one rank lacks is refused on all ranks, without harm. */
 
 #include "support/transport_fault.h"
 

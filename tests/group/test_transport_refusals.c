@@ -1,5 +1,5 @@
-/* test_transport_refusals.c - transports of the CUDA module that cannot be: they say why, on every
- * rank. */
+/* test_transport_refusals.c - transports of the CUDA module that cannot be used: they say why, on
+ * every rank. */
 #include "support/transport_fault.h"
 
 static int refused_rank(int rank, int n, void *argument)

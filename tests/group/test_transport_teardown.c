@@ -1,5 +1,5 @@
-/* test_transport_teardown.c - how transports of the CUDA module go: in any thread, with captured
- * graphs that are still there, and always in bounded time. */
+/* test_transport_teardown.c - closing the CUDA module's transports: in any thread, while captured
+ * graphs still exist, and always in bounded time. */
 #include "support/transport.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* toy_transport.c - a transport in one file and one row: "toy". Linking it adds the row, and the
- * tests of groups run over it with CDDP_BACKEND=toy. What carries bytes is the one in shared
- * memory; the toy holds the group to what group/group.h promises its transports, and ends the
- * process otherwise. */
+ * tests of groups run over it with CDDP_BACKEND=toy. The transport in shared memory carries the
+ * bytes. The toy checks that the group keeps what group/group.h promises to its transports, and
+ * ends the process otherwise. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/transports.h"

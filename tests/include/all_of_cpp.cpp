@@ -1,4 +1,4 @@
-/* all_of_cpp.cpp - a rank that uses all of cddp.hpp, and prints what is not as it should be. */
+/* all_of_cpp.cpp - a rank that uses all of cddp.hpp, and prints what is wrong. */
 #include "include/all_of_cpp.hpp"
 
 #include <array>

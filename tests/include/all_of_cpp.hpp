@@ -1,4 +1,4 @@
-/* all_of_cpp.hpp - what the two halves of the C++ rank share. */
+/* all_of_cpp.hpp - shared by the two halves of the C++ rank. */
 #ifndef CDDP_TESTS_INCLUDE_ALL_OF_CPP_HPP
 #define CDDP_TESTS_INCLUDE_ALL_OF_CPP_HPP
 

@@ -1,5 +1,5 @@
-/* more_of_cpp.cpp - the other half: what is beside groups and gradients. A file of its own, so that
- * cddp.hpp is seen twice in one program. */
+/* more_of_cpp.cpp - the other half: everything except groups and gradients. It is a separate file,
+ * so that cddp.hpp is included twice in one program. */
 #include "include/all_of_cpp.hpp"
 
 #include <atomic>

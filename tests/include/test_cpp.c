@@ -1,5 +1,5 @@
 /* test_cpp.c - everything in cddp.hpp does what its call in C does, compiled as C++17 and as C++20,
- * on 1, 2 and 3 processes. Skipped where there is no compiler of C++. */
+ * on 1, 2 and 3 processes. Skipped without a C++ compiler. */
 #include "support/embed.h"
 
 static int set_up(void **state)

@@ -1,5 +1,5 @@
-/* test_headers.c - each public header compiles alone, as C11 and as C++17, and its initialisers do
- * in both. Skipped where no compiler is installed. */
+/* test_headers.c - each public header compiles alone, as C11 and as C++17, and so do its
+ * initialisers. Skipped without a compiler. */
 #include "support/test.h"
 
 #include <glob.h>

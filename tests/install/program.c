@@ -1,4 +1,4 @@
-/* program.c - what a user of the installed cddp writes: ranks add up their numbers. */
+/* program.c - a user's program against the installed cddp: ranks add up their numbers. */
 #include <cddp/cddp.h>
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""test_install.py - what `meson install` leaves can be used: by pkg-config, CMake, as a subproject, where it was moved; and its
-manual pages and completions say what the installed programs do.
-Usage: test_install.py CASE BUILD_ROOT SOURCE_ROOT. Each case installs into a folder of its own."""
+"""test_install.py - the result of `meson install` can be used: by pkg-config, by CMake, as a subproject, and after it was moved. Its
+manual pages and completions match the installed programs.
+Usage: test_install.py CASE BUILD_ROOT SOURCE_ROOT. Each case installs into its own folder."""
 import ast, configparser, json, os, shutil, subprocess, sys, tempfile
 
 CASE, BUILD, SOURCE = sys.argv[1:4]

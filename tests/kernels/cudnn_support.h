@@ -1,5 +1,5 @@
-/* cudnn_support.h - a cuDNN within the test: a library that takes every graph and notes what it is
- * asked to execute, and the module around it. Include it in one file of a program. */
+/* cudnn_support.h - a cuDNN inside the test: a library that accepts every graph and records what it
+ * is asked to execute, and the module around it. Include it in one file of a program. */
 #ifndef CDDP_TESTS_KERNELS_CUDNN_SUPPORT_H
 #define CDDP_TESTS_KERNELS_CUDNN_SUPPORT_H
 

@@ -1,5 +1,5 @@
-/* test_amx_gemm.c - float32 matrix products on AMX, against float64 and beside sgemm. On a
- * processor without AMX they say so and are skipped. */
+/* test_amx_gemm.c - float32 matrix products on AMX, against float64 and compared with sgemm.
+ * Skipped, with a message, on a CPU without AMX. */
 #include "nn/cpu/matmul.h"
 #include "support/kernel.h"
 

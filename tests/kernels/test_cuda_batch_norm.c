@@ -1,6 +1,6 @@
-/* test_cuda_batch_norm.c - batch normalisation on the device, with the sum before the relu and the
- * relu, and its gradient: against float64. The same in the parts of ranks, of which one is empty.
- */
+/* test_cuda_batch_norm.c - batch normalisation on the device, optionally with the sum before the
+ * relu and with the relu, and its gradient, against float64. Also divided among ranks, of which one
+ * has no samples. */
 #include "support/cuda.h"
 
 /* Channels around vectors of 4 and 8 and strips of 256, rows around what one block takes. */

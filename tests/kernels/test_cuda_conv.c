@@ -1,5 +1,5 @@
 /* test_cuda_conv.c - convolution and its two gradients on the device, channels last, against
- * float64. The bounds leave room for the transforms that cuDNN's engines may do. */
+ * float64. The bounds allow for the transforms that cuDNN's engines may use. */
 #include "support/cuda_whole.h"
 
 static const struct cddpi_cuda_conv shapes[] = {

@@ -1,5 +1,5 @@
 /* test_cuda_elements.c - gelu, silu, relu, tanh, sigmoid, leaky relu, sums and dropout on the
- * device, against float64 and the processor's kernels. */
+ * device, against float64 and the CPU's kernels. */
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "support/cuda.h"

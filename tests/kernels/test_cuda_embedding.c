@@ -1,5 +1,5 @@
-/* test_cuda_embedding.c - rows of tokens and positions on the device, and their gradients, which
- * are sums in an order that no run changes. */
+/* test_cuda_embedding.c - lookups of tokens and positions on the device, and their gradients, which
+ * are sums in the same order in every run. */
 #include "support/cuda.h"
 
 struct shape {

@@ -1,4 +1,4 @@
-/* test_cuda_loss.c - losses on the device against float64: values, gradients in place of the
+/* test_cuda_loss.c - losses on the device against float64: values, gradients that overwrite the
  * logits, and which rows count as correct. */
 #include "kernels/cpu/cpu_loss.h"
 #include "support/cuda.h"

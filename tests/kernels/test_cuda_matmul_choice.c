@@ -1,5 +1,5 @@
 /* test_cuda_matmul_choice.c - how the algorithms of products on a CUDA device are chosen: by the
- * library, by their bits, by time; each with a device of its own. */
+ * library, by their bits, by time. Each case has its own device. */
 #include "support/cuda_matmul.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* test_cuda_reduce.c - reductions over ranks and casts on a CUDA device, bit by bit against the
- * processor's. */
+/* test_cuda_reduce.c - reductions over ranks and casts on a CUDA device equal the CPU's, bit by
+ * bit. */
 #include "kernels/cpu/reduce.h"
 #include "support/cuda.h"
 

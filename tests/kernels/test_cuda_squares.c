@@ -1,5 +1,5 @@
-/* test_cuda_squares.c - sums of squares, clipping and loss scales on a CUDA device, bit by bit
- * against the processor's. */
+/* test_cuda_squares.c - sums of squares, clipping and loss scales on a CUDA device equal the CPU's,
+ * bit by bit. */
 #include "support/cuda_update.h"
 
 static double squares_of(const struct model *model)

@@ -1,4 +1,4 @@
-/* test_cuda_update.c - optimizers' updates on a CUDA device, bit by bit against the processor's. */
+/* test_cuda_update.c - optimizers' updates on a CUDA device equal the CPU's, bit by bit. */
 #include "support/cuda_update.h"
 
 static void next_grads(struct model *model, uint32_t step)

@@ -1,5 +1,5 @@
-/* test_cudnn_calls.c - what cuDNN is given: which memory for which tensor, how work is cut, how
- * plans are kept. */
+/* test_cudnn_calls.c - what is passed to cuDNN: which memory for which tensor, how work is divided,
+ * how plans are kept. */
 #include "kernels/cudnn_support.h"
 
 /* Where tensor @p id of the fake's call @p call lies. */

@@ -1,4 +1,5 @@
-/* test_cudnn_choice.c - which of cuDNN's engines are taken, and when it is left to others. */
+/* test_cudnn_choice.c - which of cuDNN's engines are used, and when other kernels are used
+ * instead. */
 #include "kernels/cudnn_support.h"
 
 static void what_cudnn_cannot_do_is_asked_once_and_left_to_others(void **state)

@@ -1,7 +1,7 @@
-/* test_cudnn_plans.c - operation graphs of cuDNN up to plans that could run on an H200, without
- * one: the library chooses engines, and compiles their kernels, for a card that is only described
- * (DEVICEPROP, since 9.8). A libcuda.so.1 that loads nothing stands in for the driver. Tests skip
- * themselves where there is no cuDNN, or it does not take the description. */
+/* test_cudnn_plans.c - cuDNN's operation graphs up to plans that could run on an H200, without one:
+ * the library chooses engines, and compiles their kernels, for a GPU that is only described
+ * (DEVICEPROP, since 9.8). A libcuda.so.1 that loads nothing replaces the driver. Tests skip
+ * themselves if there is no cuDNN, or it does not accept the description. */
 #include "base/error.h"
 #include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"

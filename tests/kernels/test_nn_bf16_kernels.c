@@ -1,4 +1,5 @@
-/* test_nn_bf16_kernels.c - the factors of bf16 products, and images between layouts. */
+/* test_nn_bf16_kernels.c - the factors of bf16 products, and conversions of images between
+ * layouts. */
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/cpu_layout.h"
 #include "kernels/cpu/reduce.h"

@@ -1,6 +1,5 @@
 /* test_nn_ops_gpt.c - layer normalisation, gelu, silu and the gates of an LSTM against float64, for
- * every set of instructions that this processor has; and that all of these kernels give the same
- * bits in each. */
+ * every instruction set of this CPU; all of these kernels give the same bits in each. */
 #include "support/kernel.h"
 
 /* Layer normalisation, as the formulas have it, in float64. */

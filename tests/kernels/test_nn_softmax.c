@@ -1,5 +1,5 @@
-/* test_nn_softmax.c - the softmax of causal attention and that of a vocabulary against float64, for
- * every set of instructions that this processor has. */
+/* test_nn_softmax.c - the softmax of causal attention and the softmax over a vocabulary against
+ * float64, for every instruction set of this CPU. */
 #include "support/kernel.h"
 
 /* 16 more than columns rounded up, with rubbish where rows end. */

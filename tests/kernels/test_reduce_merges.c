@@ -1,5 +1,6 @@
-/* test_reduce_merges.c - a reduction cut into nodes of its tree: summed apart, merged later, it has
- * the bits of one reduction over all sources, whatever the cut, on every instruction set. */
+/* test_reduce_merges.c - a reduction split at nodes of its tree: summed separately and merged
+ * later, it has the bits of one reduction over all sources, for any split, on every instruction
+ * set. */
 #include "group/net/net_schedule.h"
 #include "kernels/cpu/reduce.h"
 #include "support/test.h"

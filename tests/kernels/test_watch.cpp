@@ -1,5 +1,5 @@
-/* test_watch.cpp - the watch over kernels' memory (fake_cuda/watch.cpp) ends those that break
- * CUDA's rules with a sentence, whatever they computed, and lets the others go on. */
+/* test_watch.cpp - the race detector (fake_cuda/watch.cpp) ends kernels that break CUDA's rules
+ * with a message, whatever they computed, and lets others run. */
 #include "fake_cuda/cuda_on_cpu.h"
 
 #include <csetjmp>

@@ -1,4 +1,4 @@
-/* job_world.c - the made-up job, and the rules. */
+/* job_world.c - the simulated job, and the rules. */
 #include "launcher/job_world.h"
 
 void world_begin(struct world *world, const char *history, int count, int64_t grace_ms,

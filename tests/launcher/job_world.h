@@ -1,5 +1,5 @@
-/* job_world.h - a job of which only cddp-run's decisions are real: the ranks and the clock are made
- * up, and each step is checked for the rules that hold in every history. */
+/* job_world.h - a job in which only cddp-run's decisions are real: the ranks and the clock are
+ * simulated, and after each step the rules that hold in every history are checked. */
 #ifndef CDDP_TESTS_LAUNCHER_JOB_WORLD_H
 #define CDDP_TESTS_LAUNCHER_JOB_WORLD_H
 

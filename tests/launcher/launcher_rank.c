@@ -1,8 +1,8 @@
-/* launcher_rank.c - what test_launcher starts where a shell will not do.
+/* launcher_rank.c - programs that test_launcher starts and that a shell script cannot replace.
  *
- *     launcher_rank failure          wait in the job's store for the text of a failure, print it
+ *     launcher_rank failure          wait for a failure's text in the job's store, and print it
  *     launcher_rank no-pidfd CMD...    run CMD as on a kernel without pidfd_open()
- *     launcher_rank no-prctl CMD...    run CMD where no process can bind its life to its parent's
+ *     launcher_rank no-prctl CMD...    run CMD where no process can die with its parent
  *     launcher_rank no-signalfd CMD... run CMD without signalfd() */
 #include <cddp/store.h>
 

@@ -1,4 +1,5 @@
-/* test_launcher.c - cddp-run owns its ranks: who is to blame, who is told, who must end. */
+/* test_launcher.c - cddp-run owns its ranks: which rank is to blame, which ranks are told, and
+ * which must end. */
 #include "support/launcher.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* test_launcher_cli.c - cddp-run's command line, and what ranks are given. */
+/* test_launcher_cli.c - cddp-run's command line, and what it gives to ranks. */
 #include "support/control_group.h"
 #include "support/launcher.h"
 

@@ -1,5 +1,5 @@
-/* test_launcher_cores.c - which cores ranks get, on machines that we do not have: their /sys is
- * made of a few files. */
+/* test_launcher_cores.c - which cores ranks get, on machines that we do not have: a few files
+ * simulate their /sys. */
 #include "launcher/supervise/rank_cores.h"
 #include "support/launcher.h"
 

@@ -1,4 +1,4 @@
-/* test_launcher_gpu.c - what cddp-run says of GPUs, and one rank for each of them. */
+/* test_launcher_gpu.c - what cddp-run prints about GPUs, and one rank per GPU. */
 #include "support/launcher.h"
 
 #include "support/device.h"

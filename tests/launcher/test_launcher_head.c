@@ -1,6 +1,6 @@
-/* test_launcher_head.c - the cddp-run of --hosts depends on nobody for its own end: not on hosts
- * that answer, not on those that go on, and not on what ssh makes of them. Its cases wait for real
- * seconds, and so all at once. */
+/* test_launcher_head.c - the cddp-run of --hosts ends in time, whatever others do: hosts that do
+ * not answer or do not stop, and an ssh that misbehaves. The cases wait for real seconds, so all
+ * run at once. */
 #include "support/launcher.h"
 #include "support/parallel.h"
 

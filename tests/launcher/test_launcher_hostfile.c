@@ -1,5 +1,5 @@
-/* test_launcher_hostfile.c - lists of hosts: Open MPI's and Horovod's syntax, and what is neither.
- */
+/* test_launcher_hostfile.c - lists of hosts: the syntax of Open MPI and of Horovod, and lists that
+ * are neither. */
 #include "launcher/hosts/host_list.h"
 #include "support/test.h"
 

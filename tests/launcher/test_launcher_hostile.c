@@ -1,5 +1,5 @@
-/* test_launcher_hostile.c - cddp-run among strangers, with too little of everything, and with files
- * that are none. */
+/* test_launcher_hostile.c - cddp-run in a hostile environment: strangers, too few resources of
+ * every kind, and files of the wrong kind. */
 #include "support/launcher.h"
 
 #include <stdbool.h>

@@ -1,5 +1,6 @@
 /* test_launcher_hosts.c - one cddp-run starts a job on a list of hosts. Here all hosts are this
- * machine: what --ssh names starts the words in a shell, where it may under another host name. */
+ * machine: the command of --ssh runs the given words in a shell, with another host name where that
+ * is permitted. */
 #include "support/launcher.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* test_launcher_job_random.c - thousands of jobs to which anything happens in any order: the rules
- * of job_world.c hold in all of them. */
+/* test_launcher_job_random.c - thousands of jobs with random events in random order: the rules of
+ * job_world.c hold in all of them. */
 #include "launcher/job_world.h"
 
 enum { HISTORIES = 4000, MOST_STEPS = 10000 };

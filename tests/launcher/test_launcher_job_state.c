@@ -1,5 +1,5 @@
-/* test_launcher_job_state.c - the decisions of cddp-run about its ranks, and about restarts, in
- * histories that no process has to live through. */
+/* test_launcher_job_state.c - cddp-run's decisions about its ranks and about restarts, in histories
+ * without real processes. */
 #include "launcher/job_world.h"
 #include "launcher/supervise/restarts.h"
 

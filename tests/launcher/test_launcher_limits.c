@@ -1,6 +1,6 @@
-/* test_launcher_limits.c - what a machine does not give is said by its name: system calls that a
- * filter refuses, limits of ulimit, /proc, the loopback interface. Cases that wait and a case that
- * computes run at once. */
+/* test_launcher_limits.c - resources that a machine lacks are named in the message: system calls
+ * that a filter refuses, limits of ulimit, /proc, the loopback interface. Cases that wait and cases
+ * that compute run at once. */
 #include "support/control_group.h"
 #include "support/launcher.h"
 #include "support/parallel.h"

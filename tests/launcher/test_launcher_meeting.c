@@ -1,5 +1,5 @@
 /* test_launcher_meeting.c - how cddp-runs that are started one by one, with --nnodes and --rdzv,
- * find each other, and what is said if they do not. Here all machines are this one. */
+ * find each other, and the messages if they do not. Here all machines are this one. */
 #include "support/fleet.h"
 
 #include <cddp/store.h>

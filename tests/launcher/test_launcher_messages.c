@@ -1,5 +1,6 @@
-/* test_launcher_messages.c - what cddp-runs tell each other: everything comes back as it was, and
- * what is cut, damaged or of another version is refused in words. */
+/* test_launcher_messages.c - the messages between cddp-runs: everything decodes to what was
+ * encoded, and messages that are truncated, damaged or of another version are refused with a
+ * reason. */
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/node_event.h"
 #include "launcher/nodes/node_record.h"

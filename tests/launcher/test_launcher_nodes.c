@@ -1,5 +1,5 @@
-/* test_launcher_nodes.c - a job on several machines while it runs: failures, signals, restarts, and
- * nodes that are gone or stand still. Here all machines are this one. */
+/* test_launcher_nodes.c - a running job on several machines: failures, signals, restarts, and nodes
+ * that are gone or stand still. Here all machines are this one. */
 #include "support/fleet.h"
 
 /* Of a failure that ranks 2 and 3 report and write, both on node 1, one is shown. */

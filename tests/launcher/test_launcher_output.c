@@ -1,4 +1,4 @@
-/* test_launcher_output.c - where cddp-run lets its ranks' output go: log files, lines that do not
+/* test_launcher_output.c - where cddp-run writes its ranks' output: log files, lines that do not
  * mix, slow readers, terminals. */
 #include "support/launcher.h"
 

@@ -1,4 +1,5 @@
-/* test_launcher_secret.c - the job's token is not in what is passed on, however it comes. */
+/* test_launcher_secret.c - the job's token is hidden in relayed output, however it is split into
+ * pieces. */
 #include "launcher/output/hide_token.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
-/* test_batch_ring.c - the ring under both loaders: pieces that threads make, batches that the
- * caller takes in order. */
+/* test_batch_ring.c - the ring of batches under both loaders: threads make the pieces, and the
+ * caller takes the batches in order. */
 #include "loader/batch_ring.h"
 
 #include "support/test.h"

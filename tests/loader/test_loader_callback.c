@@ -1,5 +1,5 @@
-/* test_loader_callback.c - batches that threads make by a caller's function: each rank gets its
- * share of each, in the sampler's order, however many threads there are. */
+/* test_loader_callback.c - batches that threads make by calling a caller's function: each rank gets
+ * its share of each batch, in the sampler's order, for any number of threads. */
 #include "support/ddp_ranks.h"
 
 #include <cddp/cddp.h>

@@ -2,8 +2,8 @@
 """misuse_table - every public function x every misuse of one argument, as C for test_misuse_table.c.
 Usage: misuse_table.py INCLUDE_FOLDER OUT
 
-A function's arguments are right but for one. What is right and what is wrong follows from the argument's type and name; a type
-that is not here ends the build, so that no new function is left out."""
+All of a function's arguments but one are right. The argument's type and name determine right and wrong values. An unknown type
+ends the build, so that no new function is left out."""
 import re, sys
 
 FOLDER, OUT = sys.argv[1:]

@@ -1,5 +1,5 @@
-/* test_misuse_callbacks.c - functions of the caller's that destroy what calls them, call back into
- * it, or end their thread: refused or a failure, and never a crash or a wait without end. */
+/* test_misuse_callbacks.c - callbacks that destroy their caller, call back into it, or end their
+ * thread: each is refused or is a failure, and never a crash or an endless wait. */
 #include "support/misuse.h"
 
 #include <cddp/parallel.h>

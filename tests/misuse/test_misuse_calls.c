@@ -1,5 +1,5 @@
-/* test_misuse_calls.c - calls that do not fit: too often, never, with wrong numbers, or not as the
- * other ranks. Each gives a status with a sentence, and what is right goes on being right. */
+/* test_misuse_calls.c - wrong calls: too often, never, with wrong numbers, or different from the
+ * other ranks' calls. Each returns a status with a message, and correct calls still work. */
 #include "support/misuse.h"
 
 #include <math.h>

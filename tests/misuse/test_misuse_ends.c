@@ -1,5 +1,5 @@
-/* test_misuse_ends.c - ranks that end early, in every way, or never come, or come twice: each other
- * rank gets a status with a sentence that names the rank. */
+/* test_misuse_ends.c - ranks that end early in every way, never arrive, or arrive twice: each other
+ * rank gets a status with a message that names the rank. */
 #include "support/misuse.h"
 
 enum end { EXIT, EXIT_EARLY, UNDERSCORE_EXIT, KILLED, DESTROYED, ENDS };

@@ -1,5 +1,5 @@
-/* test_misuse_fork.c - a rank that forks: the child's calls are refused, and whatever it does or
- * leaves undone, its parent's job goes on with right numbers. */
+/* test_misuse_fork.c - a rank that forks: the child's calls are refused, and whatever the child
+ * does or omits, its parent's job continues with right numbers. */
 #include "support/misuse.h"
 
 #include "base/clock.h"

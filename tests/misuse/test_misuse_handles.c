@@ -1,5 +1,6 @@
-/* test_misuse_handles.c - handles that were destroyed, go in any order or are used by two threads
- * at once, and structs without their initialiser: an error with a sentence, and no crash. */
+/* test_misuse_handles.c - handles that were destroyed, are destroyed in any order or are used by
+ * two threads at once, and structs without their initialiser: an error with a message, and no
+ * crash. */
 #include "support/misuse.h"
 
 #include <cddp/parallel.h>

@@ -1,5 +1,5 @@
-/* test_misuse_huge.c - counts beyond 2^31: no arithmetic of 32 bits between the caller's buffer and
- * the other rank's. Needs memory, which is skipped where there is little. */
+/* test_misuse_huge.c - counts beyond 2^31: no 32-bit arithmetic between the caller's buffer and the
+ * other rank's. Skipped on machines with little memory. */
 #include "support/misuse.h"
 
 #include <inttypes.h>

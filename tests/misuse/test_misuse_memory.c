@@ -1,5 +1,6 @@
-/* test_misuse_memory.c - every allocation of what creates something fails once: the rank gets
- * CDDP_ERR_NO_MEMORY with a sentence, the others an error, nobody hangs, and nothing leaks. */
+/* test_misuse_memory.c - every allocation of every function that creates something fails once: the
+ * rank gets CDDP_ERR_NO_MEMORY with a message, the others an error, no rank hangs, and nothing
+ * leaks. */
 #include "base/alloc.h"
 #include "support/misuse.h"
 

@@ -1,4 +1,4 @@
-/* test_misuse_null.c - NULL where a handle or an answer's place is due: an error with a sentence,
+/* test_misuse_null.c - NULL in place of a handle or of an output argument: an error with a message,
  * or -1, NULL or 0, in every public function. */
 #include "support/misuse.h"
 

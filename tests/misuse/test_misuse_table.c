@@ -1,6 +1,6 @@
-/* test_misuse_table.c - every public function with one wrong argument after another (the table is
- * made by misuse_table.py): an error with a sentence, NULL or nothing, no crash, and a group that
- * goes on working, since nothing was begun. */
+/* test_misuse_table.c - every public function with one wrong argument after another
+ * (misuse_table.py makes the table): an error with a message, NULL or no effect, no crash, and a
+ * group that still works, since nothing was begun. */
 #include "support/misuse.h"
 
 #include <cddp/parallel.h>

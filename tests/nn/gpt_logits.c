@@ -1,7 +1,7 @@
-/* gpt_logits.c - prints nothing, writes the logits of a GPT-2 for tokens: `gpt_logits WEIGHTS HEADS
- * TOKENS OUT`. WEIGHTS is any file that cddp's model.weights takes; TOKENS holds int32, samples of
- * the model's whole context; OUT gets float32, tokens x vocabulary. For scripts/check_weights.py.
- */
+/* gpt_logits.c - writes the logits of a GPT-2 for tokens, and prints nothing: `gpt_logits WEIGHTS
+ * HEADS TOKENS OUT`. WEIGHTS is any file that cddp's model.weights accepts. TOKENS holds int32,
+ * samples of the model's whole context. OUT gets float32, tokens x vocabulary. For
+ * scripts/check_weights.py. */
 #include "base/alloc.h"
 #include "nn/model.h"
 #include "nn/weights/weights.h"

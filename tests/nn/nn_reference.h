@@ -1,5 +1,5 @@
-/* nn_reference.h - a small network in float64, in loops that are plain to read: convolutions, batch
- * normalisation, relu, pools, one linear layer, cross-entropy. Images are N x C x H x W. */
+/* nn_reference.h - a small network in float64, in plain loops: convolutions, batch normalisation,
+ * relu, pools, one linear layer, cross-entropy. Images are N x C x H x W. */
 #ifndef CDDP_TESTS_NN_NN_REFERENCE_H
 #define CDDP_TESTS_NN_NN_REFERENCE_H
 

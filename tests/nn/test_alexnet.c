@@ -1,7 +1,7 @@
-/* test_alexnet.c - convolutions in groups and transposed ones, local response normalisation, tanh,
- * sigmoid, leaky relu and binary cross-entropy, alone and in narrow forms of the presets alexnet
- * and vgg11, follow PyTorch through 20 steps of SGD with momentum: scripts/make_alexnet_vectors.py.
- * With oneDNN's kernels and with our own alone. */
+/* test_alexnet.c - grouped and transposed convolutions, local response normalisation, tanh,
+ * sigmoid, leaky relu and binary cross-entropy, separately and in narrow forms of the presets
+ * alexnet and vgg11, follow PyTorch through 20 steps of SGD with momentum:
+ * scripts/make_alexnet_vectors.py. With oneDNN's kernels, and with only our own. */
 #include "support/nn.h"
 
 enum { STEPS = 20, MOST_LAYERS = 32, NETWORKS = 8 };

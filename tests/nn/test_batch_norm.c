@@ -1,5 +1,5 @@
 /* test_batch_norm.c - batch normalisation against float64: statistics of millions of values, in
- * every layout, for every set of instructions and any number of threads. */
+ * every layout, for every instruction set and any number of threads. */
 #include "kernels/cpu/norm.h"
 #include "nn/ops/norm_passes.h"
 #include "support/nn.h"

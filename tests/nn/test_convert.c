@@ -1,4 +1,5 @@
-/* test_convert.c - the program cddp-convert as its user sees it: what it takes, writes and says. */
+/* test_convert.c - the program cddp-convert as its user sees it: what it accepts, writes and
+ * prints. */
 #include "support/weights.h"
 
 /* Run cddp-convert with @p words in the folder; its status, and what it said in @p out and @p err.

@@ -1,5 +1,5 @@
-/* test_first_values.c - first values of parameters: the documented function of seed, number and
- * element, whatever the number of threads that make them. */
+/* test_first_values.c - initial values of parameters: the documented function of seed, number and
+ * element, for any number of threads. */
 #include "support/nn.h"
 
 #include "base/philox.h"

@@ -1,6 +1,6 @@
 /* test_gpt_reference.c - a tiny GPT-2, trained by the real program, follows PyTorch's losses from
- * the same weights on the same tokens, however many ranks and micro-batches there are and in
- * whatever format the weights come; and what cddp-convert makes of its checkpoint. */
+ * the same weights on the same tokens, for any number of ranks and micro-batches and any format of
+ * the weights; and what cddp-convert makes of its checkpoint. */
 #include "nn/gpt_support.h"
 
 /* PyTorch's losses, one a step. */

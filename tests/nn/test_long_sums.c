@@ -1,5 +1,5 @@
-/* test_long_sums.c - every sum of many values against float64: with a million equal, or nearly
- * equal, numbers, of which a float32 sum in one chain would keep four digits. */
+/* test_long_sums.c - every sum of many values against float64: with a million equal or nearly equal
+ * numbers, of which a float32 sum in one chain would keep four digits. */
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/cpu_layout.h"
 #include "kernels/cpu/cpu_loss.h"

@@ -1,7 +1,7 @@
 /* test_lstm_reference.c - the language model of PyTorch's examples with nn.LSTM, trained by the
- * real program, follows PyTorch's losses from the same weights on the same tokens, with the
- * embedding's table for the last layer or without, however many ranks and micro-batches there are.
- * See scripts/make_lstm_reference.py. */
+ * real program, follows PyTorch's losses from the same weights on the same tokens, with and without
+ * tied embeddings, for any number of ranks and micro-batches. See
+ * scripts/make_lstm_reference.py. */
 #include "nn/gpt_support.h"
 
 enum { STEPS = 20 };

@@ -1,5 +1,4 @@
-/* test_nn_bf16.c - models whose products have bf16 factors, on this processor and on lesser ones.
- */
+/* test_nn_bf16.c - models with bf16 products, on this CPU and with fewer instruction sets. */
 #include "kernels/cpu/bf16.h"
 #include "support/nn.h"
 

@@ -1,5 +1,5 @@
-/* test_nn_cuda.c - models on a CUDA device against the same models on the processor: losses,
- * gradients, evaluation, dropout. */
+/* test_nn_cuda.c - models on a CUDA device against the same models on the CPU: losses, gradients,
+ * evaluation, dropout. */
 #include "support/nn_cuda.h"
 
 static void compare(const struct preset *preset, enum cddpi_precision precision)

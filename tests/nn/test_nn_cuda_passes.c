@@ -1,5 +1,5 @@
-/* test_nn_cuda_passes.c - passes over activations that a step of a model on a CUDA device takes,
- * and those that it saves. */
+/* test_nn_cuda_passes.c - how many passes over activations a step of a model on a CUDA device
+ * makes, and which it saves. */
 #include "base/error.h"
 #include "support/nn_cuda.h"
 

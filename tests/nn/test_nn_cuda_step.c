@@ -1,5 +1,5 @@
-/* test_nn_cuda_step.c - what a step of a model on a CUDA device does beside computing: memory that
- * it asks for, waiting, captured graphs, results, copies of parameters. */
+/* test_nn_cuda_step.c - what a step of a model on a CUDA device does besides computing:
+ * allocations, waits, captured graphs, results, copies of parameters. */
 #include "base/error.h"
 #include "support/nn_cuda.h"
 

@@ -1,5 +1,5 @@
 /* test_nn_gpt_layers.c - layer_norm, gelu and attention as layers of a model: gradients against
- * differences and PyTorch, accumulation, and what descriptions get wrong. */
+ * finite differences and PyTorch, accumulation, and wrong descriptions. */
 #include "nn/cpu/cpu_attention.h"
 #include "support/kernel.h"
 

@@ -1,5 +1,5 @@
-/* test_nn_layouts.c - layouts of images for oneDNN: which of ours they are, and with another type.
- */
+/* test_nn_layouts.c - layouts of images for oneDNN: which of ours they correspond to, and with
+ * another type. */
 #include "nn/cpu/dnnl.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
-/* test_nn_linear.c - gradients of linear layers wide enough for products that are planned ahead,
- * against sums in float64. */
+/* test_nn_linear.c - gradients of linear layers that are wide enough for products planned in
+ * advance, against sums in float64. */
 #include "support/nn.h"
 
 enum { INPUTS = 96, OUTPUTS = 80, FEW_ROWS = 48, MANY_ROWS = 200 };

@@ -1,5 +1,5 @@
-/* test_nn_lstm.c - lstm as a layer of a model: gradients against differences, accumulation, the
- * same bits again, nn.LSTM's names, and what descriptions get wrong. */
+/* test_nn_lstm.c - lstm as a layer of a model: gradients against finite differences, accumulation,
+ * reproducible bits, nn.LSTM's names, and wrong descriptions. */
 #include "support/kernel.h"
 
 #define LAYER(kind, ...)                                                                           \

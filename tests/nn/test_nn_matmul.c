@@ -1,5 +1,5 @@
-/* test_nn_matmul.c - models whose products are made on AMX, beside the same with plain float32
- * arithmetic. On a processor without AMX both are the same. */
+/* test_nn_matmul.c - models with products on AMX, compared with plain float32 arithmetic. On a CPU
+ * without AMX both are the same. */
 #include "nn/cpu/matmul.h"
 #include "support/nn.h"
 

@@ -1,4 +1,4 @@
-/* test_nn_model.c - whole models: what PyTorch computes, dropout, modes, the order of gradients,
+/* test_nn_model.c - whole models: PyTorch's results, dropout, modes, the order of gradients,
  * initial values. */
 #include "support/nn_model.h"
 

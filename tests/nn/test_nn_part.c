@@ -1,5 +1,5 @@
 /* test_nn_part.c - a model cut into parts, in one process: the same parameters and the same bits as
- * the whole, wherever it is cut and however many batches are on their way. */
+ * the whole, for any cut and any number of batches in progress. */
 #include "support/nn_model.h"
 #include "support/sequence.h"
 

@@ -1,4 +1,4 @@
-/* test_nn_plan.c - models' plans and their memory: nothing that is alive overlaps, other batch
+/* test_nn_plan.c - models' plans and their memory: live buffers do not overlap, and other batch
  * sizes change nothing. */
 #include "support/nn_model.h"
 

@@ -1,5 +1,5 @@
-/* test_nn_recompute.c - networks of images whose blocks are computed again before their backward:
- * the bits of networks that keep everything, running statistics among them, in less memory. */
+/* test_nn_recompute.c - networks of images whose blocks are recomputed before their backward: the
+ * bits of networks that keep everything, running statistics included, in less memory. */
 #include "support/nn_model.h"
 
 /* Two batches whose gradients are added up. */

@@ -1,5 +1,5 @@
-/* test_nn_sequence.c - models of tokens: what PyTorch computes, gradients against differences, a
- * table that is tied, dropout, what is computed again, ranks without samples. */
+/* test_nn_sequence.c - language models: PyTorch's results, gradients against finite differences,
+ * tied embeddings, dropout, recomputation, ranks without samples. */
 #include "kernels/cpu/transformer.h"
 #include "support/sequence.h"
 

@@ -1,5 +1,5 @@
-/* test_nn_sequence_spec.c - models of tokens: descriptions and data that do not fit, sizes and
- * first values of gpt2, memory that runs out. */
+/* test_nn_sequence_spec.c - language models: descriptions and data that do not fit, sizes and
+ * initial values of gpt2, lack of memory. */
 #include "support/sequence.h"
 
 static void tokens_outside_the_vocabulary_are_named(void **state)

@@ -1,10 +1,10 @@
-/* test_nn_shapes.c - no shape of a convolution, a pool or a batch norm is left to a reference
- * implementation of oneDNN's, and whatever stands in for it computes the right numbers. Which
- * implementation that is depends on the processor, and is not asked.
+/* test_nn_shapes.c - no shape of a convolution, a pool or a batch norm uses one of oneDNN's
+ * reference implementations, and the implementation used instead computes the right numbers. Which
+ * one that is depends on the CPU, and is not tested.
  *
  * `test_nn_shapes full` plans all shapes, which takes long; the suite plans a sample. Numbers are
- * computed in processes of their own, since oneDNN asks once which instructions it may use, and
- * what they ran is read from what oneDNN says of itself. */
+ * computed in separate processes, since oneDNN checks only once which instructions it may use.
+ * oneDNN's own log shows which implementations ran. */
 #include "nn/nn_reference.h"
 
 #include <sys/wait.h>

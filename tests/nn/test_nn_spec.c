@@ -1,4 +1,4 @@
-/* test_nn_spec.c - descriptions that do not fit, calls that are wrong, memory that runs out. */
+/* test_nn_spec.c - descriptions that do not fit, wrong calls, lack of memory. */
 #include "support/nn.h"
 
 #define IMAGE .channels = 1, .height = 28, .width = 28, .classes = 10

@@ -1,6 +1,6 @@
-/* test_nn_split.c - gradients of parameters apart from backward: the bits of those that are made
- * along with it, with other batches between the two passes; each reported once, when it is whole;
- * and less memory while a batch waits for its own. */
+/* test_nn_split.c - parameter gradients computed separately from backward: the same bits as those
+ * computed with it, also with other batches between the two passes; each reported once, when it is
+ * complete; and less memory while a batch waits for its gradients. */
 #include "base/error.h"
 #include "support/nn_model.h"
 #include "support/sequence.h"

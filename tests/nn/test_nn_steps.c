@@ -1,6 +1,6 @@
 /* test_nn_steps.c - LeNet-5 and random networks of odd sizes follow PyTorch through 8 steps of SGD
- * with momentum: see scripts/make_nn_shapes_vectors.py, which chose seeds by which no rounding
- * decides what a ReLU or a pool lets through. */
+ * with momentum. See scripts/make_nn_shapes_vectors.py, which chose seeds for which rounding never
+ * decides what passes a ReLU or a pool. */
 #include "support/nn.h"
 
 enum { STEPS = 8, MOST_LAYERS = 32, NETWORKS = 17 };

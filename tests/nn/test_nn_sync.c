@@ -1,5 +1,5 @@
-/* test_nn_sync.c - batch normalisation over ranks: together they do what one rank does with all
- * their samples, however unevenly these are spread. */
+/* test_nn_sync.c - batch normalisation over ranks: together they compute what one rank computes
+ * with all their samples, however unevenly these are distributed. */
 #include "support/nn_sync.h"
 
 static int compare_grads(cddp_group *group, const struct fixture *mine, const struct fixture *whole)

@@ -1,6 +1,6 @@
-/* test_nn_sync_cuda.c - batch normalisation over ranks on devices: what the processor's ranks make
- * of the same samples, and one rank of all of them; with the same bits whatever carries the sums,
- * in every order of streams. */
+/* test_nn_sync_cuda.c - batch normalisation over ranks on devices equals ranks on the CPU with the
+ * same samples, and one rank with all samples; with the same bits over any transport, in every
+ * order of streams. */
 #include "device/device.h"
 #include "group/on_device.h"
 #include "kernels/cuda/cuda_kernels.h"

@@ -1,6 +1,5 @@
-/* test_nn_threads.c - a step of a network of convolutions has the same bits for any number of
- * compute threads. Products of matrices are not promised to: a library may cut them along the sum.
- */
+/* test_nn_threads.c - a step of a convolutional network has the same bits for any number of compute
+ * threads. Matrix products do not guarantee that: a library may split them along the sum. */
 #include "support/nn.h"
 
 #include <stdlib.h>

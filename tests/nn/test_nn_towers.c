@@ -1,6 +1,6 @@
-/* test_nn_towers.c - alexnet's towers as layers of their own compute what they compute as groups of
- * channels, with the same weights, where local response normalisation has nothing to do: that sees
- * the channels of both towers in the latter. */
+/* test_nn_towers.c - alexnet's towers as separate layers compute the same as groups of channels,
+ * with the same weights, if local response normalisation has no effect: with groups, it spans the
+ * channels of both towers. */
 #include "support/nn.h"
 
 enum { UNITS = 6, WIDE = 16, COUNT = 3, SPATIAL = 1 /* behind the last pool */ };

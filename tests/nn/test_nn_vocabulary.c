@@ -1,5 +1,5 @@
 /* test_nn_vocabulary.c - softmax cross-entropy over rows as long as a vocabulary, in every build of
- * the kernels: against float64, in place, the same bits from all. */
+ * the kernels: against float64, in place, with the same bits in all builds. */
 #include "kernels/cpu/transformer.h"
 #include "support/nn.h"
 

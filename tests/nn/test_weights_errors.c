@@ -1,5 +1,5 @@
-/* test_weights_errors.c - files of GPT-2 weights that are wrong, do not fit or cannot be written
- * get their message. */
+/* test_weights_errors.c - files of GPT-2 weights that are wrong, do not fit or cannot be written:
+ * each gets its message. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/mapped_file.h"

@@ -1,4 +1,4 @@
-/* test_weights_foreign.c - folders of weights as Hugging Face's libraries and others leave them:
+/* test_weights_foreign.c - folders of weights as Hugging Face's libraries and others write them:
  * shards, wrappers' names, a tied table under its other name, folders without safetensors. */
 #include "base/alloc.h"
 #include "support/weights_file.h"

@@ -1,5 +1,5 @@
-/* test_optim_device.c - updates on a device give the processor's parameters and state to the bit,
- * in every order of the streams. */
+/* test_optim_device.c - updates on a device equal the CPU's parameters and state to the bit, in
+ * every order of the streams. */
 #include "support/optim_device.h"
 
 static void close_side(struct side *side)

@@ -1,5 +1,5 @@
-/* test_optim_device_shard.c - updates of shards on devices give what one processor makes of
- * the whole, to the bit. */
+/* test_optim_device_shard.c - updates of shards on devices equal, to the bit, an update of the
+ * whole on the CPU. */
 #include "ddp/copies.h"
 #include "support/optim_device.h"
 

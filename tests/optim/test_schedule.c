@@ -1,4 +1,4 @@
-/* test_schedule.c - learning rates over steps, and the scale of losses in fp16. */
+/* test_schedule.c - learning rates over steps, and loss scaling in fp16. */
 #include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "support/optim_vectors.h"

@@ -1,4 +1,4 @@
-/* test_divide.c - which layers each stage gets: by costs, by names, by what is measured. */
+/* test_divide.c - which layers each stage gets: by cost, by name, by measured times. */
 #include "base/alloc.h"
 #include "parallel/divide.h"
 #include "support/nn_model.h"

@@ -1,5 +1,5 @@
-/* test_pipeline.c - models through pipelines of real processes: the bits of the same micro-batches
- * through the whole model, for every schedule, with any counts of samples; and what is refused. */
+/* test_pipeline.c - models in pipelines of real processes: the bits of the same micro-batches
+ * through the whole model, for every schedule, with any numbers of samples; and what is refused. */
 #include "parallel/pipeline/pipeline.h"
 #include "support/nn_model.h"
 #include "support/nn_sync.h"

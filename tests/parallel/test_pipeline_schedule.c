@@ -1,5 +1,5 @@
-/* test_pipeline_schedule.c - the order of a pipeline's actions, tried by a clock that counts: no
- * rank waits for ever, and the bubble and the memory are what the papers say. */
+/* test_pipeline_schedule.c - the order of a pipeline's actions, simulated with a counting clock: no
+ * rank waits for ever, and the bubble and the memory match the papers. */
 #include "base/alloc.h"
 #include "parallel/pipeline/pipeline_schedule.h"
 #include "support/test.h"

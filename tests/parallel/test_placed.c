@@ -1,6 +1,6 @@
 /* test_placed.c - models on several devices of one process: the bits of one device for any
- * placement, one batch after the other or several micro-batches at once; who reports which
- * gradient; what is said when a device fails. */
+ * placement, one batch after the other or several micro-batches at once; which device reports which
+ * gradient; the message when a device fails. */
 #include "parallel/placed/placed.h"
 #include "support/nn_model.h"
 #include "support/sequence.h"

@@ -1,5 +1,5 @@
-/* test_replicated.c - DataParallel over the devices of one process, step by step against models
- * that each compute one device's samples. */
+/* test_replicated.c - DataParallel over the devices of one process, compared step by step with
+ * models that each compute one device's samples. */
 #include "parallel/replicated/replicated.h"
 #include "support/nn_model.h"
 #include "support/sequence.h"

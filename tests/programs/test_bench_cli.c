@@ -1,4 +1,5 @@
-/* test_bench_cli.c - cddp-bench as a user runs it: what it measures is right, and what it says. */
+/* test_bench_cli.c - cddp-bench as a user runs it: it measures correct results, and what it
+ * prints. */
 #include "support/bench_cli.h"
 #include "support/tokenize.h"
 

@@ -1,4 +1,4 @@
-/* test_bench_cuda_cli.c - cddp-bench on a device's memory. */
+/* test_bench_cuda_cli.c - cddp-bench on device memory. */
 #include "support/bench_cli.h"
 
 static void collectives_of_a_device_are_measured_and_right(void **state)

@@ -1,5 +1,5 @@
 /* test_bench_hosts.c - collectives between hosts give the bits of the tree over ranks, as
- * cddp-bench checks them. The hosts are this one under several names (CDDP_HOST_ID), so that their
+ * cddp-bench checks them. The hosts are this machine under several names (CDDP_HOST_ID), so their
  * ranks share no memory. */
 #include "support/bench_cli.h"
 

@@ -1,6 +1,7 @@
-/* test_outputs.c - what programs write. A table of all files that they can be told to write and of
- * all kinds of file that may be in their place: a device is never replaced, a pipe is never waited
- * for, and who refuses says what it is. And on terminals no word of others is more than a word. */
+/* test_outputs.c - what programs write: a table of all files that users can name as outputs, and of
+ * all kinds of files that may already be there. A device is never replaced, a pipe is never waited
+ * for, and a refusal names the kind. On terminals, foreign text is printed without control
+ * characters. */
 #include "support/launcher.h"
 #include "support/train.h"
 

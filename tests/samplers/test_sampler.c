@@ -1,5 +1,5 @@
-/* test_sampler.c - the order of samples: what the native one promises, and that the torch one is
- * PyTorch's to the index. */
+/* test_sampler.c - the order of samples: the guarantees of the native order, and that the torch
+ * order equals PyTorch's, index by index. */
 #include "samplers/permutation.h"
 #include "samplers/randperm.h"
 #include "support/test.h"

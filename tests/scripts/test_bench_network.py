@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_bench_network.py - what scripts/bench_network.py computes: the best possible schedule, and percentages."""
+"""test_bench_network.py - the computations of scripts/bench_network.py: the best possible schedule, and percentages."""
 import contextlib, io, json, os, sys, tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))

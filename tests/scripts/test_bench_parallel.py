@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_bench_parallel.py - what scripts/bench_parallel.py computes, prints and draws of numbers that were made up."""
+"""test_bench_parallel.py - what scripts/bench_parallel.py computes, prints and draws from invented numbers."""
 import contextlib, io, os, sys, tempfile
 import xml.etree.ElementTree as tree
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_chaos - that scripts/chaos notices what it is there for. Usage: test_chaos.py BUILD_FOLDER"""
+"""test_chaos - scripts/chaos detects the violations that it looks for. Usage: test_chaos.py BUILD_FOLDER"""
 import argparse, importlib.machinery, importlib.util, os, shutil, subprocess, sys, unittest
 
 sys.dont_write_bytecode = True

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_cluster_files.py - what examples/cluster hands to Kubernetes, Docker, Slurm and cddp-run is what cddp knows: every
-variable, option, key, command and file, and that the parts of a manifest fit each other (where Python has yaml).
+"""test_cluster_files.py - examples/cluster passes to Kubernetes, Docker, Slurm and cddp-run only what cddp knows: every
+variable, option, key, command and file exists, and the parts of a manifest match (if Python has yaml).
 
     test_cluster_files.py SOURCE BUILD
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_compare_parallel.py - scripts/compare_parallel on a small network: what it says each device holds, that the ways
-compute the same, who does what in a step, the table and the picture. Usage: test_compare_parallel.py BUILD"""
+"""test_compare_parallel.py - scripts/compare_parallel on a small network: the reported memory of each device, equal results of
+all ways, the timeline of a step, the table and the picture. Usage: test_compare_parallel.py BUILD"""
 import json, os, subprocess, sys, tempfile
 import xml.etree.ElementTree as tree
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_completions.py - what bash and zsh complete is what the programs know: those of the build by the files of the source, or both
-as they are installed below PREFIX. Usage: test_completions.py SHELL BUILD SOURCE [PREFIX]"""
+"""test_completions.py - bash and zsh complete exactly what the programs accept: the build's programs with the source's files, or both
+as installed below PREFIX. Usage: test_completions.py SHELL BUILD SOURCE [PREFIX]"""
 import os, pty, re, select, shutil, subprocess, sys, tempfile, time
 
 SHELL, BUILD, SOURCE = sys.argv[1:4]

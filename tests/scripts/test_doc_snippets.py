@@ -1,7 +1,7 @@
-"""The C of doc/*.md compiles as C11 against the public headers without a warning, and programs among it give the same losses
-with 1, 2 and 3 ranks, and go on from their checkpoint.
+"""The C code in doc/*.md compiles as C11 against the public headers without a warning, and its programs give the same losses
+with 1, 2 and 3 ranks, and resume from their checkpoint.
 
-A block is a file by itself, or lies within the file that the comment before it names, in place of its line SNIPPET; one behind
+A block is a whole file, or it replaces the line SNIPPET of the file that the comment before it names. A block after
 the comment "program" is also run. Usage: test_doc_snippets.py SOURCE_ROOT BUILD_ROOT COMPILER [--compile-only]"""
 import glob
 import os

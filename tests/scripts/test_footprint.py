@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_footprint.py - what a rank holds grows little with the number of hosts, and its threads do not at all. The hosts are this
+"""test_footprint.py - a rank's memory grows little with the number of hosts, and its number of threads not at all. The hosts are this
 machine under several names. Usage: test_footprint.py BUILD"""
 import json, os, subprocess, sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_gpu_test - what scripts/gpu-test concludes from what programs say, without running any of ours."""
+"""test_gpu_test - what scripts/gpu-test concludes from the output of programs, without running any of ours."""
 import argparse, contextlib, io, json, os, re, stat, sys, tempfile, time, unittest
 
 sys.dont_write_bytecode = True

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_host_faults.py - faults of real packets between hosts that scripts/hosts makes: a job that can go on does, to the
-right bits, and one that cannot is ended on all hosts, which name the host that is lost.
+"""test_host_faults.py - faults of real packets between hosts that scripts/hosts makes: a job that can continue does, with the
+right bits, and a job that cannot is ended on all hosts, which name the lost host.
 
     test_host_faults.py BUILD
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_host_links.py - links that are down for a while, and hosts that stand still for a while: jobs of cddp-run on hosts
-that scripts/hosts makes go on, to the right results, whatever part of the limit of silence it takes.
+that scripts/hosts makes continue, with the right results, for any duration below the limit of silence.
 
     test_host_links.py BUILD
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_hosts.py - hosts that scripts/hosts makes are apart, reach each other, and vanish."""
+"""test_hosts.py - hosts that scripts/hosts makes are isolated, can reach each other, and are removed completely."""
 import os, subprocess, sys, time
 
 HOSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "hosts")

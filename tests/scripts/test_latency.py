@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_latency.py - hosts that are far apart: all their traffic passes a relay of this test, which holds each packet for 20 ms. The
-latency that cddp measures is about that, what is sent shows that the algorithm follows it, and the bits are the tree's.
+"""test_latency.py - distant hosts: all their traffic passes a relay of this test, which delays each packet by 20 ms. cddp measures
+about that latency, the traffic shows that it chose the algorithm for it, and the bits are those of the tree.
 
     test_latency.py BUILD
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_pages.py - the manual pages made of headers have all that these declare, and none gives troff reason to complain.
-With PREFIX: those that are installed there.
+"""test_pages.py - the manual pages generated from headers have everything that these declare, and troff accepts all pages.
+With PREFIX: the pages installed there.
 Usage: test_pages.py BUILD SOURCE [PREFIX]"""
 import glob, os, re, shutil, subprocess, sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_scale_model - that scripts/scale_model overlaps as said and asks the library. Usage: test_scale_model.py BUILD"""
+"""test_scale_model - scripts/scale_model overlaps as documented, and uses the library's formulas. Usage: test_scale_model.py BUILD"""
 import contextlib, importlib.machinery, importlib.util, io, json, os, subprocess, sys, tempfile, unittest
 import xml.etree.ElementTree
 

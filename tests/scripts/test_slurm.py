@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""test_slurm - a Slurm of this test's own, with three nodes, starts cddp-train. A node is a slurmd with a network, a
-host name and an /etc/hosts of its own; a bridge connects them.
+"""test_slurm - a Slurm that this test sets up, with three nodes, starts cddp-train. A node is a slurmd with its own network,
+host name and /etc/hosts; a bridge connects them.
 
-Usage: test_slurm.py SOURCE_ROOT BUILD_FOLDER. Ends with 77, and says why, where Slurm is not installed or may not be
-started: it needs root, slurmctld, slurmd, munged and unshare(1). All of it runs in namespaces of its own and is gone
+Usage: test_slurm.py SOURCE_ROOT BUILD_FOLDER. Exits with 77, and prints why, if Slurm is not installed or cannot be
+started: it needs root, slurmctld, slurmd, munged and unshare(1). Everything runs in separate namespaces and is gone
 with them."""
 import glob, json, os, shutil, subprocess, sys, tempfile, time, unittest
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_ssh.py - cddp-run --hosts and --hostfile through the real ssh and an sshd of this test's own: on a port of
-loopback, as whoever runs this, with a key that lives as long as the test. Skipped where there is no sshd.
+"""test_ssh.py - cddp-run --hosts and --hostfile through the real ssh and an sshd that this test starts: on a port of
+loopback, as the current user, with a key that exists only during the test. Skipped without an sshd.
 
     test_ssh.py BUILD
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_strangers.py - every way to start ranks, without a token: no socket that listens lets in who has none, neither from
-another address nor as another user of this machine; and what other machines could reach asks for a token first.
+"""test_strangers.py - every way to start ranks, without a given token: no listening socket accepts a client without the token, neither from
+another address nor as another user of this machine; and ports that other machines could reach require a token first.
 
     test_strangers.py BUILD [WAY...]
 """

@@ -1,6 +1,6 @@
 """examples/torch_backend: it builds, an unchanged DDP script has the losses of gloo on 2 and 3 ranks, and every collective
-gives what it must (torch_backend_rank.py). Skipped (77) where there is no PyTorch: $CDDP_TORCH_PYTHON names an interpreter
-that has it, else .venv-bench is looked at. Usage: test_torch_backend.py SOURCE_ROOT BUILD_ROOT"""
+gives the right result (torch_backend_rank.py). Skipped (77) without PyTorch: $CDDP_TORCH_PYTHON names an interpreter
+that has it; the default is that of .venv-bench. Usage: test_torch_backend.py SOURCE_ROOT BUILD_ROOT"""
 import os
 import socket
 import subprocess

@@ -1,5 +1,5 @@
-"""One rank of test_torch_backend.py: DDP of a small net with a backend, whose losses it prints, then, with cddp, every
-collective compared with what it must give. Usage: torch_backend_rank.py BACKEND; started by torchrun's variables."""
+"""One rank of test_torch_backend.py: trains a small net with DDP over a backend and prints the losses; then, with cddp,
+compares every collective with the expected result. Usage: torch_backend_rank.py BACKEND; started by torchrun's variables."""
 import gc
 import re
 import sys

@@ -1,5 +1,4 @@
-/* test_store.c - what every store does, whatever its form: the same cases on a server and on a
- * file. */
+/* test_store.c - what both kinds of store do: the same cases on a server and on a file. */
 #include "base/alloc.h"
 #include "store/store.h"
 #include "support/store.h"

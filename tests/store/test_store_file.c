@@ -1,5 +1,5 @@
-/* test_store_file.c - what only the file store does: who begins, joins and removes the file, and
- * what becomes of one that a crash left behind. */
+/* test_store_file.c - what only the file store does: which process creates, joins and removes the
+ * file, and what happens to a file that a crash left behind. */
 #include "support/store.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* test_store_tcp.c - what only the TCP store does: addresses, requests in pieces and ahead, and a
- * server that comes late, stops or goes away. */
+/* test_store_tcp.c - what only the TCP store does: addresses, requests in pieces and pipelined, and
+ * a server that comes late, stops or goes away. */
 #include "store/store.h"
 #include "support/store_tcp.h"
 

@@ -1,5 +1,5 @@
-/* test_store_tcp_strangers.c - what a TCP store takes from strangers: garbage, silence, more of
- * them than there is room for. */
+/* test_store_tcp_strangers.c - how a TCP store handles strangers: garbage, silence, more clients
+ * than it has room for. */
 #include "support/store_tcp.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-/* test_store_wire.c - what somebody on the way between a rank and the TCP store can do: read,
- * change, put in and play again; and what somebody who listens in the server's place can. */
+/* test_store_wire.c - what an attacker between a rank and the TCP store can do: read, change,
+ * inject and replay; and what an impostor in the server's place can do. */
 #include "store/store_wire.h"
 #include "support/relay.h"
 #include "support/store.h"

@@ -1,5 +1,5 @@
-/* test_wiped.c - what is left of secrets in memory that cddp has given back: nothing. The library's
- * allocator is this test's, which looks at each block when it is released. */
+/* test_wiped.c - no secrets are left in memory that cddp has freed. This test replaces the
+ * library's allocator and examines each block when it is freed. */
 #include "store/store_stream.h"
 #include "store/store_wire.h"
 #include "support/store.h"

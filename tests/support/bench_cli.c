@@ -1,4 +1,4 @@
-/* bench_cli.c - run the real cddp-bench under the real cddp-run. */
+/* bench_cli.c - runs the real cddp-bench under the real cddp-run. */
 #include "support/bench_cli.h"
 
 #include "support/tokenize.h"

@@ -214,7 +214,7 @@ static uint64_t random_of(uint64_t *state)
     return *state >> 33;
 }
 
-/* Sizes that both sides of a pair know, from nothing to LARGE. */
+/* The size of a transfer, from 0 to LARGE, which both sides compute. */
 static size_t size_of(int from, int to, uint32_t tag, int round)
 {
     static const size_t odd[] = {0, 1, 31, 32, 4064, 4096, 4097, 65536, 1 << 20, (1 << 20) + 1};

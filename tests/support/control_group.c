@@ -1,4 +1,4 @@
-/* control_group.c - real control groups (cgroups) for tests, where they can be made. */
+/* control_group.c - real control groups (cgroups) for tests, where this process can create them. */
 #include "support/control_group.h"
 
 #include "base/control_group.h"
@@ -34,7 +34,7 @@ bool support_control(const char *group, const char *file, const char *text)
     FILE *to;
 
     snprintf(path, sizeof path, "%s/%s", group, file);
-    to = fopen(path, "r+e"); /* no such file is made */
+    to = fopen(path, "r+e"); /* does not create the file */
     return to != NULL && fputs(text, to) >= 0 && fclose(to) == 0;
 }
 

@@ -1,5 +1,4 @@
-/* cuda.c - arrays of each type on the device "cuda", for tests of its kernels: whichever module is
- * there, the real one or the emulated one. */
+/* cuda.c - arrays of each type on the device "cuda", for tests of kernels. */
 #include "support/cuda.h"
 
 struct cddpi_device *cuda;
@@ -64,7 +63,7 @@ static float float_of_f16(uint16_t half)
     return half >> 15 != 0 ? -size : size;
 }
 
-/* To nearest even, by the place of its last bit. */
+/* Round to nearest even, in units of the last bit. */
 static uint16_t f16_of_float(float x)
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
@@ -83,7 +82,8 @@ static uint16_t f16_of_float(float x)
     }
     frexpf(size, &exponent);
     exponent = exponent - 1 < -14 ? -14 : exponent - 1;
-    units = nearbyintf(ldexpf(size, 10 - exponent)); /* may be 2048: the next exponent, as it is */
+    units = nearbyintf(ldexpf(size, 10 - exponent)); /* may be 2048, which carries into the
+                                                        exponent */
     return sign | (uint16_t)((uint32_t)units + (uint32_t)(exponent + 14) * 1024);
 }
 

@@ -1,6 +1,5 @@
-/* cuda.h - arrays of each type on the device "cuda", for tests of its kernels: whichever
- * module is there, the real one or the emulated one. Where there is none, tests skip themselves
- * with the reason. */
+/* cuda.h - arrays of each type on the device "cuda", for tests of kernels. The device is that of
+ * the available module, real or emulated. Without a module, tests skip themselves and print why. */
 #ifndef CDDP_TESTS_SUPPORT_CUDA_H
 #define CDDP_TESTS_SUPPORT_CUDA_H
 
@@ -12,12 +11,12 @@
 
 static const cddp_type cuda_types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
 
-extern struct cddpi_device *cuda; /* of the whole program; NULL: there is none */
+extern struct cddpi_device *cuda; /* one for the whole program; NULL: there is no module */
 
 int cuda_open(void **state);
 int cuda_close(void **state);
 
-/* Meson takes 77 for a program that was skipped. */
+/* Exit status 77 tells Meson that the program was skipped. */
 #define RUN_ON_CUDA(tests)                                                                         \
     (cmocka_run_group_tests(tests, cuda_open, cuda_close) != 0 ? 1 : cuda == NULL ? 77 : 0)
 
@@ -35,7 +34,8 @@ void cuda_ok(cddp_status status);
 void store_as(cddp_type type, void *to, size_t at, float x);
 float load_as(cddp_type type, const void *from, size_t at);
 
-/* Half the distance between neighbours, relative; and absolute where numbers are smallest. */
+/* The rounding error of @p x: half the distance between neighbours. Relative, but absolute for the
+ * smallest numbers. */
 double rounding_of(cddp_type type, double x);
 
 /* --- memory --- */
@@ -46,7 +46,7 @@ void *cuda_upload(const void *from, size_t bytes);
 void *cuda_download(const void *from, size_t bytes);
 void cuda_release(void *memory);
 
-/* An array there and what it holds, here. */
+/* An array on the device and its values on the host. */
 struct numbers {
     cddp_type type;
     size_t count;
@@ -56,25 +56,26 @@ struct numbers {
 
 size_t bytes_of(const struct numbers *x);
 
-/* The numbers of @p host as @p type has them. */
+/* An array with the values of @p host, rounded to @p type. */
 struct numbers numbers_from(cddp_type type, const float *host, size_t count);
 
-/* Random ones in offset +- scale; each @p stream others. */
+/* An array of random values in offset +- scale, which depend on @p stream. */
 struct numbers random_numbers(cddp_type type, uint32_t stream, size_t count, float scale,
                               float offset);
 
-/* An array that a kernel is to fill: not a number, so far. */
+/* An array for a kernel to fill; all NaN until then. */
 struct numbers no_numbers(cddp_type type, size_t count);
 
-/* What is there now. */
+/* Copy the device's current values to x->host. */
 void numbers_fetch(struct numbers *x);
 void numbers_free(struct numbers *x);
 
-/* |there - expected| <= relative |expected| + absolute, on top of the type's own rounding. */
+/* Assert |device - expected| <= relative |expected| + absolute, in addition to the type's own
+ * rounding. */
 void numbers_near(struct numbers *x, const double *expected, double relative, double absolute,
                   const char *what);
 
-/* The same bits as @p other, which another run has made. */
+/* Assert that the bits equal those of @p other, from another run. */
 void numbers_same(const struct numbers *x, const struct numbers *other);
 
 #endif

@@ -1,8 +1,8 @@
-/* cuda_matmul.c - one layer, on a CUDA device and in float64: its outputs, the gradients of its
- * inputs and weights, and how far they may be apart. */
+/* cuda_matmul.c - one linear layer on a CUDA device and in float64: its outputs, the gradients of
+ * its inputs and weights, and the allowed difference. */
 #include "support/cuda_matmul.h"
 
-/* Rows, inputs and outputs: some that every epilogue takes, some that none does. */
+/* Rows, inputs and outputs: some shapes suit every epilogue, others none. */
 static const size_t shapes[][3] = {{1, 1, 1},    {3, 5, 7},    {16, 32, 24},
                                    {17, 64, 40}, {33, 48, 10}, {5, 130, 64}};
 
@@ -120,7 +120,8 @@ void check_all_forward(void)
                 check_forward(&l, CDDPI_EPILOGUE_RELU, bias != 0, false);
                 check_forward(&l, CDDPI_EPILOGUE_GELU, bias != 0, false);
                 check_forward(&l, CDDPI_EPILOGUE_GELU, bias != 0, true);
-                check_forward(&l, CDDPI_EPILOGUE_GELU, bias != 0, true); /* by what was chosen */
+                check_forward(&l, CDDPI_EPILOGUE_GELU, bias != 0, true); /* with the algorithm that
+                                                                            was chosen before */
             }
             layer_free(&l);
         }
@@ -185,7 +186,8 @@ static void find_weight_grads(const struct layer *l, double *dweight, double *db
     }
 }
 
-/* Replaced first, if @p replaces, then twice added to what is there: numbers of stream 20. */
+/* Compute the weights' gradients: first replace (@p replaces), then add twice to existing values
+ * (numbers of stream 20). */
 static void check_weight(struct layer *l, bool bias, bool replaces)
 {
     size_t count = l->shape.inputs * l->shape.outputs;

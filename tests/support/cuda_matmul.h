@@ -1,5 +1,5 @@
-/* cuda_matmul.h - one layer, on a CUDA device and in float64: its outputs, the
- * gradients of its inputs and weights, and how far they may be apart. */
+/* cuda_matmul.h - one linear layer on a CUDA device and in float64: its outputs, the gradients of
+ * its inputs and weights, and the allowed difference. */
 #ifndef CDDP_TESTS_SUPPORT_CUDA_MATMUL_H
 #define CDDP_TESTS_SUPPORT_CUDA_MATMUL_H
 
@@ -10,7 +10,7 @@
 
 double *zeros(size_t count);
 
-/* One layer's arrays, there and here, and what should come out. */
+/* One layer's arrays, on the device and on the host, and the expected sums. */
 struct layer {
     struct cddpi_cuda_linear shape;
     struct numbers x, weight, bias, y, aux;
@@ -22,7 +22,8 @@ void layer_make(struct layer *l, cddp_type type, const size_t *shape);
 void layer_free(struct layer *l);
 void find_sum(struct layer *l, bool bias);
 
-/* Of float32 sums; and for 16 bits what an epilogue of our own rounds in between. */
+/* The allowed error of float32 sums and, for 16-bit types, of the values that our own epilogue
+ * rounds in between. */
 double slack(const struct layer *l);
 
 /* --- y --- */

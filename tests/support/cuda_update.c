@@ -1,5 +1,5 @@
-/* cuda_update.c - models of a few tensors, here and on a CUDA device, that optimizers' tests
- * update. */
+/* cuda_update.c - models of a few tensors, on the host and on a CUDA device, for tests of optimizer
+ * updates. */
 #include "support/cuda_update.h"
 
 float *some(uint32_t stream, size_t count, float scale)
@@ -23,7 +23,7 @@ void *placed(void **out_memory, const void *from, size_t bytes, size_t late)
 
 static void tensor_make(struct tensor *t, uint32_t i, cddp_type copy_type, bool is_adamw)
 {
-    size_t late = i == 3 ? sizeof(float) : 0; /* one that is not aligned */
+    size_t late = i == 3 ? sizeof(float) : 0; /* not aligned */
     size_t bytes = counts[i] * sizeof(float);
     const int64_t none = 0;
 
@@ -38,7 +38,7 @@ static void tensor_make(struct tensor *t, uint32_t i, cddp_type copy_type, bool 
     t->slot.grad = placed(&t->memory[1], t->g, bytes, late);
     t->slot.first = placed(&t->memory[2], t->m, bytes, late);
     t->slot.second = placed(&t->memory[3], t->v, bytes, late);
-    if (i != 1) { /* one has no copy */
+    if (i != 1) { /* one tensor has no copy */
         t->slot.copy = placed(&t->memory[4], NULL, t->count * cddp_type_bytes(copy_type), 0);
     }
     t->slot.steps = is_adamw ? cuda_upload(&none, sizeof none) : NULL;

@@ -1,5 +1,5 @@
-/* cuda_update.h - models of a few tensors, here and on a CUDA device, that optimizers'
- * tests update. */
+/* cuda_update.h - models of a few tensors, on the host and on a CUDA device, for tests of optimizer
+ * updates. */
 #ifndef CDDP_TESTS_SUPPORT_CUDA_UPDATE_H
 #define CDDP_TESTS_SUPPORT_CUDA_UPDATE_H
 
@@ -13,7 +13,8 @@ enum { TENSORS = 8, STEPS = 4 };
 
 static const size_t counts[TENSORS] = {1, 3, 17, 4096, 16384, 16385, 40003, 8};
 
-/* One tensor, here and there; there all of it may begin an element late. */
+/* One tensor, on the host and on the device. On the device, its arrays may start one element late,
+ * so that they are not aligned. */
 struct tensor {
     size_t count;
     bool decays;

@@ -1,5 +1,5 @@
-/* cuda_whole.c - kernels at the sizes and with the options that the examples have, against float32
- * on the same device: how far apart, and that a card ran what is fast. */
+/* cuda_whole.c - compares kernels, at the sizes and with the options of the examples, with float32
+ * on the same device: how large the difference is, and whether a GPU ran the fast variant. */
 #include "support/cuda_whole.h"
 
 bool on_a_card(void)

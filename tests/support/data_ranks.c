@@ -1,4 +1,4 @@
-/* data_ranks.c - ranks as processes that open data together. */
+/* data_ranks.c - ranks, as processes, that open data together. */
 #include "support/data_ranks.h"
 
 cddp_status support_join(const char *folder, enum machines machines, int rank, int world_size,

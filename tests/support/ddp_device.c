@@ -1,5 +1,5 @@
-/* ddp_device.c - models whose gradients become ready on a device late, in any order, beside the
- * same on the processor. */
+/* ddp_device.c - models whose gradients become ready on a device late and in any order, compared
+ * with the same models on the CPU. */
 #include "support/ddp_device.h"
 
 /* Many tiny parameters and one that is larger than all of them. */
@@ -18,7 +18,7 @@ static int give(const struct world *world, void *to, const void *from, size_t by
     return bytes == 0 ? 0 : put_there(world->group, to, from, bytes);
 }
 
-/* As the compute stream comes to it. */
+/* Copy data to `kept` when the compute stream gets there. */
 static int keep(struct world *world, const void *from, size_t bytes)
 {
     CHECK(world->used + bytes <= KEPT_BYTES);
@@ -103,7 +103,7 @@ int open_world(struct world *world, const struct play *play, int rank, int n, bo
     CHECK(!there || move_model(world) == 0);
     CHECK(cddp_ddp_create(world->group, world->model.params, SIZES, NULL, 0, &world->model.options,
                           &world->ddp) == CDDP_OK);
-    for (size_t p = 0; p < SIZES; p++) { /* what was broadcast */
+    for (size_t p = 0; p < SIZES; p++) { /* the broadcast parameters */
         CHECK(keep(world, cddp_ddp_param(world->ddp, p), bytes_of(&world->model, p)) == 0);
     }
     return 0;
@@ -125,7 +125,7 @@ static bool is_used(const struct scene *scene, int rank, int step, size_t p)
     return !scene->unused || (p != 3 && (p != 7 || rank == 0) && (p != 1 || step != 1));
 }
 
-/* One backward: every gradient comes late, over what lay there. */
+/* One backward pass: every gradient is written late, over the earlier contents. */
 static int backward(struct world *world, const struct scene *scene, int rank, int step, int micro)
 {
     for (size_t i = 0; i < SIZES; i++) {
@@ -181,7 +181,7 @@ int run_step(struct world *world, const struct scene *scene, int rank, int step)
     for (int micro = 0; micro < micros; micro++) {
         cddp_step how = CDDP_STEP_INIT;
 
-        /* of two ranks or more one has some */
+        /* with two ranks or more, at least one rank has samples */
         how.weight = scene->weighted ? (rank + step) % 3 * 1.5 + alone : -1;
         how.no_sync = micro + 1 < micros;
         CHECK(cddp_ddp_begin(world->ddp, &how) == CDDP_OK);
@@ -195,7 +195,7 @@ int run_step(struct world *world, const struct scene *scene, int rank, int step)
         size_t bytes = bytes_of(&world->model, p);
 
         CHECK(keep(world, cddp_ddp_grad(world->ddp, p), bytes) == 0);
-        if (!scene->unused) { /* else it matters what lies there */
+        if (!scene->unused) { /* otherwise the contents matter */
             CHECK(spoil(world, cddp_ddp_grad(world->ddp, p), bytes) == 0);
         }
     }

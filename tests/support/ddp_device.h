@@ -1,5 +1,5 @@
-/* ddp_device.h - models whose gradients become ready on a device late, in any order, beside
- * the same on the processor. */
+/* ddp_device.h - models whose gradients become ready on a device late and in any order, compared
+ * with the same models on the CPU. */
 #ifndef CDDP_TESTS_SUPPORT_DDP_DEVICE_H
 #define CDDP_TESTS_SUPPORT_DDP_DEVICE_H
 
@@ -8,7 +8,7 @@
 
 enum { STEPS = 4, SIZES = 12, KEPT_BYTES = 4 << 20 };
 
-/* What is tried. */
+/* The variant of a test. */
 struct scene {
     enum memory memory;
     bool many_types;
@@ -23,13 +23,13 @@ struct play {
     struct scene scene;
 };
 
-/* A group with its model, on the processor or on a device. */
+/* A group with its model, on the CPU or on a device. */
 struct world {
     cddp_group *group;
-    struct cddpi_device *device; /* NULL: the processor */
+    struct cddpi_device *device; /* NULL: the CPU */
     struct model model;
     cddp_ddp *ddp;
-    unsigned char *kept; /* what was read of each step, in the processor's memory */
+    unsigned char *kept; /* the results of each step, in host memory */
     size_t used;
 };
 
@@ -37,8 +37,9 @@ int open_world(struct world *world, const struct play *play, int rank, int n, bo
 int close_world(struct world *world);
 int run_step(struct world *world, const struct scene *scene, int rank, int step);
 
-/* @p transport: of the emulated module; NULL: on the deferred device. Returns how many ranks fail.
- */
+/* Run @p body at each size of at least @p least ranks, and in each order of streams. @p transport
+ * names a transport of the emulated module; NULL: the deferred device. Returns how many ranks
+ * failed. */
 int play_on(const char *transport, rank_fn body, struct scene scene, int least);
 int play_all(rank_fn body, struct scene scene, int least);
 

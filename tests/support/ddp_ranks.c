@@ -1,4 +1,4 @@
-/* ddp_ranks.c - what the tests of ddp share: groups of forked ranks that meet in a file, small
+/* ddp_ranks.c - shared by the tests of ddp: groups of forked ranks that meet in a file, small
  * models, and gradients whose mean over ranks is known to the bit. */
 #include "support/ddp_ranks.h"
 

@@ -1,6 +1,5 @@
-/* deferred_device.c - a device on host memory whose streams are deferred, and a transport between
- * its ranks, for tests of what is built upon struct cddpi_device_ops and struct
- * cddpi_device_transport_ops. */
+/* deferred_device.c - a device in host memory whose streams run late, and a transport between its
+ * ranks (see deferred_device.h). */
 #include "support/deferred_device.h"
 
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 
 struct deferred_item {
     struct deferred_item *next;
-    /* Whether it is done; false: not yet, ask again. */
+    /* Runs the item. Returns whether it is done; if not, it is called again. */
     bool (*run)(struct deferred *device, struct deferred_item *item);
     void *to;
     void *from; /* owned if `owned` */
@@ -26,9 +25,9 @@ struct deferred_item {
 
 struct deferred_event {
     struct cddpi_event base; /* first: see deferred_event_of() */
-    uint64_t recorded;       /* how often */
-    uint64_t passed;         /* up to which record the stream has come */
-    double ms;               /* when it passed */
+    uint64_t recorded;       /* number of records */
+    uint64_t passed;         /* the last record that the stream has reached */
+    double ms;               /* time of that */
 };
 
 static struct deferred_event *deferred_event_of(struct cddpi_event *base)
@@ -37,8 +36,8 @@ static struct deferred_event *deferred_event_of(struct cddpi_event *base)
 }
 
 struct deferred_rank {
-    _Alignas(64) _Atomic uint64_t brought; /* pieces that it has put into its slice */
-    _Atomic uint64_t taken;                /* pieces that it has read from all slices */
+    _Alignas(64) _Atomic uint64_t brought; /* pieces that the rank has put into its slice */
+    _Atomic uint64_t taken;                /* pieces that the rank has read from all slices */
     double weight;
     unsigned char slice[DEFERRED_SLICE];
 };
@@ -58,7 +57,7 @@ deferred_transport_of(struct cddpi_device_transport *base)
     return (struct deferred_transport_state *)(void *)base;
 }
 
-/* --- the scheduler; with the mutex --- */
+/* --- the scheduler; the caller holds the mutex --- */
 
 struct deferred *deferred_of(const struct cddpi_device *device)
 {
@@ -86,7 +85,7 @@ static bool deferred_run_one(struct deferred *device, int stream)
     return true;
 }
 
-/* A few items. A biased device lets one stream come as far as it may before the others. */
+/* Run a few items. A biased device lets one stream advance as far as possible before the others. */
 static void deferred_run_some(struct deferred *device, unsigned items)
 {
     while (!device->held && items-- > 0) {
@@ -193,7 +192,7 @@ static bool deferred_copy_item(struct deferred *device, struct deferred_item *it
     return true;
 }
 
-/* From the processor's memory: as it is now, as the driver takes small copies. */
+/* Copies from host memory read it at once, as the driver does with small copies. */
 static cddp_status deferred_copy(struct cddpi_device *base, enum cddpi_stream stream, void *to,
                                  const void *from, size_t bytes)
 {
@@ -543,7 +542,7 @@ static bool deferred_transport_item(struct deferred *device, struct deferred_ite
         if (atomic_load(&transport->aborted)) {
             return true;
         }
-        if (item->stage == 0) { /* the slice is free once all have read what was in it */
+        if (item->stage == 0) { /* the slice is free once all ranks have read its last contents */
             if (!deferred_all_have(transport, true, transport->pieces)) {
                 return false;
             }

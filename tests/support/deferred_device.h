@@ -1,12 +1,12 @@
-/* deferred_device.h - a device on host memory whose streams are deferred, and a transport between
- * its ranks, for tests of what is built upon struct cddpi_device_ops and struct
- * cddpi_device_transport_ops.
+/* deferred_device.h - a device in host memory whose streams run late, and a transport between its
+ * ranks, for tests of code on top of struct cddpi_device_ops and struct cddpi_device_transport_ops.
  *
- * Work is queued, and done one item at a time when somebody asks how far it is: any stream whose
- * next item may run, in an order that the seed gives. So an order between streams that nobody asked
- * for does not happen by itself, and shows as wrong data. Between processes the transport copies
- * every rank's operand into memory that all share, waits (its stream does) until all are there,
- * reduces in rank order with the processor's kernels, and waits until all have read. */
+ * Work is queued. It runs one item at a time, when somebody queries progress: the next item of any
+ * stream that may run, chosen at random from the seed. So an order between streams that nobody
+ * requested does not happen by chance, and its absence shows as wrong data. Between processes, the
+ * transport copies every rank's operand into shared memory, waits (in its stream) until all
+ * operands are there, reduces in rank order with the CPU's kernels, and waits until all ranks have
+ * read the result. */
 #ifndef CDDP_TESTS_SUPPORT_DEFERRED_DEVICE_H
 #define CDDP_TESTS_SUPPORT_DEFERRED_DEVICE_H
 
@@ -31,7 +31,7 @@ enum deferred_bias {
 
 enum { DEFERRED_MEMORY = 64 << 20, DEFERRED_SLICE = 1 << 20, DEFERRED_RANKS = 8 };
 
-struct deferred_item; /* one thing to do in a stream */
+struct deferred_item; /* one piece of work in a stream */
 
 struct deferred {
     struct cddpi_device device;
@@ -39,11 +39,11 @@ struct deferred {
     enum deferred_bias bias;
     uint64_t random;
     struct deferred_item *first[CDDPI_STREAM_COUNT], *last[CDDPI_STREAM_COUNT];
-    unsigned char *memory; /* of the device; never given back */
+    unsigned char *memory; /* the device's memory; never freed */
     size_t used;
-    _Atomic bool held;   /* nothing runs: the device is slow */
-    _Atomic bool fails;  /* every query is an error */
-    unsigned host_waits; /* how often the calling thread has waited for the device */
+    _Atomic bool held;   /* nothing runs, as on a slow device */
+    _Atomic bool fails;  /* every query fails */
+    unsigned host_waits; /* how often a calling thread has waited for the device */
     struct cddpi_cuda_kernels kernels;
     const struct cddpi_transport *transports[2];
 };

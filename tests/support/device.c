@@ -1,5 +1,4 @@
-/* device.c - CUDA devices in tests: each test in a process of its own, because the fake runtime
- * reads its settings once, and because CUDA does not survive a fork. */
+/* device.c - CUDA devices in tests. */
 #include "support/device.h"
 
 int device_is_emulated(void)

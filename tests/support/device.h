@@ -1,5 +1,5 @@
-/* device.h - CUDA devices in tests: each test in a process of its own, because the fake
- * runtime reads its settings once, and because CUDA does not survive a fork. */
+/* device.h - CUDA devices in tests. Each test runs in its own process, because the fake runtime
+ * reads its settings once, and because CUDA does not survive a fork. */
 #ifndef CDDP_TESTS_SUPPORT_DEVICE_H
 #define CDDP_TESTS_SUPPORT_DEVICE_H
 
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* The emulated module is there: then its faults can be asked for. */
+/* Whether the emulated module is in use, so that its faults can be requested. */
 int device_is_emulated(void);
 
 #define NEEDS_EMULATED_MODULE()                                                                    \
@@ -22,7 +22,7 @@ int device_is_emulated(void);
         }                                                                                          \
     } while (0)
 
-/* What does not depend on the fake runtime runs on a GPU, too. */
+/* For tests that do not depend on the fake runtime, and so also run on a GPU. */
 #define NEEDS_DEVICE()                                                                             \
     do {                                                                                           \
         if (gpu_count() == 0) {                                                                    \
@@ -30,7 +30,7 @@ int device_is_emulated(void);
         }                                                                                          \
     } while (0)
 
-/* In a rank: what is said with status @p want. */
+/* In a rank: check that @p call fails with status @p want and a message that contains @p text. */
 #define CHECK_FAILS(call, want, text)                                                              \
     do {                                                                                           \
         cddp_status got_status = (call);                                                           \
@@ -41,15 +41,16 @@ int device_is_emulated(void);
         }                                                                                          \
     } while (0)
 
-/* Run @p body in a process with settings "NAME=VALUE" of the fake runtime; 0: all was well. */
+/* Run @p body in a process with settings "NAME=VALUE" of the fake runtime. Returns 0 if it
+ * succeeded. */
 int in_process(rank_fn body, void *argument, const char *const *settings);
 
 #define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* How many of @p seeds orders of the streams @p body did not like. */
+/* Run @p body with @p seeds different orders of the streams. Returns how many failed. */
 int orders_that_fail(rank_fn body, int seeds);
 
-/* In a rank: a device, or its text and NULL. */
+/* In a rank: open a device. On failure, print why and return NULL. */
 struct cddpi_device *open_cuda(void);
 
 #endif

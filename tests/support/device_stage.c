@@ -1,8 +1,8 @@
-/* device_stage.c - groups of forked ranks on a device, for tests: on the deferred one, or on what
- * the CUDA module that was built for tests emulates. */
+/* device_stage.c - groups of forked ranks on a device, for tests: on the deferred device, or on a
+ * device that the CUDA module for tests emulates. */
 #include "support/device_stage.h"
 
-/* Let groups open the module that was built for tests, or the real one; false: there is none. */
+/* Let groups open the module for tests, or the real one. Returns false if there is none. */
 static bool find_module(void)
 {
     const char *build = getenv("CDDP_TEST_BUILD");
@@ -30,7 +30,7 @@ void need_module(void)
 
 void need_emulated_module(void)
 {
-    if (pool_is_wanted()) { /* its ranks have one setting of the fake runtime, or none */
+    if (pool_is_wanted()) { /* the pool's ranks cannot change settings of the fake runtime */
         print_message("skipped: this is for the emulated module\n");
         skip();
     }
@@ -47,7 +47,7 @@ cddp_status stage_enter(const struct stage *stage, int rank, int world_size, cdd
         return status;
     }
     if (stage->module_transport != NULL) {
-        /* some ranks share a device, but not with NCCL, nor where both are in one process */
+        /* some ranks share a device, except with NCCL or within one process */
         setenv("CDDP_FAKE_CUDA_DEVICES",
                strcmp(stage->module_transport, "nccl") == 0 || pool_is_wanted() ? "3" : "2", 1);
         status = cddpi_group_device_open(group, "cuda", stage->module_transport, true, NULL);
@@ -67,7 +67,7 @@ cddp_status stage_enter(const struct stage *stage, int rank, int world_size, cdd
 int stage_runs(const char *transport, int size, int seeds)
 {
     if (getenv("TEST_HOSTS") != NULL && (transport == NULL || strcmp(transport, "ipc") == 0)) {
-        return 0; /* these are for one host */
+        return 0; /* these transports work within one host */
     }
     return transport == NULL ? seeds : gpu_is_beyond(transport, size) ? 0 : gpu_runs(seeds);
 }

@@ -1,5 +1,5 @@
-/* device_stage.h - groups of forked ranks on a device, for tests: on the deferred one, or on what
- * the CUDA module that was built for tests emulates. */
+/* device_stage.h - groups of forked ranks on a device, for tests: on the deferred device, or on a
+ * device that the CUDA module for tests emulates. */
 #ifndef CDDP_TESTS_SUPPORT_DEVICE_STAGE_H
 #define CDDP_TESTS_SUPPORT_DEVICE_STAGE_H
 
@@ -13,20 +13,22 @@ static const int device_sizes[] = {1, 2, 3};
 
 enum { DEVICE_SIZES = 3, SEEDS = 6 };
 
-/* One way to run a test, and what the test adds. */
+/* One way to run a test, and the test's own variant. */
 struct stage {
     struct group_seed seed;
-    const char *module_transport; /* of the emulated module; NULL: the deferred device */
+    const char *module_transport; /* a transport of the emulated module; NULL: the deferred
+                                     device */
     enum deferred_bias bias;
     unsigned number;
     uint32_t timeout_ms;
-    int which; /* variant of the test */
+    int which; /* the test's own variant */
 };
 
-/* In a test: without CUDA's headers there is no such module. */
+/* In a test: skip it if there is no CUDA module, real or emulated. */
 void need_module(void);
 
-/* What is tried takes its faults, or several devices. */
+/* In a test that needs the emulated module's faults, or several devices: skip it without that
+ * module. */
 void need_emulated_module(void);
 
 static const char *const module_transports[] = {"ipc", "staged", "nccl"};
@@ -35,21 +37,23 @@ enum { MODULE_TRANSPORTS = sizeof module_transports / sizeof *module_transports 
 
 cddp_status stage_enter(const struct stage *stage, int rank, int world_size, cddp_group **out);
 
-/* The deferred device has its orders anywhere. */
+/* How many orders of streams, at most @p seeds, to run. The deferred device can always vary
+ * them. */
 int stage_runs(const char *transport, int size, int seeds);
 
-/* At each size and in each order of streams; a culprit may die. Returns how many others fail. */
+/* Run @p body at each size and in each order of streams. A culprit (@p dies) may fail. Returns how
+ * many other ranks failed. */
 int stage_run(rank_fn body, struct stage stage, int least, int seeds, int dies);
 void *on_device(cddp_group *group, size_t bytes);
 
-/* In the compute stream. */
+/* Copy to the device in the compute stream. */
 int put_there(cddp_group *group, void *to, const void *from, size_t bytes);
 
-/* What the compute stream has at @p from once it comes to this. */
+/* Copy from the device in the compute stream: the data at @p from when the stream gets there. */
 int fetch(cddp_group *group, void *to, const void *from, size_t bytes);
 struct stage on_module(int transport);
 
-/* Ask until the failure is there; within half of what a test may take. */
+/* Query until the group has failed, for at most half the time limit of a test. */
 cddp_status await_failure(cddp_group *group);
 
 #endif

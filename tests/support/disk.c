@@ -1,4 +1,4 @@
-/* disk.c - small disks for tests, where that is allowed. */
+/* disk.c - small disks for tests, if this process may mount them. */
 #include "support/disk.h"
 
 static void support_write_map(const char *path, const char *text)
@@ -11,7 +11,7 @@ static void support_write_map(const char *path, const char *text)
     }
 }
 
-/* Become root of a user namespace, with mounts of its own; this process stays in it. */
+/* Become root of a user namespace with its own mounts. This process stays in it. */
 static bool support_own_mounts(void)
 {
     char users[64];

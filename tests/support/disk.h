@@ -1,4 +1,4 @@
-/* disk.h - small disks for tests, where that is allowed. */
+/* disk.h - small disks for tests, if this process may mount them. */
 #ifndef CDDP_TESTS_SUPPORT_DISK_H
 #define CDDP_TESTS_SUPPORT_DISK_H
 
@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <sys/mount.h>
 
-/* Let the folder @p path be a disk of @p size ("64k"), or skip the test. umount2(path, MNT_DETACH).
- */
+/* Mount a disk of @p size ("64k") at the folder @p path, or skip the test. Unmount it with
+ * umount2(path, MNT_DETACH). */
 void need_small_disk(const char *path, const char *size);
 
-/* Fill the disk that @p path is to lie on, but for @p spare bytes. */
+/* Fill the disk of the new file @p path, except @p spare bytes. */
 void fill_disk(const char *path, off_t spare);
 
 #endif

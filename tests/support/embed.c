@@ -1,5 +1,5 @@
-/* embed.c - runs of the examples of embedding trainers: on 1 to 4 processes, with what each prints.
- */
+/* embed.c - runs the examples that embed cddp in a trainer, on 1 to 4 processes, and reads what
+ * each process prints. */
 #include "support/embed.h"
 
 int run_rank(int rank, int world_size, void *argument)
@@ -46,7 +46,8 @@ void read_output(const char *path, struct run *run)
         } else if (sscanf(line, "rank %d weights %llx", &number, &weights) == 2) {
             assert_in_range(number, 0, MOST_RANKS - 1);
             run->weights[number] = weights;
-        } else if (sscanf(line, "weights %llx", &weights) == 1) { /* of one that knows no ranks */
+        } else if (sscanf(line, "weights %llx", &weights) == 1) { /* printed by a program without
+                                                                     ranks */
             run->weights[0] = weights;
         }
     }

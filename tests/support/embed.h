@@ -1,5 +1,5 @@
-/* embed.h - runs of the examples of embedding trainers: on 1 to 4 processes, with what each
- * prints. */
+/* embed.h - runs the examples that embed cddp in a trainer, on 1 to 4 processes, and reads what
+ * each process prints. */
 #ifndef CDDP_TESTS_SUPPORT_EMBED_H
 #define CDDP_TESTS_SUPPORT_EMBED_H
 
@@ -28,14 +28,14 @@ void read_output(const char *path, struct run *run);
 void run_trainer(struct place *place, int world_size, struct run *run);
 void assert_same_losses(const struct run *a, const struct run *b, double tolerance);
 
-/* @p built: the program, below the build folder. */
+/* @p built is the program's path below the build folder. */
 int set_up_place(void **state, const char *built);
 int tear_down(void **state);
 
-/* In a case: skip it where a compiler or a tool is missing, so that there are no such programs. */
+/* In a case: skip it if the programs were not built, because a compiler or a tool is missing. */
 void need_programs(const char *alone, const char *patched);
 
-/* The patch of examples/@p folder adds @p most lines at most. */
+/* Assert that the patch of examples/@p folder adds at most @p most lines. */
 void assert_short_patch(const char *folder, int most);
 
 #endif

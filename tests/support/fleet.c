@@ -1,4 +1,4 @@
-/* fleet.c - the nodes of one job, all of them on this machine. */
+/* fleet.c - the nodes of one job, each started with --nnodes and --rdzv, all on this machine. */
 #include "support/fleet.h"
 
 void fleet_begin(struct fleet *fleet)

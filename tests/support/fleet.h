@@ -6,17 +6,18 @@
 
 enum { FLEET_NODES = 3 };
 
-/* What is waited for is told: who is silent for less is not lost, unless a test chooses a limit. */
+/* The limit of silence: these tests wait for explicit events, so that no node is lost for being
+ * slow, unless a test chooses a limit. */
 #define A_DAY "86400000"
 
-/* The nodes, in folders of their own; what they share is in `folder`, $SHARED for ranks. */
+/* The nodes, each in its own folder. `folder` is shared; ranks see it as $SHARED. */
 struct fleet {
     struct launched nodes[FLEET_NODES];
     char *folder;
     char url[4200];
 };
 
-/* They meet by a file; or at a port, with a token. */
+/* The nodes meet in a file (fleet_begin) or at a port, with a token (fleet_begin_tcp). */
 void fleet_begin(struct fleet *fleet);
 void fleet_begin_tcp(struct fleet *fleet);
 
@@ -27,18 +28,19 @@ void fleet_start(struct fleet *fleet, int i, const char *nnodes, const char *ran
 #define START(fleet, i, nnodes, rank, ...)                                                         \
     fleet_start((fleet), (i), (nnodes), (rank), (const char *const[]){__VA_ARGS__, NULL})
 
-/* Start node @p i as a pod of Kubeflow's second Trainer does, by its variables alone. */
+/* Start node @p i like a pod of Kubeflow Trainer v2: configured only by variables. */
 void fleet_start_pod(struct fleet *fleet, int i, const char *port, const char *const *words);
 
-/* Wait until the first @p count nodes have ended; with @p exit_status. */
+/* Wait until the first @p count nodes have ended; fleet_ends_with() also checks their exit
+ * status. */
 void fleet_wait(struct fleet *fleet, int count);
 void fleet_ends_with(struct fleet *fleet, int count, int exit_status);
 void fleet_end(struct fleet *fleet);
 
-/* A rank that says who its supervisor is, and then waits to be ended. */
+/* A shell command for a rank: write the pid of its supervisor, then wait to be ended. */
 #define WAITS "echo $PPID >$SHARED/parent$RANK; exec sleep 1000"
 
-/* Wait until rank @p rank has written to $SHARED/parentRANK who its supervisor is: that process. */
+/* Wait until rank @p rank has written $SHARED/parentRANK. Returns the pid of its supervisor. */
 pid_t fleet_supervisor(const struct fleet *fleet, int rank);
 
 #endif

@@ -1,4 +1,4 @@
-/* folder.c - a folder of a test's own, which is gone after it. */
+/* folder.c - a folder for each test, removed after it. */
 #include "support/folder.h"
 
 char *folder;

@@ -1,4 +1,4 @@
-/* gan.c - runs of dcgan on small images, and what PyTorch's example makes of the same. */
+/* gan.c - runs of dcgan on small images, and the values of PyTorch's example on the same images. */
 #include "support/gan.h"
 
 static void write_idx(const char *name, int dims, uint32_t count)

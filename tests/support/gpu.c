@@ -1,4 +1,4 @@
-/* gpu.c - tests on a real GPU: scripts/gpu-test sets CDDP_TEST_GPU to their number. */
+/* gpu.c - tests on real GPUs: scripts/gpu-test sets CDDP_TEST_GPU to their number. */
 #include "support/gpu.h"
 
 bool gpu_is_real(void)

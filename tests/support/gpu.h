@@ -1,7 +1,6 @@
-/* gpu.h - tests on a real GPU: scripts/gpu-test sets CDDP_TEST_GPU to their number. Then
- * tests that otherwise run on the emulated module take the real one where nothing in them asks the
- * fake runtime for something; those that need its faults, or its orders of streams, skip
- * themselves. */
+/* gpu.h - tests on real GPUs: scripts/gpu-test sets CDDP_TEST_GPU to their number. Tests that
+ * usually run on the emulated module then use the real one, if they need nothing from the fake
+ * runtime. Tests that need its faults or its orders of streams skip themselves. */
 #ifndef CDDP_TESTS_SUPPORT_GPU_H
 #define CDDP_TESTS_SUPPORT_GPU_H
 
@@ -12,18 +11,20 @@
 
 bool gpu_is_real(void);
 
-/* As scripts/gpu-test says: to ask CUDA takes a process of its own, each time as long as a test. */
+/* The number that scripts/gpu-test gave. Asking CUDA would need a separate process each time, which
+ * takes as long as a test. */
 int gpu_count(void);
 
-/* A GPU has one order of streams: two runs are enough to see that the second finds all as the
- * first. */
+/* A GPU has only one order of streams, so two of @p runs are enough: the second shows that the
+ * first left nothing behind. */
 int gpu_runs(int runs);
 
-/* Whether NCCL lets ranks share a GPU, which it does from 2.30.3 on if it is told to: it is, then.
- */
+/* Whether NCCL lets ranks share a GPU. NCCL from 2.30.3 on does if a variable is set, which this
+ * function sets. */
 bool gpu_nccl_shares(void);
 
-/* Ranks start slowly there, and NCCL before 2.30.3 wants a GPU for each. */
+/* Whether @p ranks are too many for real GPUs: ranks start slowly there, and NCCL before 2.30.3
+ * needs one GPU per rank. */
 bool gpu_is_beyond(const char *transport, int ranks);
 
 #endif

@@ -1,5 +1,5 @@
-/* group.c - groups for tests and benchmarks, without a store: the shared block is made before the
- * ranks are forked. */
+/* group.c - groups without a store, for tests and benchmarks: the shared block is created before
+ * the ranks are forked. */
 #include "support/group.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ bool group_choose_host(int rank)
     return true;
 }
 
-/* Over the transport that CDDP_BACKEND names, through a store in a file. */
+/* Create a group over the transport that CDDP_BACKEND names, with a store in a file. */
 static cddp_status group_by_name(const struct group_seed *seed, int rank, int world_size,
                                  uint32_t timeout_ms, cddp_group **out)
 {

@@ -1,5 +1,5 @@
-/* group.h - groups for tests and benchmarks, without a store: the shared block is made
- * before the ranks are forked. */
+/* group.h - groups without a store, for tests and benchmarks: the shared block is created before
+ * the ranks are forked. */
 #ifndef CDDP_TESTS_SUPPORT_GROUP_H
 #define CDDP_TESTS_SUPPORT_GROUP_H
 
@@ -18,15 +18,15 @@ struct group_seed {
     uint64_t nonce;
 };
 
-/* In the parent, before the fork. Close seed->fd when the ranks are done. */
+/* Call in the parent, before the fork. Close seed->fd when the ranks have ended. */
 cddp_status group_seed_create(int world_size, struct group_seed *out);
 
-/* In a rank. */
+/* Call in a rank. */
 cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_size,
                             uint32_t timeout_ms, cddp_group **out);
 
-/* In a rank, before it joins: $TEST_HOSTS, a list like "0,0,1", says which host it is on; the list
- * begins again behind its end. False: there is none. */
+/* Call in a rank, before it joins: choose its host from $TEST_HOSTS, a list such as "0,0,1" that
+ * repeats after its end. Returns false if the variable is unset. */
 bool group_choose_host(int rank);
 
 #endif

@@ -1,5 +1,5 @@
-/* group_cases.c - what the tests of collectives share: ranks in every number, buffers of both kinds
- * and what they hold. */
+/* group_cases.c - shared by the tests of collectives: each number of ranks, registered and ordinary
+ * buffers, and their contents. */
 #include "support/group_cases.h"
 
 #ifdef __SANITIZE_THREAD__ /* as in support/ddp_ranks.h */
@@ -14,7 +14,7 @@ void at_sizes_to(int most, rank_fn body, const char *threads)
         struct group_seed seed;
 
         setenv("CDDP_COMM_THREAD", threads, 1);
-        if (threads[0] == '0' && i % 2 == 1) { /* a thread only where there is a wire */
+        if (threads[0] == '0' && i % 2 == 1) { /* the default: a thread only between hosts */
             unsetenv("CDDP_COMM_THREAD");
         }
         assert_int_equal(group_seed_create(sizes[i], &seed), CDDP_OK);

@@ -1,5 +1,5 @@
-/* group_cases.h - what the tests of collectives share: ranks in every number, buffers of both kinds
- * and what they hold. */
+/* group_cases.h - shared by the tests of collectives: each number of ranks, registered and ordinary
+ * buffers, and their contents. */
 #ifndef CDDP_TESTS_SUPPORT_GROUP_CASES_H
 #define CDDP_TESTS_SUPPORT_GROUP_CASES_H
 
@@ -9,23 +9,25 @@
 
 #include <stdbool.h>
 
-/* Data repeat after a prime number of elements: quick to make, and no piece looks like another. */
+/* Data repeat after a prime number of elements: they are quick to produce, and no two pieces are
+ * equal. */
 enum { PIECE = SHM_CHUNK_BYTES, PERIOD = 8209 };
 
 static const cddp_type types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16,
                                   CDDP_I32, CDDP_I64, CDDP_U8};
 
-/* Run @p body at every rank count up to @p most, with or without the comm thread. */
+/* Run @p body at every number of ranks up to @p most, with or without the communication thread. */
 void at_sizes_to(int most, rank_fn body, const char *threads);
 void at_every_size(rank_fn body, const char *threads);
 void *buffer(cddp_group *group, bool registered, size_t bytes);
 void give_back(cddp_group *group, bool registered, void *memory);
 
-/* Continue @p data, @p bytes long, whose first @p period bytes are there. */
+/* Repeat the first @p period bytes of @p data until it has @p bytes. */
 void repeat(void *data, size_t period, size_t bytes);
 void fill_rank(void *data, int rank, size_t from, size_t count, cddp_type type);
 
-/* Elements @p from... of all ranks' reduction against @p got; some of them when there are many. */
+/* Compare @p got with the reduction over all ranks, from element @p from on; only some elements if
+ * there are many. */
 int compare_reduced(const void *got, size_t from, size_t count, int n, cddp_type type, cddp_op op,
                     const double *weights);
 

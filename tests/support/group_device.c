@@ -1,4 +1,4 @@
-/* group_device.c - what tests of collectives on a device's memory share. */
+/* group_device.c - shared by the tests of collectives on device memory. */
 #include "support/group_device.h"
 
 int drift_rank(int rank, int n, void *argument)
@@ -41,7 +41,7 @@ int split_rank(int rank, int n, void *argument)
     CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(fetch(group, &value, there, sizeof value) == 0);
     CHECK(value == 1 + (n == 2 ? 2 : n == 3 ? 2 * 5 : 0));
-    cddp_group_destroy(group); /* the part lives on, and the device with it */
+    cddp_group_destroy(group); /* the split group remains, and so does the device */
     CHECK(put_there(part, there, &value, sizeof value) == 0);
     CHECK(cddp_broadcast(part, there, 1, CDDP_F32, 0, NULL) == CDDP_OK);
     CHECK(fetch(part, &value, there, sizeof value) == 0);

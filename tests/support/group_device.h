@@ -1,4 +1,4 @@
-/* group_device.h - what tests of collectives on a device's memory share. */
+/* group_device.h - shared by the tests of collectives on device memory. */
 #ifndef CDDP_TESTS_SUPPORT_GROUP_DEVICE_H
 #define CDDP_TESTS_SUPPORT_GROUP_DEVICE_H
 
@@ -9,7 +9,8 @@ enum { SOON_MS = SUPPORT_TIMEOUT_MS / 2, COUNT = 1000, KINDS = 9 };
 
 static const struct stage plain = {.timeout_ms = SUPPORT_TIMEOUT_MS};
 
-/* Far more operations than ranks may be apart, by a rank that is never waited for. */
+/* Issue far more operations than the limit by which ranks may drift apart, on a rank that never
+ * waits. */
 int drift_rank(int rank, int n, void *argument);
 int split_rank(int rank, int n, void *argument);
 

@@ -1,7 +1,9 @@
-/* group_reference.c - what a reduction must give, one element at a time, in plain scalar code. */
+/* group_reference.c - the expected result of a reduction, computed one element at a time in plain
+ * scalar code. */
 #include "support/group_reference.h"
 
-/* A number of a format with @p bits fraction bits and exponents from @p low, nearest even. */
+/* Round @p value to nearest even in a format with @p bits fraction bits and exponents from @p
+ * low. */
 static double reference_round(double value, int bits, int low, double largest)
 {
     int exponent;
@@ -32,19 +34,19 @@ static double reference_decode16(uint16_t bits, int fraction_bits, int bias)
     return bits & 0x8000 ? -size : size;
 }
 
-/* @p value is one of the format's */
+/* @p value must be representable in the format. */
 static uint16_t reference_encode16(double value, int fraction_bits, int bias)
 {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
 
-    for (int bits = 0; bits < 0x8000; bits++) { /* slow and certain: find it */
+    for (int bits = 0; bits < 0x8000; bits++) { /* slow but certain: try all */
         int exponent = bits >> fraction_bits;
         int low = exponent << fraction_bits;
 
         if (bits == low && exponent < 2 * bias + 1 &&
             reference_decode16((uint16_t)(low + (1 << fraction_bits) - 1), fraction_bits, bias) <
                 fabs(value)) {
-            bits = low + (1 << fraction_bits) - 1; /* not in this binade */
+            bits = low + (1 << fraction_bits) - 1; /* skip this binade */
             continue;
         }
         if (reference_decode16((uint16_t)bits, fraction_bits, bias) == fabs(value)) {
@@ -103,7 +105,7 @@ static double reference_apply(double a, double b, cddp_op op, bool f64)
         value = a * b;
         break;
     default:
-        value = a + b; /* a double sum of two floats, rounded, is the float sum */
+        value = a + b; /* the rounded double sum of two floats is their float sum */
     }
     return f64 ? value : (float)value;
 }
@@ -200,7 +202,7 @@ void reference_reduce(void *out, const void *const *values, int n, cddp_type typ
         }
     }
     if (type == CDDP_BOOL && (op == CDDP_OP_SUM || op == CDDP_OP_MEAN)) {
-        number[0] = number[0] != 0; /* whether any was set */
+        number[0] = number[0] != 0; /* whether any value was nonzero */
     }
     if (whole) {
         reference_store_whole(out, op == CDDP_OP_MEAN ? number[0] / n : number[0], type);

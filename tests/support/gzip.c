@@ -1,4 +1,4 @@
-/* gzip.c - packed files for tests. */
+/* gzip.c - gzip files for tests. */
 #include "support/gzip.h"
 
 size_t support_gzip(const void *data, size_t bytes, void *out, size_t room)

@@ -1,4 +1,4 @@
-/* images.c - owns the making of image files for tests. */
+/* images.c - writes image files for tests. */
 #include "support/images.h"
 
 #include "data/images/image_decode.h"
@@ -51,7 +51,7 @@ static uint8_t *put_chunk(uint8_t *out, const char *kind, const void *data, size
     return put_u32(begin + 4 + bytes, crc32_of(begin, 4 + bytes));
 }
 
-/* Rows with a filter of 0 each, in one stored block. */
+/* Write rows, each with filter 0, as one stored block. */
 static size_t deflate_rows(int width, int height, const uint8_t *pixels, uint8_t *out)
 {
     size_t row = (size_t)width * 3;

@@ -1,5 +1,5 @@
-/* job.c - whole jobs for tests: the real cddp-run starts the real cddp-train on small data, and its
- * processes are looked at from outside, as a user would. */
+/* job.c - whole jobs for tests: the real cddp-run starts the real cddp-train on small data, and the
+ * test watches the processes from outside, as a user would. */
 #include "support/job.h"
 
 /* Whether the file /proc/PID/@p name, whose words end with NUL, has @p word. */

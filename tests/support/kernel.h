@@ -5,10 +5,10 @@
 #include "kernels/cpu/transformer.h"
 #include "support/nn.h"
 
-/* Of rows: around and between the lengths of vectors. */
+/* Lengths of rows: vector lengths, and lengths between them. */
 static const size_t widths[] = {1, 3, 8, 16, 37, 64, 100, 257};
 
-/* Memory of exactly @p count elements, so that a sanitizer sees what lies beyond them. */
+/* Memory of exactly @p count elements, so that a sanitizer detects accesses beyond it. */
 float *numbers(uint32_t stream, size_t count, float scale, float offset);
 float *copy_of(const float *x, size_t count);
 void assert_near(float value, double expected, double relative, double absolute);

@@ -1,4 +1,4 @@
-/* launcher.c - start the real cddp-run, with a deadline, and look at all that it gives. */
+/* launcher.c - starts the real cddp-run, with a time limit, and reads its output. */
 #include "support/launcher.h"
 
 #include <sys/prctl.h>

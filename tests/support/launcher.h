@@ -1,4 +1,4 @@
-/* launcher.h - start the real cddp-run, with a deadline, and look at all that it gives. */
+/* launcher.h - starts the real cddp-run, with a time limit, and reads its output. */
 #ifndef CDDP_TESTS_SUPPORT_LAUNCHER_H
 #define CDDP_TESTS_SUPPORT_LAUNCHER_H
 
@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-/* A running cddp-run; its output goes to files in a folder of its own, which is also its working
+/* A running cddp-run. Its output goes to files in its own folder, which is also its working
  * folder. */
 struct launched {
     pid_t pid;
@@ -19,22 +19,22 @@ struct launched {
 
 const char *launcher_path(const char *below_build);
 
-/* The text of @p dir/@p name, or NULL. */
+/* The text of @p dir/@p name; NULL: no such file. */
 char *launcher_read(const char *dir, const char *name);
 
-/* A new file @p dir/@p name with @p text, executable. */
+/* Create an executable file @p dir/@p name with @p text. */
 void launcher_write(const char *dir, const char *name, const char *text);
 
-/* Start @p program, which is cddp-run or something that starts it. */
+/* Start @p program, which is cddp-run or starts it. */
 void launcher_start_program(struct launched *job, const char *program,
                             const char *const *arguments);
 void launcher_start(struct launched *job, const char *const *arguments);
 
-/* Wait for its end; at the limit it is killed, and the test fails. */
+/* Wait for the job's end. At the time limit, kill it and fail the test. */
 void launcher_wait(struct launched *job);
 void launcher_end(struct launched *job);
 
-/* Start, and wait. */
+/* Start cddp-run and wait for its end. */
 #define LAUNCH(job, ...)                                                                           \
     do {                                                                                           \
         launcher_start((job), (const char *const[]){__VA_ARGS__, NULL});                           \
@@ -48,20 +48,20 @@ void launcher_need_absence(const char *text, const char *part, const char *where
 #define assert_err(job, part) launcher_need_text((job)->err, part, "stderr")
 #define assert_no_err(job, part) launcher_need_absence((job)->err, part, "stderr")
 
-/* How often @p part is in @p text. */
+/* How often @p part occurs in @p text. */
 int launcher_count(const char *text, const char *part);
 
-/* Wait until @p dir/@p name holds a whole line, and give its number. */
+/* Wait until the file @p name of the job's folder holds a whole line. Returns the number in it. */
 long launcher_number(const struct launched *job, const char *name);
 
-/* Wait until @p dir/@p name has @p part. */
+/* Wait until @p dir/@p name contains @p part. */
 void launcher_await_text(const char *dir, const char *name, const char *part);
 
-/* Wait until process @p pid is gone (or dead and only not reaped yet). */
+/* Wait until process @p pid is gone, or dead and not yet reaped. */
 int launcher_is_gone(pid_t pid);
 
-/* Skip the test where no process can become the parent of its grandchildren, so that cddp-run does
- * not know what ranks leave behind: qemu 7.2 refuses it to programs that it emulates. */
+/* Skip the test if a process cannot become the parent of its orphaned descendants, so that cddp-run
+ * cannot find what ranks leave behind. qemu 7.2 refuses this to the programs that it emulates. */
 void launcher_needs_orphans(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* memory.c - a machine that has only so much memory left, for tests. */
+/* memory.c - a simulated machine with little memory left, for tests. */
 #include "support/memory.h"
 
 void support_set_memory(const char *machine, unsigned kilobytes)

@@ -1,4 +1,4 @@
-/* memory.h - a machine that has only so much memory left, for tests. */
+/* memory.h - a simulated machine with little memory left, for tests. */
 #ifndef CDDP_TESTS_SUPPORT_MEMORY_H
 #define CDDP_TESTS_SUPPORT_MEMORY_H
 
@@ -6,8 +6,8 @@
 #include "base/memory_left.h"
 #include "support/test.h"
 
-/* From now on the library sees a machine with so many kilobytes left, whose files lie in @p
- * machine, until support_end_memory(). */
+/* Until support_end_memory(), the library sees a machine with @p kilobytes left. The machine's
+ * files are in the folder @p machine. */
 void support_set_memory(const char *machine, unsigned kilobytes);
 void support_end_memory(void);
 

@@ -1,4 +1,4 @@
-/* misuse.c - what the tests of wrong use share: ranks that meet as the environment says. */
+/* misuse.c - shared by the tests of wrong use. */
 #include "support/misuse.h"
 
 #include "device/device.h"
@@ -31,8 +31,8 @@ int misuse_tear_down(void **state)
     return 0;
 }
 
-/* A job of mpirun for each variant and size takes long: "some" has the first sizes of the first
- * variants only. */
+/* Whether to run this case under mpirun: a job for each variant and size takes long, so "some"
+ * selects the first size of the first variants. */
 static bool mpirun_has(rank_fn body, int which)
 {
     enum { FIRST_VARIANTS = 4 };
@@ -57,7 +57,7 @@ int misuse_run(struct misuse *misuse, int size, rank_fn body, int which, int *st
     return run_ranks_status(size, body, misuse, statuses);
 }
 
-/* TEST_HOSTS, a list like "0,0,1", says which host each rank is on. */
+/* Choose the rank's host from TEST_HOSTS, a list such as "0,0,1". */
 static void choose_host(int rank)
 {
     const char *hosts = getenv("TEST_HOSTS");

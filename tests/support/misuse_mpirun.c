@@ -1,6 +1,6 @@
-/* misuse_mpirun.c - ranks of a case of wrong use as processes of the real mpirun, so that MPI
- * carries what they send: this program once more, which then does the case's body instead of its
- * main(). */
+/* misuse_mpirun.c - runs the ranks of a case of wrong use as processes of the real mpirun, so that
+ * MPI carries their data. mpirun starts this program again, and each process runs the case's body
+ * instead of main(). */
 #include "support/misuse_mpirun.h"
 
 #include "support/mpirun.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_RANKS = 3 };
 
-/* The number in @p folder/@p job.R, which rank R has left; -1: it has left none. */
+/* The status that rank R has left in @p folder/@p job.R; -1: none yet. */
 static int status_left(const char *folder, const char *job, int rank)
 {
     char name[80];
@@ -34,7 +34,7 @@ int misuse_mpirun(struct misuse *misuse, int size, rank_fn body, int *statuses)
     NEED_MPIRUN();
     assert_in_range(size, 2, MOST_RANKS);
     assert_true(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
-    /* The same program: only where it lies in memory differs. */
+    /* The program is the same, but may be at another address, so the offset is passed. */
     snprintf(number, sizeof number, "%" PRIdPTR " %d %" PRIu32,
              (intptr_t)body - (intptr_t)misuse_mpirun, misuse->which, misuse->timeout_ms);
     setenv("TEST_MISUSE_BODY", number, 1);
@@ -54,11 +54,11 @@ int misuse_mpirun(struct misuse *misuse, int size, rank_fn body, int *statuses)
         fprintf(stderr, "%s%s", job.out, job.err);
     }
     launcher_end(
-        &job); /* a group that has failed does not end MPI properly, which mpirun reports */
+        &job); /* after a failed group, MPI is not finalized properly, which mpirun reports */
     return failed;
 }
 
-/* Whole, or not at all. */
+/* Write the status atomically. */
 static int leave_status(const struct misuse *misuse, int rank, int status)
 {
     char text[16];
@@ -72,7 +72,8 @@ static int leave_status(const struct misuse *misuse, int rank, int status)
     return rename(fresh, path);
 }
 
-/* The pipe of all ranks, which have no common process of ours to inherit it from. */
+/* Open the pipe of all ranks. They cannot inherit it, since they have no parent of ours in
+ * common. */
 static int open_signal(struct misuse *misuse)
 {
     char path[4300];
@@ -86,7 +87,7 @@ static int open_signal(struct misuse *misuse)
     return misuse->signal[0];
 }
 
-/* In each process that mpirun has started, before main(). */
+/* Runs in each process that mpirun has started, before main(). */
 static __attribute__((constructor)) void be_a_rank(void)
 {
     const char *number = getenv("TEST_MISUSE_BODY");
@@ -110,7 +111,8 @@ static __attribute__((constructor)) void be_a_rank(void)
         exit(1);
     }
     leave_status(&misuse, rank, ((rank_fn)(body + (intptr_t)misuse_mpirun))(rank, size, &misuse));
-    /* mpirun kills the others once one has ended without ending MPI. */
+    /* Wait for all ranks, because mpirun kills the others once one has ended without finalizing
+     * MPI. */
     for (int peer = 0, waits = 0; peer < size && waits < SUPPORT_TIMEOUT_MS; waits++) {
         if (status_left(misuse.folder, misuse.job, peer) >= 0) {
             peer++;

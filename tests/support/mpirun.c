@@ -1,7 +1,6 @@
-/* mpirun.c - jobs that the real mpirun starts on this machine, as several hosts if need be: its ssh
- * is a script that runs the daemon here, with temporary files of its own, and says to cddp, too,
- * that it is another host.
- */
+/* mpirun.c - jobs that the real mpirun starts on this machine, as several hosts if required. Its
+ * ssh is replaced with a script that runs the daemon here, with separate temporary files, and tells
+ * cddp, too, that it is another host. */
 #include "support/mpirun.h"
 
 #include <stdbool.h>
@@ -25,8 +24,8 @@ int mpirun_is_here(void)
     return 1;
 }
 
-/* What MPI's own plugins leave behind, and in which order they lock, says nothing about us, and
- * cannot be suppressed by name: the plugins are gone by then. */
+/* Leaks and lock orders of MPI's plugins say nothing about our code. They cannot be suppressed by
+ * name, since the plugins are unloaded by then. */
 struct sanitizers {
     char *asan, *tsan;
 };
@@ -53,7 +52,7 @@ static void restore(const char *variable, char *kept)
     free(kept);
 }
 
-/* Returns what was set before, for restore_sanitizers(). */
+/* Returns the previous settings, for restore_sanitizers(). */
 static struct sanitizers ignore_plugins(void)
 {
     return (struct sanitizers){
@@ -74,7 +73,7 @@ void mpirun_use_agent(const char *path)
     snprintf(given_agent, sizeof given_agent, "%s", path);
 }
 
-/* The path of the script that stands for ssh. */
+/* The path of the script that replaces ssh. */
 static const char *make_agent(void)
 {
     static char folder[4096];
@@ -106,7 +105,7 @@ void mpirun_start(struct launched *job, int ranks, const char *hosts, const char
         words[n++] = "--mca";
         words[n++] = "plm_rsh_agent";
         words[n++] = make_agent();
-        words[n++] = "--mca"; /* its shared memory has the machine's name, which all hosts have */
+        words[n++] = "--mca"; /* named after the machine, so all "hosts" would share it */
         words[n++] = "btl";
         words[n++] = "self,tcp";
         words[n++] = "--host";

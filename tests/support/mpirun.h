@@ -4,26 +4,26 @@
 
 #include "support/launcher.h"
 
-/* In a case: skip it where there is no Open MPI, or cddp was built without its module. */
+/* In a case: skip it if there is no Open MPI, or cddp was built without its MPI module. */
 #define NEED_MPIRUN()                                                                              \
     do {                                                                                           \
         if (!mpirun_is_here()) {                                                                   \
             skip();                                                                                \
         }                                                                                          \
     } while (0)
-/* Says why not. */
+/* Prints why not. */
 int mpirun_is_here(void);
 
-/* Start @p program with @p arguments on @p ranks ranks. @p hosts: NULL, or a list of names for
- * --host, "a:2,b:1", which mpirun then takes for several hosts: all of them are this machine. */
+/* Start @p program with @p arguments on @p ranks ranks. @p hosts: NULL, or a list for --host such
+ * as "a:2,b:1". mpirun takes these for several hosts, but all of them are this machine. */
 void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
                   const char *const *arguments);
 
-/* A script of the caller's in place of mpirun's ssh from now on: its arguments are options, a host
- * of --host and the words of a command. */
+/* From now on, use the caller's script instead of mpirun's ssh. Its arguments are options, a host
+ * of --host, and the words of a command. */
 void mpirun_use_agent(const char *path);
 
-/* Start, and wait. */
+/* Start the job and wait for its end. */
 #define MPIRUN(job, ranks, hosts, program, ...)                                                    \
     do {                                                                                           \
         mpirun_start((job), (ranks), (hosts), (program),                                           \
@@ -31,7 +31,7 @@ void mpirun_use_agent(const char *path);
         launcher_wait((job));                                                                      \
     } while (0)
 
-/* That it ended well. */
+/* Assert that it exited with status 0. */
 void assert_mpirun_ended_well(const struct launched *job);
 
 #endif

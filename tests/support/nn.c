@@ -1,4 +1,4 @@
-/* nn.c - models with memory for their gradients and a batch of made-up data, for tests. */
+/* nn.c - models with memory for their gradients and a batch of synthetic data, for tests. */
 #include "support/nn.h"
 
 float test_number(uint32_t stream, uint64_t element)

@@ -1,4 +1,4 @@
-/* nn.h - models with memory for their gradients and a batch of made-up data, for tests. */
+/* nn.h - models with memory for their gradients and a batch of synthetic data, for tests. */
 #ifndef CDDP_TESTS_SUPPORT_NN_H
 #define CDDP_TESTS_SUPPORT_NN_H
 
@@ -26,27 +26,28 @@ struct fixture {
 
 float test_number(uint32_t stream, uint64_t element);
 
-/* The same of tokens: each label is the next one. */
+/* Make a batch of token sequences, in which each label is the next token. */
 void fixture_sequences(struct fixture *f, int first, int count);
 
-/* Samples first ... first + count - 1 of an endless made-up data set. */
+/* Make a batch of samples first ... first + count - 1 of an endless synthetic data set. */
 void fixture_batch(struct fixture *f, int first, int count);
 
-/* False when the model cannot be made. */
+/* Returns false if the model cannot be made. */
 bool fixture_init(struct fixture *f, const struct cddpi_model_spec *spec, uint64_t seed,
                   cddp_group *group, int first, int count);
 void fixture_fini(struct fixture *f);
 
-/* The loss of the batch in training mode; the running statistics move along. */
+/* The loss of the batch in training mode; also updates the running statistics. */
 double fixture_loss(struct fixture *f);
 cddp_status fixture_step(struct fixture *f, double scale, bool accumulate);
 
-/* The largest difference of two arrays, over the largest magnitude of the first or @p floor. */
+/* The largest difference of two arrays, divided by the largest magnitude in the first or by @p
+ * floor. */
 double difference_over(const float *a, const float *b, size_t count, double floor);
 double relative_difference(const float *a, const float *b, size_t count);
 
-/* Make and plan a model while one allocation after the other fails; more than @p least of them do.
- */
+/* Make and plan a model repeatedly, while the first, second, third ... allocation fails. Assert
+ * that more than @p least attempts fail. */
 void assert_survives_want_of_memory(const struct cddpi_model_spec *spec, unsigned least);
 
 #endif

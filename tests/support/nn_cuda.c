@@ -1,5 +1,4 @@
-/* nn_cuda.c - a model on a CUDA device beside the same one on the processor, for tests: on whatever
- * device "cuda" is, which may be an emulated one ($CDDP_CUDA_MODULE). */
+/* nn_cuda.c - a model on a CUDA device and the same model on the CPU, for tests. */
 #include "support/nn_cuda.h"
 
 void device_check(cddp_status status)

@@ -1,5 +1,5 @@
-/* nn_cuda.h - a model on a CUDA device beside the same one on the processor, for tests: on
- * whatever device "cuda" is, which may be an emulated one ($CDDP_CUDA_MODULE). */
+/* nn_cuda.h - a model on a CUDA device and the same model on the CPU, for tests. The device "cuda"
+ * may be real or emulated ($CDDP_CUDA_MODULE). */
 #ifndef CDDP_TESTS_SUPPORT_NN_CUDA_H
 #define CDDP_TESTS_SUPPORT_NN_CUDA_H
 
@@ -7,13 +7,13 @@
 #include "support/nn.h"
 
 struct device_fixture {
-    struct fixture host; /* the same model and batch on the processor */
+    struct fixture host; /* the same model and batch on the CPU */
     struct cddpi_device *device;
     struct cddpi_model *model;
-    struct cddpi_batch batch; /* its arrays are memory of the device */
-    void **grads;             /* likewise */
+    struct cddpi_batch batch; /* its arrays are device memory */
+    void **grads;             /* also device memory */
     const cddp_param *params;
-    void *owned[8]; /* of the batch */
+    void *owned[8]; /* the batch's memory */
     int owned_count;
 };
 
@@ -21,19 +21,20 @@ void device_check(cddp_status status);
 void *device_alloc(struct cddpi_device *on, size_t bytes);
 void device_put(struct cddpi_device *on, void *to, const void *from, size_t bytes);
 
-/* A copy on the host; free(). */
+/* A copy on the host; release with free(). */
 void *device_get(struct cddpi_device *on, const void *from, size_t bytes);
 
-/* The host's batch, over there. */
+/* Copy the host's batch to the device. */
 void device_take_batch(struct device_fixture *f);
 size_t param_bytes(const struct device_fixture *f, size_t i);
 void device_fixture_fini(struct device_fixture *f);
 
-/* What all forwards since the last one summed up. */
+/* The sum over all forward passes since the last call. */
 struct cddpi_loss_result device_result(struct device_fixture *f, int count);
 void device_step(struct device_fixture *f, double scale, bool accumulate);
 
-/* |a - b| / |a| in the Euclidean norm, of gradient @p i: on the processor, on the device. */
+/* |a - b| / |a| in the Euclidean norm, where a is a gradient on the CPU and b the same gradient on
+ * the device. */
 struct distance {
     double difference, norm;
 };
@@ -42,10 +43,10 @@ void distance_add_array(struct distance *distance, const float *a, const float *
 double distance_of(struct distance distance);
 double grad_distance(struct device_fixture *f, size_t i);
 
-/* Of all gradients as one. */
+/* The distance of all gradients, as one vector. */
 double all_grads_distance(struct device_fixture *f);
 
-/* All gradients behind each other; free(). */
+/* All gradients, concatenated; release with free(). */
 char *all_grads(struct device_fixture *f, size_t *out_bytes);
 
 extern struct cddpi_device *device;
@@ -67,7 +68,7 @@ static const struct cddpi_model_spec resnet20 = {.preset = "resnet20", COLOURS};
 static const struct cddpi_model_spec resnet50 = {.preset = "resnet50", .stage_units = 4, LARGER};
 static const struct cddpi_model_spec gpt2 = {.preset = "gpt2", WORDS};
 
-/* Layers that no preset has, in orders that stop what is done in one pass elsewhere. */
+/* Layers that no preset has, in orders that prevent fused passes. */
 static const struct cddpi_layer odd_words[] = {
     {.type = CDDPI_LAYER_EMBEDDING, .name = "table", .units = 24},
     {.type = CDDPI_LAYER_LAYER_NORM, .name = "norm"},
@@ -91,7 +92,8 @@ static const struct cddpi_layer odd_images[] = {
     {.type = CDDPI_LAYER_AVG_POOL, .kernel = 3, .stride = 2, .padding = 1, .name = "average"},
     {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 1, .name = "narrow", .no_bias = true},
     {.type = CDDPI_LAYER_BATCH_NORM, .name = "bn"},
-    {.type = CDDPI_LAYER_ADD, .input2 = "average", .name = "sum"}, /* in the norm's pass, no relu */
+    {.type = CDDPI_LAYER_ADD, .input2 = "average", .name = "sum"}, /* fused with the norm, without
+                                                                      relu */
     {.type = CDDPI_LAYER_CONV2D, .units = 6, .kernel = 3, .padding = 1, .no_bias = true},
     {.type = CDDPI_LAYER_RELU},
     {.type = CDDPI_LAYER_ADD, .input2 = "sum"},
@@ -99,7 +101,8 @@ static const struct cddpi_layer odd_images[] = {
     {.type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1},
     {.type = CDDPI_LAYER_FLATTEN},
     {.type = CDDPI_LAYER_LINEAR, .units = 10},
-    {.type = CDDPI_LAYER_RELU}, /* the loss may not write over what its backward reads */
+    {.type = CDDPI_LAYER_RELU}, /* the loss must not overwrite what the relu's backward pass
+                                   reads */
 };
 
 static const struct cddpi_model_spec odd_sequence = {.layers = odd_words,
@@ -134,9 +137,9 @@ static const struct cddpi_model_spec dcgan = {.preset = "dcgan",
                                               .image_side = 16,
                                               .loss = CDDPI_LOSS_BINARY_CROSS_ENTROPY};
 
-/* Groups whose filters begin at odd addresses, a channel each, and of 1 x 1; transposed
- * convolutions with bias and of one channel; functions whose values the layer before does not
- * keep. */
+/* Grouped convolutions: filters at odd addresses, one channel per group, and 1 x 1; transposed
+ * convolutions with a bias and with one channel; functions after layers that do not keep their
+ * outputs. */
 static const struct cddpi_layer grouped_layers[] = {
     {.type = CDDPI_LAYER_CONV2D, .units = 9, .kernel = 3, .padding = 1, .groups = 3, .name = "odd"},
     {.type = CDDPI_LAYER_RELU},
@@ -161,11 +164,11 @@ struct preset {
     const char *name;
     const struct cddpi_model_spec *spec;
     int count;
-    /* Bounds of the relative error of the loss, and of the gradient (Euclidean, of all parameters
-     * as one vector), in float32, bf16 and fp16, against float32 on the processor. Roundings grow
-     * through the many batch_norms and relus of a resnet that was not trained: resnet50's first
-     * gradient is off by 10^4 of them, and more where one opens a relu: that leaves nothing to
-     * compare of 16 bits. */
+    /* Bounds of the relative error of the loss, and of the gradient (Euclidean norm, all parameters
+     * as one vector), in float32, bf16 and fp16, against float32 on the CPU. Rounding errors grow
+     * through the many batch_norms and relus of an untrained resnet: resnet50's first gradient is
+     * off by 10^4 of them, and by more where an error opens a relu. So in 16 bits there is nothing
+     * left to compare. */
     double loss[3], grad[3];
 };
 
@@ -191,7 +194,7 @@ void expect_below(const char *what, const char *name, enum cddpi_precision preci
 int open_device(void);
 int close_device(void **state);
 
-/* Skips, with the reason, where there is no device. */
+/* Skips the program, and prints why, if there is no device. */
 #define run_on_device(tests)                                                                       \
     (open_device() == 0 ? cmocka_run_group_tests(tests, NULL, close_device) : 77)
 

@@ -1,4 +1,4 @@
-/* nn_model.c - the small models that tests of whole models share. */
+/* nn_model.c - small models, shared by tests of whole models. */
 #include "support/nn_model.h"
 
 void model_setup(struct fixture *f, const struct cddpi_model_spec *spec, int count)

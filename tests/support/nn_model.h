@@ -1,4 +1,4 @@
-/* nn_model.h - the small models that tests of whole models share. */
+/* nn_model.h - small models, shared by tests of whole models. */
 #ifndef CDDP_TESTS_SUPPORT_NN_MODEL_H
 #define CDDP_TESTS_SUPPORT_NN_MODEL_H
 

@@ -1,4 +1,4 @@
-/* nn_sync.c - a model that normalises over ranks in many places, and ranks with their shares of its
+/* nn_sync.c - a model with many synchronised batch_norms, and ranks that each have a share of its
  * samples. */
 #include "support/nn_sync.h"
 

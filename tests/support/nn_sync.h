@@ -1,5 +1,5 @@
-/* nn_sync.h - a model that normalises over ranks in many places, and ranks with their
- * shares of its samples. */
+/* nn_sync.h - a model with many synchronised batch_norms, and ranks that each have a share of its
+ * samples. */
 #ifndef CDDP_TESTS_SUPPORT_NN_SYNC_H
 #define CDDP_TESTS_SUPPORT_NN_SYNC_H
 
@@ -38,11 +38,11 @@ struct spread {
     int counts[4]; /* samples of each rank */
 };
 
-/* The same group for all that have the same @p job. */
+/* Join the group of all ranks that use the same @p job. */
 int join(const struct spread *spread, const char *job, const char *device, const char *backend,
          int rank, int n, cddp_group **out);
 
-/* The first of rank @p rank's samples. */
+/* The index of the first sample of rank @p rank. */
 int first_sample(const struct spread *spread, int rank);
 void run_spread(int n, struct spread spread, rank_fn body);
 

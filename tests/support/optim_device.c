@@ -1,5 +1,4 @@
-/* optim_device.c - parameters with their gradients and an optimizer, on the processor or on a
- * device. */
+/* optim_device.c - parameters with gradients and an optimizer, on the CPU or on a device. */
 #include "support/optim_device.h"
 
 size_t bytes_of_param(size_t i)

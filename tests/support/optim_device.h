@@ -1,5 +1,4 @@
-/* optim_device.h - parameters with their gradients and an optimizer, on the processor or on
- * a device. */
+/* optim_device.h - parameters with gradients and an optimizer, on the CPU or on a device. */
 #ifndef CDDP_TESTS_SUPPORT_OPTIM_DEVICE_H
 #define CDDP_TESTS_SUPPORT_OPTIM_DEVICE_H
 
@@ -20,9 +19,9 @@ static const struct cddpi_optim_spec specs[] = {
 
 enum { SPECS = sizeof specs / sizeof specs[0] };
 
-/* Four parameters with their gradients, on the processor or on a device. The third is frozen. */
+/* Four parameters with gradients, on the CPU or on a device. The third is frozen. */
 struct side {
-    struct cddpi_device *device; /* NULL: the processor */
+    struct cddpi_device *device; /* NULL: the CPU */
     cddp_param params[PARAMS];
     void *grads[PARAMS];
     struct cddpi_optim *optim;
@@ -33,7 +32,7 @@ int put_side(const struct side *side, void *to, const void *from, size_t bytes);
 int get_side(const struct side *side, void *to, const void *from, size_t bytes);
 void *memory_for(const struct side *side, size_t bytes);
 
-/* Numbers of parameter or gradient @p i, to @p to. */
+/* Write pseudo-random values for parameter or gradient @p i to @p to. */
 int put_noise(const struct side *side, void *to, unsigned kind, unsigned step, size_t i);
 int open_side(struct side *side, struct cddpi_device *device, const struct cddpi_optim_spec *spec);
 double rate_of(unsigned step);

@@ -1,4 +1,4 @@
-/* optim_vectors.c - what PyTorch's optimizers and its GradScaler did, as numbers. */
+/* optim_vectors.c - reads the results of PyTorch's optimizers and GradScaler. */
 #include "support/optim_vectors.h"
 
 json_t *read_vectors(void)

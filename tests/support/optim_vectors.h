@@ -1,4 +1,4 @@
-/* optim_vectors.h - what PyTorch's optimizers and its GradScaler did, as numbers. */
+/* optim_vectors.h - reads the results of PyTorch's optimizers and GradScaler. */
 #ifndef CDDP_TESTS_SUPPORT_OPTIM_VECTORS_H
 #define CDDP_TESTS_SUPPORT_OPTIM_VECTORS_H
 

@@ -1,4 +1,4 @@
-/* parallel.c - owns the processes of test cases that run at once. */
+/* parallel.c - runs test cases at the same time, each in its own process. */
 #include "support/parallel.h"
 
 #include <sys/prctl.h>
@@ -10,8 +10,8 @@ struct running_case {
     FILE *said; /* its output */
 };
 
-/* The process of one case. cmocka itself says how it went: the exit status is the number of
- * failures, and a case that was skipped says so. */
+/* The process of one case. cmocka reports its result: the exit status is the number of failures,
+ * and a skipped case prints that it was skipped. */
 static void __attribute__((noreturn))
 be_case(const char *name, const struct CMUnitTest *test, FILE *said)
 {

@@ -1,17 +1,18 @@
-/* rank_pool.c - ranks that stay. */
+/* rank_pool.c - a pool of rank processes. */
 #include "support/rank_pool.h"
 
 enum { POOL_RANKS = 7, POOL_BYTES = 16384, POOL_FDS = 2 };
 
-/* What a rank is told: it runs the body on a copy of the argument, whose files it has, too. */
+/* A job for a rank: run the body on a copy of the argument. The rank gets its own descriptors of
+ * the argument's files. */
 struct pool_job {
     rank_fn body;
     int rank, size;
     size_t bytes;
     int fd_count;
-    size_t fd_at[POOL_FDS]; /* offsets of the files in the argument */
+    size_t fd_at[POOL_FDS]; /* offsets of the file descriptors in the argument */
     unsigned char argument[POOL_BYTES];
-    char environment[POOL_BYTES]; /* NAME=VALUE of CDDP_*, each ended by a 0 */
+    char environment[POOL_BYTES]; /* NAME=VALUE of CDDP_*, each ended by a NUL */
 };
 
 static struct {
@@ -40,7 +41,7 @@ static void pool_pack_environment(char *out, size_t bytes)
     out[used] = '\0';
 }
 
-/* In a rank: as the parent has them now. */
+/* In a rank: set the variables that the parent has now. */
 static void pool_take_environment(const char *in)
 {
     char name[128];
@@ -51,7 +52,7 @@ static void pool_take_environment(const char *in)
         if (strncmp(*at, "CDDP_", 5) == 0 && length < sizeof name) {
             snprintf(name, sizeof name, "%.*s", (int)length, *at);
             unsetenv(name);
-            at = environ; /* which has moved up */
+            at = environ; /* its entries have moved */
         } else {
             at++;
         }
@@ -90,7 +91,7 @@ static bool pool_send(int fd, const struct pool_job *job)
     return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *job;
 }
 
-/* Its files are put into the argument. */
+/* Receive a job, and put its file descriptors into the argument. */
 static bool pool_receive(int fd, struct pool_job *job)
 {
     struct iovec part = {job, sizeof *job};
@@ -138,7 +139,8 @@ static void pool_rank(int fd)
     _exit(0);
 }
 
-/* Ranks that wait for a job end by themselves; after a failure one may hang, so all are killed. */
+/* End the pool. Ranks that wait for a job end by themselves; after a failure a rank may hang, so
+ * all are killed. */
 static void pool_end(bool killed)
 {
     for (int i = 0; i < pool.count; i++) {
@@ -197,8 +199,8 @@ static bool pool_begin(int size)
     return true;
 }
 
-/* Wait for the answers of @p size ranks. Returns how many did not return 0, died or are not done.
- */
+/* Wait for the answers of @p size ranks. Returns how many did not return 0, died or are not
+ * done. */
 static int pool_collect(int size)
 {
     int failed = 0;

@@ -1,4 +1,4 @@
-/* relay.c - passes bytes on between a client and a server, and remembers them. */
+/* relay.c - passes bytes on between a client and a server, and records them. */
 #include "support/relay.h"
 
 #include "support/test.h"
@@ -17,11 +17,11 @@ struct relay {
     pthread_mutex_t lock;
     uint16_t to, port;
     int listener;
-    int ends[2]; /* by the way whose bytes come from it: the client's, the server's; -1: none */
+    int ends[2]; /* by direction: the client's descriptor, the server's; -1: none */
     int stop[2]; /* a pipe */
     size_t change_at[2];
     bool changes[2];
-    size_t of_connection[2]; /* bytes that have passed over this connection */
+    size_t of_connection[2]; /* bytes that have passed over this connection, by direction */
     size_t passed[2];
     uint8_t *seen[2];
 };

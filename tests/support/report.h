@@ -1,24 +1,24 @@
-/* report.h - runs that were never trained, and their pages. */
+/* report.h - makes runs that were never trained, and their report pages. */
 #ifndef CDDP_TESTS_SUPPORT_REPORT_H
 #define CDDP_TESTS_SUPPORT_REPORT_H
 
 #include "support/folder.h"
 
-/* What tries to be more than text. */
+/* Text that tries to inject HTML and scripts. */
 #define REPORT_EVIL                                                                                \
     "</title></pre></script><!--<script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
 
-/* A run of that name in the test's folder: twenty lines of metrics, an evaluation, and text of
- * strangers wherever there is text. Returns its folder. */
+/* Make a run @p name in the test's folder: twenty lines of metrics, an evaluation, and REPORT_EVIL
+ * wherever there is text. Returns its folder. */
 char *report_make_run(const char *name);
 
-/* The same with @p metrics as its metrics.jsonl. */
+/* As report_make_run(), with @p metrics as its metrics.jsonl. */
 char *report_make_run_of(const char *name, const char *metrics);
 
-/* A trace of one step, so that the run has a timeline. */
+/* Add a trace of one step, so that the run has a timeline. */
 void report_add_trace(const char *dir);
 
-/* Write the page of @p dirs to @p name in the test's folder. */
+/* Write the report page of @p dirs to @p name in the test's folder. */
 void report_make_page(char *const *dirs, int count, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* safetensors.c - a folder with safetensors files for tests. */
+/* safetensors.c - a folder with safetensors files, for tests. */
 #include "support/safetensors.h"
 
 char *dir;

@@ -1,4 +1,4 @@
-/* sequence.c - small models of tokens, for tests. */
+/* sequence.c - small language models, for tests. */
 #include "support/sequence.h"
 
 void sequence_setup(struct fixture *f, const struct cddpi_model_spec *spec, int first, int count)

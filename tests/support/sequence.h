@@ -1,4 +1,4 @@
-/* sequence.h - small models of tokens, for tests. */
+/* sequence.h - small language models, for tests. */
 #ifndef CDDP_TESTS_SUPPORT_SEQUENCE_H
 #define CDDP_TESTS_SUPPORT_SEQUENCE_H
 
@@ -14,7 +14,7 @@ static const struct cddpi_model_spec tiny = {.preset = "gpt2",
 
 void sequence_setup(struct fixture *f, const struct cddpi_model_spec *spec, int first, int count);
 
-/* Larger values than those that training starts with, so that everything shows. */
+/* Set parameters to larger values than initial ones, so that every error shows. */
 void spread_params(struct fixture *f);
 struct cddpi_model_spec tokens_through(const struct cddpi_layer *layers, size_t count);
 

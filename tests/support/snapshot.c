@@ -1,5 +1,5 @@
-/* snapshot.c - a small trainer whose snapshots tell at once whether they are of one piece; for the
- * tests of snapshots. */
+/* snapshot.c - a small trainer, for the tests of snapshots, whose values show whether a snapshot
+ * mixes several steps. */
 #include "support/snapshot.h"
 
 void set_trainer(struct trainer *trainer, uint64_t step, float mark)

@@ -1,5 +1,5 @@
-/* snapshot.h - a small trainer whose snapshots tell at once whether they are of one piece;
- * for the tests of snapshots. */
+/* snapshot.h - a small trainer, for the tests of snapshots, whose values show whether a snapshot
+ * mixes several steps. */
 #ifndef CDDP_TESTS_SUPPORT_SNAPSHOT_H
 #define CDDP_TESTS_SUPPORT_SNAPSHOT_H
 
@@ -12,7 +12,7 @@
 
 enum { WEIGHTS = 300 };
 
-/* What a trainer at @p step has: every value tells which step, so a mixture would show. */
+/* The state of a trainer at @p step. Every value depends on the step, so a mixture would show. */
 struct trainer {
     float weights[WEIGHTS];
     float momentum[WEIGHTS];
@@ -26,10 +26,12 @@ struct trainer {
 void set_trainer(struct trainer *trainer, uint64_t step, float mark);
 cddp_status write_step(uint64_t step, float mark, unsigned keep);
 
-/* The mark of the newest whole snapshot, checked to be all of one piece; 0: there is none. */
+/* The mark of the newest complete snapshot, after checking that it mixes no steps; 0: no
+ * snapshot. */
 int found_mark(uint64_t *out_step, char **out_skipped);
 
-/* Fails unless the newest whole snapshot is that of @p step with @p mark, and none was skipped. */
+/* Assert that the newest complete snapshot is that of @p step with @p mark, and that no newer one
+ * was skipped. */
 void assert_found(uint64_t step, int mark);
 
 /* Whether DIR/@p name exists. */

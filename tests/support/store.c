@@ -1,4 +1,4 @@
-/* store.c - a store of either form to test, and handles on it. */
+/* store.c - a store of either kind (server or file) to test, and handles on it. */
 #include "support/store.h"
 
 cddp_status open_store(const char *url, const char *token, const char *prefix, uint32_t timeout_ms,

@@ -1,4 +1,4 @@
-/* store.h - a store of either form to test, and handles on it. */
+/* store.h - a store of either kind (server or file) to test, and handles on it. */
 #ifndef CDDP_TESTS_SUPPORT_STORE_H
 #define CDDP_TESTS_SUPPORT_STORE_H
 
@@ -23,26 +23,25 @@ cddp_status open_store(const char *url, const char *token, const char *prefix, u
                        cddp_store **out);
 cddp_status start_server(uint16_t port, const char *token, struct cddpi_store_server **out);
 
-/* *state is "tcp" or "file" before, and a place after. */
+/* On entry *state is "tcp" or "file"; on return, a struct place. */
 int place_set_up(void **state);
 int place_tear_down(void **state);
 
-/* A rank's own handle. */
+/* Open a handle for a rank. */
 cddp_store *open_place(const struct place *place);
 bool last_error_has(const char *text);
 
-/* Wait in vain for @p keys and look for @p text in what is said then. On a machine that stalls the
- * server may be too slow to tell what is missing: then once more. */
+/* Check that waiting for @p keys times out with a message that contains @p text. On a stalled
+ * machine, the server may be too slow to report what is missing; then it waits again. */
 bool waits_in_vain(cddp_store *store, const char *const *keys, size_t count, uint32_t timeout_ms,
                    const char *text);
 
-/* Open a store in vain, at last with a deadline that any machine can meet, until @p text is said.
- */
+/* Check that opening a store times out with a message that contains @p text. Repeats with longer
+ * timeouts, the last one long enough for any machine. */
 bool opens_in_vain(const char *url, const char *text);
 
-/* The same until opening ends with @p status, whose reason is not final: it is kept to the
- * deadline.
- */
+/* Check that opening a store fails with @p status and a message that contains @p text. The reason
+ * is not final, so opening retries until its deadline; repeats with longer timeouts. */
 bool is_refused(const char *url, const char *token, cddp_status status, const char *text);
 
 #define PLACE_TEST(form, test)                                                                     \

@@ -1,5 +1,5 @@
-/* store_tcp.c - clients that speak to a TCP store byte by byte, and servers in processes of their
- * own. */
+/* store_tcp.c - clients that talk to a TCP store byte by byte, and servers in their own
+ * processes. */
 #include "support/store_tcp.h"
 
 #include <errno.h>
@@ -89,7 +89,7 @@ pid_t fork_server(int descriptors, uint16_t *out_port)
         struct cddpi_store_server *server;
         uint16_t port;
 
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the test fails */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* in case the test fails */
         setenv("CDDP_LOG", "off", 1);
         if ((descriptors > 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) ||
             start_server(0, TOKEN, &server) != CDDP_OK) {

@@ -1,5 +1,5 @@
-/* store_tcp.h - clients that speak to a TCP store byte by byte, and servers in
- * processes of their own. */
+/* store_tcp.h - clients that talk to a TCP store byte by byte, and servers in their own
+ * processes. */
 #ifndef CDDP_TESTS_SUPPORT_STORE_TCP_H
 #define CDDP_TESTS_SUPPORT_STORE_TCP_H
 
@@ -10,17 +10,17 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-/* One that has proved the token. */
+/* A client that has proved that it knows the token. */
 struct cddpi_store_stream friend(const struct place *place);
 void friend_leaves(struct cddpi_store_stream *stream);
 void works(const struct place *place);
 void say(int fd, const void *bytes, size_t count);
-/* The same, encrypted. */
+/* As say(), but encrypted. */
 void say_secretly(struct cddpi_store_stream *stream, const void *bytes, size_t count);
-/* Hear so many bytes; fails the test if they do not come. */
+/* Receive @p count bytes; fails the test if they do not arrive. */
 void hear(struct cddpi_store_stream *stream, void *bytes, size_t count);
 
-/* A server in a process of its own, whose port comes through a pipe. */
+/* Fork a server, which reports its port through a pipe. */
 pid_t fork_server(int descriptors, uint16_t *out_port);
 
 #define WITH_SERVER(test) PLACE_TEST("tcp", test)

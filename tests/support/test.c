@@ -1,4 +1,4 @@
-/* test.c - what every test program needs: cmocka, and ranks as real processes. */
+/* test.c - shared by all test programs: cmocka, and ranks as real processes. */
 #include "support/test.h"
 
 void support_sleep_ms(long ms)
@@ -101,7 +101,7 @@ void support_setenv_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Folders that are not removed yet, in copies, and the process that made them. */
+/* Copies of the names of folders that are not removed yet, and the process that created them. */
 static struct {
     pid_t owner;
     char *paths[64];
@@ -117,7 +117,7 @@ static void support_remove(const char *path)
     }
 }
 
-/* A failed assertion jumps over the test's own support_rmdir(). */
+/* Remove the remaining folders: a failed assertion skips the test's own support_rmdir(). */
 static void support_remove_rest(void)
 {
     for (int i = 0; i < 64 && support_folders.owner == getpid(); i++) {

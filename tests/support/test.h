@@ -1,8 +1,8 @@
-/* test.h - what every test program needs: cmocka, and ranks as real processes. */
+/* test.h - shared by all test programs: cmocka, and ranks as real processes. */
 #ifndef CDDP_TESTS_SUPPORT_TEST_H
 #define CDDP_TESTS_SUPPORT_TEST_H
 
-/* cmocka wants these before it */
+/* cmocka needs these before it */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,18 +24,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Limits that only a hang reaches, however slow the machine: of processes that are waited for, and
- * of what these wait for, which is shorter so that they can say what hangs. */
+/* Limits that only a hang reaches, even on a slow machine: SUPPORT_LIMIT_S for processes, and
+ * SUPPORT_TIMEOUT_MS for waits inside them. The latter is shorter, so that processes can report
+ * what hangs. */
 enum { SUPPORT_LIMIT_S = 400, SUPPORT_TIMEOUT_MS = 300000 };
 
-/* A token that a port beyond loopback takes: no short one. */
+/* A token that is long enough for a port beyond loopback. */
 #define SUPPORT_TOKEN "a secret of these tests, and long"
 
-/* A rank's body: returns 0, or prints why to stderr and returns something else. It runs in a forked
- * process, so it must not use cmocka's asserts (they unwind by longjmp): CHECK() is for it. */
+/* A rank's body. Returns 0, or prints why to stderr and returns another value. It runs in a forked
+ * process, so it must use CHECK() and not cmocka's asserts, which unwind by longjmp. */
 typedef int (*rank_fn)(int rank, int world_size, void *argument);
 
-/* In a rank: print what does not hold, with the library's last error, and fail. */
+/* In a rank: if @p condition is false, print it with the library's last error, and fail. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -47,28 +48,29 @@ typedef int (*rank_fn)(int rank, int world_size, void *argument);
 
 void support_sleep_ms(long ms);
 
-/* Fork @p world_size ranks and wait; all are killed at the limit. statuses (may be NULL) gets each
- * wait status. Returns how many did not return 0. */
+/* Fork @p world_size ranks and wait for them; at the limit all are killed. statuses (may be NULL)
+ * receives each wait status. Returns how many did not return 0. */
 int run_ranks_status(int world_size, rank_fn body, void *argument, int *statuses);
 int run_ranks(int world_size, rank_fn body, void *argument);
 
-/* A port of loopback that is free. Not one that the kernel would choose: it could give that to
- * another program before ours listens. Programs that run at once begin at different ports. */
+/* A free port of loopback. It is not one that the kernel would choose, since the kernel could give
+ * that to another program before ours listens. Programs that run at the same time start searching
+ * at different ports. */
 uint16_t support_free_port(void);
 
-/* How many descriptors this process has, and one more for looking. */
+/* The number of open descriptors of this process, plus one that counting needs. */
 int support_descriptors(void);
 void support_setenv_number(const char *name, int value);
 
-/* A new empty folder, removed by support_rmdir() or at the end of this process. It is in the build
- * folder, where one that a killed test leaves is in nobody's way, or else below $TMPDIR or /tmp. */
+/* Create an empty folder. It is removed by support_rmdir() or when this process ends. It is in the
+ * build folder, where a leftover of a killed test does no harm, or else below $TMPDIR or /tmp. */
 char *support_mkdtemp(void);
 void support_rmdir(char *path);
 
-/* A file of exactly these bytes. Not for ranks: it asserts. */
+/* Write a file of exactly these bytes. Not for ranks: it asserts. */
 void support_write_file(const char *path, const void *data, size_t bytes);
 
-/* Change a byte of the file, counted from its end if @p at is negative. */
+/* Change the byte at @p at of the file, counted from its end if negative. */
 void support_change_byte(const char *path, long at);
 
 #endif

@@ -1,4 +1,4 @@
-/* token_folder.c - a folder of a test's own, and opening the files of tokens in it. */
+/* token_folder.c - a folder for each test, and opening the token files in it. */
 #include "support/token_folder.h"
 
 cddp_status open_tokens(const char *pattern, int context, struct cddpi_dataset *out)

@@ -1,4 +1,4 @@
-/* token_folder.h - a folder of a test's own, and opening the files of tokens in it. */
+/* token_folder.h - a folder for each test, and opening the token files in it. */
 #ifndef CDDP_TESTS_SUPPORT_TOKEN_FOLDER_H
 #define CDDP_TESTS_SUPPORT_TOKEN_FOLDER_H
 

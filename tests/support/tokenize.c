@@ -1,4 +1,4 @@
-/* tokenize.c - run the real cddp-tokenize in a folder of its own and look at its files. */
+/* tokenize.c - runs the real cddp-tokenize in its own folder and reads the files that it writes. */
 #include "support/tokenize.h"
 
 const char *program(void)
@@ -47,7 +47,7 @@ void tokenize_put_text(const struct launched *job, const char *name, const char 
     tokenize_put(job, name, text, strlen(text));
 }
 
-/* All of a file of the folder. */
+/* The contents of a file in the folder. */
 static char *get(const struct launched *job, const char *name, size_t *out_bytes)
 {
     FILE *file = fopen(tokenize_path(job, name), "re");
@@ -144,7 +144,7 @@ char *long_text(size_t *out_bytes)
         strcpy(text + bytes, part);
         bytes += strlen(part);
     }
-    memset(text + (1 << 20), 'a', 1 << 19); /* half a megabyte without a word's end */
+    memset(text + (1 << 20), 'a', 1 << 19); /* half a megabyte without the end of a word */
     *out_bytes = bytes;
     return text;
 }

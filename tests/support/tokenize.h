@@ -1,4 +1,4 @@
-/* tokenize.h - run the real cddp-tokenize in a folder of its own and look at its files. */
+/* tokenize.h - runs the real cddp-tokenize in its own folder and reads the files that it writes. */
 #ifndef CDDP_TESTS_SUPPORT_TOKENIZE_H
 #define CDDP_TESTS_SUPPORT_TOKENIZE_H
 
@@ -10,7 +10,7 @@ const char *program(void);
 const char *small_vocabulary(void);
 void forget_output(struct launched *job);
 
-/* Run it in the job's folder, and let the output be looked at. */
+/* Run cddp-tokenize in the job's folder and read its output. */
 #define RUN(job, ...)                                                                              \
     do {                                                                                           \
         forget_output(job);                                                                        \
@@ -33,14 +33,15 @@ void tokenize_put_text(const struct launched *job, const char *name, const char 
 void file_is(const struct launched *job, const char *name, const void *wanted, size_t bytes);
 bool tokenize_has(const struct launched *job, const char *name);
 
-/* Tokens of a shard of @p width bytes each, of which the header is right. */
+/* Read the tokens of a shard, of @p width bytes each, and check its header. Returns their
+ * number. */
 size_t get_tokens(const struct launched *job, const char *name, int width, int32_t *tokens,
                   size_t room);
 
-/* No file of the folder is a half one. */
+/* Assert that the folder contains no partial file. */
 void nothing_is_half(const struct launched *job);
 
-/* Text of 3 MB with all kinds of lines and bytes, and "<end>" lines between documents. */
+/* A text of 3 MB with all kinds of lines and bytes, and with "<end>" lines between documents. */
 char *long_text(size_t *out_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* tokens.c - files of tokens for tests, in llm.c's form. */
+/* tokens.c - files of tokens for tests, in llm.c's format. */
 #include "support/tokens.h"
 
 uint32_t support_token(uint32_t seed, uint64_t i)

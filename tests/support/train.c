@@ -1,10 +1,10 @@
-/* train.c - runs of the real program cddp-train for tests: small learnable data, ranks as processes
+/* train.c - runs the real cddp-train for tests: small data that can be learned, ranks as processes
  * that meet in a file store, and reading what they wrote. */
 #include "support/train.h"
 
 char *work;
 
-static int jobs; /* how many were started, for names */
+static int jobs; /* how many were started, to name them */
 
 char *in_work(const char *format, ...)
 {
@@ -70,7 +70,7 @@ static void put_big_endian(uint8_t *out, uint32_t value)
     }
 }
 
-/* Images of noise with one bright quarter, which is the class. */
+/* Write images of noise with one bright quarter, which is the class. */
 static void write_idx(const char *name, int count, uint32_t seed)
 {
     size_t pixels = SIDE * SIDE;
@@ -169,7 +169,7 @@ int remove_work(void **state)
     return 0;
 }
 
-/* In the child: become rank @p rank. */
+/* Runs in the child: become rank @p rank. */
 static void become(const struct run_options *options, const struct run *run, int rank)
 {
     const char *words[32] = {NULL};
@@ -427,7 +427,7 @@ int count_samples(const char *log, int ranks, int epochs, int *counts)
         char *rest = NULL;
 
         if (text == NULL) {
-            continue; /* a rank that only other runs had */
+            continue; /* this rank was part of other runs only */
         }
         for (char *line = strtok_r(text, "\n", &rest); line != NULL;
              line = strtok_r(NULL, "\n", &rest)) {

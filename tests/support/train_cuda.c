@@ -1,5 +1,5 @@
-/* train_cuda.c - runs of the real programs on CUDA devices that the module for tests emulates, or
- * on real ones. */
+/* train_cuda.c - runs of the real programs on CUDA devices, real or emulated by the module for
+ * tests. */
 #include "support/train_cuda.h"
 
 int make_devices(void **state)
@@ -67,7 +67,7 @@ void assert_close(const char *run_a, const char *run_b, uint64_t step, const cha
     double expected = metric(run_a, step, name);
     double got = metric(run_b, step, name);
 
-    tolerance *= gpu_is_real() ? 20 : 1; /* sums are taken in other orders there */
+    tolerance *= gpu_is_real() ? 20 : 1; /* a GPU sums in another order */
     if (!(fabs(got - expected) <= tolerance * fabs(expected))) {
         fail_msg("step %llu: %s is %.9g in %s, but %.9g in %s", (unsigned long long)step, name,
                  expected, run_a, got, run_b);

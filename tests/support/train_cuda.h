@@ -1,5 +1,5 @@
-/* train_cuda.h - runs of the real programs on CUDA devices that the module for tests
- * emulates, or on real ones. */
+/* train_cuda.h - runs of the real programs on CUDA devices, real or emulated by the module for
+ * tests. */
 #ifndef CDDP_TESTS_SUPPORT_TRAIN_CUDA_H
 #define CDDP_TESTS_SUPPORT_TRAIN_CUDA_H
 
@@ -12,14 +12,14 @@
 
 enum { MOST_ARGUMENTS = 8 };
 
-/* Ranks of the emulated machine have a device each. */
+/* Set up the emulated machine, with one device per rank. */
 int make_devices(void **state);
 
-/* Starting ranks takes seconds on a real GPU: two say what three would. */
+/* At most two ranks on real GPUs, where starting ranks takes seconds: two show what three would. */
 int ranks_up_to(int most);
 
-/* Run @p conf with a run_dir of that name and these arguments; NULL: none. More ranks than real
- * GPUs share them. */
+/* Run @p conf with the run_dir @p name and these arguments (NULL: none). If there are more ranks
+ * than real GPUs, they share them. */
 struct run run_named(const char *conf, int ranks, const char *name, const char *device,
                      const char *const *arguments);
 void assert_close(const char *run_a, const char *run_b, uint64_t step, const char *name,

@@ -1,4 +1,5 @@
-/* train_graphs.c - runs whose steps are captured and replayed, or not, and comparing them. */
+/* train_graphs.c - runs with and without CUDA graphs (captured and replayed steps), and their
+ * comparison. */
 #include "support/train_graphs.h"
 
 struct run run_graphs(const char *conf, int ranks, const char *name, const char *wish,

@@ -1,6 +1,6 @@
-/* transport.c - transports without a group: forked ranks on devices of the fake CUDA, a seat whose
- * exchanges go through memory that was mapped before the fork, and the part of the group that puts
- * compute and communication in order and watches. */
+/* transport.c - transports without a group: forked ranks on devices of the fake CUDA, a seat that
+ * exchanges through memory mapped before the fork, and the part of the group that orders compute
+ * and communication and watches for hangs. */
 #include "support/transport.h"
 
 bool transport_module(void)
@@ -210,7 +210,7 @@ cddp_status transport_watch(struct transport_rank *me, uint32_t timeout_ms)
             support_sleep_ms(1);
         }
     }
-    if (status == CDDP_OK) { /* it may have ended because a peer gave up */
+    if (status == CDDP_OK) { /* the stream may have ended because a peer gave up */
         status = me->ops->poll(me->transport);
     }
     if (status != CDDP_OK) {

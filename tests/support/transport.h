@@ -1,6 +1,6 @@
-/* device_transport.h - transports without a group: forked ranks on devices of the fake CUDA, a seat
- * whose exchanges go through memory that was mapped before the fork, and the part of the group that
- * puts compute and communication in order and watches. */
+/* transport.h - transports without a group: forked ranks on devices of the fake CUDA, a seat that
+ * exchanges through memory mapped before the fork, and the part of the group that orders compute
+ * and communication and watches for hangs. */
 #ifndef CDDP_TESTS_SUPPORT_TRANSPORT_H
 #define CDDP_TESTS_SUPPORT_TRANSPORT_H
 
@@ -18,37 +18,38 @@
 
 enum {
     TRANSPORT_RANKS = 8,
-    /* Streams that are let go run dry at once: only a hang takes so long, and all tests of a
-     * program that find one are through before the program's own limit. */
+    /* Streams that are released become empty at once, so only a hang reaches this limit. It is
+     * short enough for all tests of a program that find a hang to end before the program's own
+     * limit. */
     TRANSPORT_DRY_MS = 60000,
-    TRANSPORT_RECORD = 8192,      /* bytes of one rank in an exchange */
-    TRANSPORT_SHARED = 256u << 20 /* given out by `shared`, never twice: so it is zeroed */
+    TRANSPORT_RECORD = 8192,      /* one rank's bytes in an exchange */
+    TRANSPORT_SHARED = 256u << 20 /* bytes in `shared`; each is given out once, so it is zero */
 };
 
-/* Whether the emulated module is there (little is to be waited for then), or a GPU is to be used.
- */
+/* Whether to run: the emulated module (for which waits are then made short) or a GPU is
+ * available. */
 bool transport_module(void);
 
 struct transport_world {
     _Atomic uint32_t came, round; /* a barrier */
-    _Atomic bool broken;          /* a rank has failed or gone: nobody waits any more */
+    _Atomic bool broken;          /* a rank has failed or gone, so no rank waits any more */
     int size;
     unsigned char records[TRANSPORT_RANKS][TRANSPORT_RECORD];
-    unsigned char *shared; /* mapped before the fork, so at the same place everywhere */
+    unsigned char *shared; /* mapped before the fork, so at the same address in all ranks */
 };
 
-/* Before the fork. */
+/* Call before the fork. */
 struct transport_world *transport_world_create(int size);
 
-/* As new, for the next ranks: whose memory is the same, if they are. */
+/* Reset for the next ranks. Returns false if the shared memory cannot be zeroed. */
 bool transport_world_reset(struct transport_world *world);
 void transport_world_destroy(struct transport_world *world);
 
-/* A rank: its device, a transport, and how far it is. */
+/* A rank: its device, its transport, and its progress. */
 struct transport_rank {
     struct transport_world *world;
     int rank, size;
-    size_t given; /* of the shared memory */
+    size_t given; /* bytes of the shared memory given out so far */
     uint32_t timeout_ms;
     struct cddpi_device *device;
     const struct cddpi_transport *row;
@@ -59,40 +60,42 @@ struct transport_rank {
     uint64_t number;
 };
 
-/* Until all ranks are here; false after the deadline, or when one is known to be gone. */
+/* Wait for all ranks. Returns false after the deadline, or once a rank is known to be gone. */
 bool transport_barrier(struct transport_rank *me);
 
-/* The device and its events; no transport yet. */
+/* Open the device and its events, but no transport. */
 cddp_status transport_rank_open(struct transport_world *world, int rank, const char *name,
                                 bool deterministic, struct transport_rank *me);
-/* Probe on all ranks, and open if none has a reason not to, as a group does. */
+/* Probe on all ranks, and open if no rank has a reason against it, as a group does. */
 cddp_status transport_open(struct transport_rank *me);
 cddp_status transport_rank_start(struct transport_world *world, int rank, const char *name,
                                  bool deterministic, struct transport_rank *me);
 void transport_rank_end(struct transport_rank *me);
 
-/* Put @p op behind what compute did; compute goes on behind it. Waits for nothing. */
+/* Queue @p op after the work in the compute stream, which then continues after @p op. Does not
+ * wait. */
 cddp_status transport_start(struct transport_rank *me, struct cddpi_group_op *op);
 
-/* What the group's watchdog does: look until all is done, or end it. */
+/* Do what the group's watchdog does: poll until all is done, or abort. */
 cddp_status transport_watch(struct transport_rank *me, uint32_t timeout_ms);
 cddp_status transport_run(struct transport_rank *me, struct cddpi_group_op *op);
 
-/* A sum over all ranks in place. */
+/* An in-place sum over all ranks. */
 struct cddpi_group_op transport_sum(void *data, size_t count);
 
-/* @p registered: in the transport's own memory. */
+/* Allocate @p count zeros, in the transport's own memory if @p registered. */
 float *transport_zeros(struct transport_rank *me, bool registered, size_t count);
 
-/* A rank with a transport, and a sum of @p count zeros, still to be run. */
+/* Start a rank with a transport, and make a sum of @p count zeros that can be run. */
 int transport_begin(struct transport_world *world, int rank, const char *name, bool deterministic,
                     bool registered, size_t count, struct transport_rank *me,
                     struct cddpi_group_op *out);
 
-/* Device memory with a copy of @p from; through the compute stream, without waiting. */
+/* Copy @p from to device memory (@p to NULL: newly allocated) through the compute stream. Does not
+ * wait. */
 void *transport_upload(struct transport_rank *me, void *to, const void *from, size_t bytes);
 
-/* Behind all that compute waits for. */
+/* Copy from device memory after all work that the compute stream waits for, and wait for it. */
 cddp_status transport_download(struct transport_rank *me, void *to, const void *from, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* transport_fault.c - what tests of transports that fail have in common: jobs of forked ranks on a
- * fake CUDA that is as wrong as the test wants. */
+/* transport_fault.c - shared by the tests of failing transports: jobs of forked ranks on a fake
+ * CUDA with injected faults. */
 #include "support/transport_fault.h"
 
 int run_job(int size, rank_fn body, struct job job, bool dies)

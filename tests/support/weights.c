@@ -1,4 +1,5 @@
-/* weights.c - a small GPT-2's weights for tests, and files of them as others write them. */
+/* weights.c - the weights of a small GPT-2 for tests, and weight files as other programs write
+ * them. */
 #include "support/weights.h"
 
 float element(size_t i, size_t e)

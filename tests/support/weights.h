@@ -1,4 +1,5 @@
-/* weights.h - a small GPT-2's weights for tests, and files of them as others write them. */
+/* weights.h - the weights of a small GPT-2 for tests, and weight files as other programs write
+ * them. */
 #ifndef CDDP_TESTS_SUPPORT_WEIGHTS_H
 #define CDDP_TESTS_SUPPORT_WEIGHTS_H
 
@@ -13,7 +14,7 @@ enum { TENSORS = 4 + 12 * BLOCKS, MOST_TENSORS = 4 + 12 * 3 + 8, MOST_ELEMENTS =
 
 static const struct cddpi_gpt2_shape small = {VOCAB, CONTEXT, BLOCKS, EMBED, HEADS};
 
-/* Parameters of a gpt2 of some shape, in memory. */
+/* The parameters of a gpt2 of some shape, in memory. */
 struct params {
     cddp_tensor tensors[MOST_TENSORS];
     size_t count;
@@ -21,17 +22,18 @@ struct params {
     float data[MOST_TENSORS][MOST_ELEMENTS];
 };
 
-/* Element @p e of tensor @p i: most of them no number of 16 bits. */
+/* The value of element @p e of tensor @p i; most values are not exact in 16 bits. */
 float element(size_t i, size_t e);
 size_t elements(const cddp_tensor *tensor);
 
-/* As cddp's gpt2 has them; @p filled with numbers, else with NaNs of all ones. */
+/* Make the parameters of cddp's gpt2. @p filled: with values; else with NaNs whose bits are all
+ * ones. */
 void make_params(struct params *params, const struct cddpi_gpt2_shape *shape, bool filled);
 
-/* Fails unless @p params are those of make_params(). */
+/* Assert that @p params are those of make_params(). */
 void assert_filled(const struct params *params);
 
-/* A file as Hugging Face's libraries write it; cddp's safetensors writer only lays it down. */
+/* A file as Hugging Face's libraries write it, but written with cddp's safetensors writer. */
 struct hf_file {
     cddp_tensor tensors[MOST_TENSORS];
     size_t count;
@@ -42,22 +44,22 @@ struct hf_file {
 void make_hf(struct hf_file *file, const char *prefix);
 cddp_tensor *hf_find(struct hf_file *file, const char *name);
 
-/* Put a tensor before the others: what follows need not be aligned any more. */
+/* Insert a tensor before the others, so that those need not be aligned. */
 cddp_tensor *hf_add(struct hf_file *file, const char *name, cddp_type type, int dims,
                     const int64_t *shape);
 void write_hf(const struct hf_file *file, const char *name, const char *const *metadata);
 
-/* Convert @p in, whatever it is, to @p out. */
+/* Convert @p in, of any format, to @p out. */
 void convert(const char *in, const char *out, enum cddpi_weights_format format, cddp_type type);
 
-/* The small GPT-2 as cddp's file @p name. */
+/* Write the small GPT-2 to a file @p name of cddp's. */
 void write_cddp(const char *name);
 
-/* All of a file; release with free(). */
+/* The contents of a file; release with free(). */
 unsigned char *read_all(const char *name, size_t *out_bytes);
 void assert_same_bytes(const char *left, const char *right);
 
-/* Opening @p name fails with words that name the file and say @p text. */
+/* Assert that opening @p name fails with a message that names the file and contains @p text. */
 void assert_refused(const char *name, const char *text);
 
 #endif

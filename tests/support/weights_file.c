@@ -1,4 +1,4 @@
-/* weights_file.c - files of weights that tests write and load. */
+/* weights_file.c - weight files that tests write and load. */
 #include "support/weights_file.h"
 
 void assert_loads(const char *name)

@@ -1,4 +1,4 @@
-/* weights_file.h - files of weights that tests write and load. */
+/* weights_file.h - weight files that tests write and load. */
 #ifndef CDDP_TESTS_SUPPORT_WEIGHTS_FILE_H
 #define CDDP_TESTS_SUPPORT_WEIGHTS_FILE_H
 

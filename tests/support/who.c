@@ -1,4 +1,4 @@
-/* who.c - who this process is, by the variables that are set. */
+/* who.c - sets variables as launchers do, and checks which rank or node this process then is. */
 #include "support/who.h"
 
 #include "group/launch/launch_env.h"
@@ -37,7 +37,7 @@ int who_clear(void **state)
     (void)state;
     support_clear_environment();
     setenv("HOME", home, 1);
-    free(home); /* the folder goes with the process */
+    free(home); /* the folder is removed when the process ends */
     return 0;
 }
 

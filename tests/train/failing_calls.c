@@ -1,8 +1,8 @@
-/* failing_calls.c - loaded before the C library (LD_PRELOAD): a file system that passes through a
- * bad time. What opens, lists or looks at a path that ends with $FAILING_PATH fails with the errno
- * $FAILING_ERRNO, of which as many calls as $FAILING_CALLS says ("" or unset: all) do. If
- * $FAILING_LISTS is set, only listing does. As all of cddp, this is compiled for large files, so
- * that open here is the C library's open64. */
+/* failing_calls.c - loaded before the C library (LD_PRELOAD): a file system that fails for a while.
+ * Calls that open, list or look at a path that ends with $FAILING_PATH fail with the errno
+ * $FAILING_ERRNO; only the first $FAILING_CALLS of them ("" or unset: all). If $FAILING_LISTS is
+ * set, only listing fails. Like all of cddp, this file is compiled for large files, so its open is
+ * the C library's open64. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>

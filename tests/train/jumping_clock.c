@@ -1,5 +1,5 @@
-/* jumping_clock.c - loaded before the C library (LD_PRELOAD): the wall clock jumps by days with
- * each look at it, forth and back. The monotonic clock is left as it is. */
+/* jumping_clock.c - loaded before the C library (LD_PRELOAD): the wall clock jumps by days, forward
+ * and back, each time it is read. The monotonic clock is unchanged. */
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/time.h>

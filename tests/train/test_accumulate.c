@@ -1,5 +1,5 @@
 /* test_accumulate.c - steps in micro-batches: the same losses and parameters as with one large
- * batch, on any number of ranks, and the gradient clipping that comes after them. */
+ * batch, on any number of ranks, also with gradient clipping. */
 #include "support/train.h"
 
 #include <cddp/checkpoint.h>

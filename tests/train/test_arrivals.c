@@ -1,4 +1,4 @@
-/* test_arrivals.c - CDDP_ARRIVALS: the file tells when the gradients of a step were ready. */
+/* test_arrivals.c - CDDP_ARRIVALS: the file says when the gradients of a step were ready. */
 #include "support/launcher.h"
 
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* test_config.c - train.conf: defaults, every kind of error with its place, overrides, and the
+/* test_config.c - train.conf: defaults, every kind of error with its position, overrides, and the
  * resolved text. */
 #include "base/alloc.h"
 #include "nn/model.h"

@@ -1,5 +1,5 @@
-/* test_config_syntax.c - what is said of a train.conf that breaks the grammar: its line, a mark
- * below the place, and what is wrong there. */
+/* test_config_syntax.c - messages for a train.conf with syntax errors: the line, a mark below the
+ * position, and what is wrong there. */
 #include "base/alloc.h"
 #include "support/folder.h"
 #include "train/config/config.h"

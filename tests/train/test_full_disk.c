@@ -1,4 +1,4 @@
-/* test_full_disk.c - jobs whose disk is full when they end lose as little as can be. */
+/* test_full_disk.c - jobs whose disk is full when they end lose the least possible. */
 #include "support/disk.h"
 #include "support/job.h"
 

@@ -1,6 +1,6 @@
 /* test_gan.c - runs of dcgan, two networks that learn from each other: they follow PyTorch's
- * example step by step on 1, 2 and 3 ranks (scripts/make_dcgan_vectors.py), go on from checkpoints
- * with the same bits, and leave images. */
+ * example step by step on 1, 2 and 3 ranks (scripts/make_dcgan_vectors.py), resume from checkpoints
+ * with the same bits, and write images. */
 #include "support/gan.h"
 
 #include <cddp/checkpoint.h>

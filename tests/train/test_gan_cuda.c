@@ -1,6 +1,5 @@
-/* test_gan_cuda.c - dcgan on CUDA devices: its steps are those of PyTorch's example, which the
- * processor follows, too (test_gan.c); checkpoints go on at either; and images are the
- * processor's. */
+/* test_gan_cuda.c - dcgan on CUDA devices: its steps are those of PyTorch's example, which the CPU
+ * also follows (test_gan.c); checkpoints resume on either; images equal the CPU's. */
 #include "support/gan.h"
 #include "support/train_cuda.h"
 

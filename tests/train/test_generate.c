@@ -1,5 +1,5 @@
-/* test_generate.c - text made up by a model: which token is drawn, what the model sees, and how it
- * becomes text. Models of a few lines stand in for real ones, whose own test is below. */
+/* test_generate.c - text that a model generates: which token is drawn, what the model sees, and how
+ * tokens become text. Models of a few lines replace real ones, which have their own test below. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
-/* test_graph_choice.c - which steps are replayed and timed before it is chosen how all others are
- * done, and the choice. */
+/* test_graph_choice.c - which steps are replayed and timed before the choice between replaying and
+ * launching, and the choice. */
 #include "support/test.h"
 #include "train/device/graph_choice.h"
 

@@ -1,5 +1,5 @@
 /* test_image_job.c - whole runs on folders of images: they learn, any number of ranks reads the
- * same, and a broken file is named or counted. */
+ * same data, and a broken file is named or counted. */
 #include "support/images.h"
 #include "support/train.h"
 

@@ -1,5 +1,5 @@
-/* test_init_method.c - ranks of the real program that no launcher has started, and that meet where
- * PyTorch's init_method says; and what is refused. */
+/* test_init_method.c - ranks of the real program that no launcher started, and that meet at
+ * PyTorch's init_method; and what is refused. */
 #include "support/train.h"
 
 #include <cddp/checkpoint.h>

@@ -1,5 +1,5 @@
-/* test_job.c - whole jobs as a user runs them: stopped, gone on with, restarted, started by others
- * than cddp-run, and the same for any number of ranks. */
+/* test_job.c - whole jobs as a user runs them: stopped, resumed, restarted, started by launchers
+ * other than cddp-run, and the same for any number of ranks. */
 #include "support/job.h"
 
 enum { EPOCH_STEPS = 10 };

@@ -1,5 +1,5 @@
-/* test_job_faults.c - what a job of cddp-run does when things are wrong: one clear message, an exit
- * status that is not 0, in time, no process left, and nothing lost that was saved. */
+/* test_job_faults.c - what a job of cddp-run does when things are wrong: one clear message, a
+ * nonzero exit status, in time, no process left, and nothing lost that was saved. */
 #include "support/job.h"
 #include "support/tokens.h"
 

@@ -1,6 +1,6 @@
-/* test_job_odd.c - jobs where a machine or a user is odd: many jobs at once, names of any
- * characters, few descriptors, little shared memory, numbers with a comma. All end with the same
- * bits. */
+/* test_job_odd.c - jobs on unusual machines or with unusual input: many jobs at once, names with
+ * any characters, few descriptors, little shared memory, numbers with a decimal comma. All end with
+ * the same bits. */
 #include "support/job.h"
 
 enum { STEPS = 3, JOBS = 10 };

@@ -1,5 +1,5 @@
-/* test_job_stop.c - jobs that are asked to end: by whom and however it comes, what was trained is
- * saved, and a caller can tell that the run is not through. */
+/* test_job_stop.c - jobs that are asked to end, in every way: the trained state is saved, and a
+ * caller can tell that the run is not finished. */
 #include "support/job.h"
 
 #include <pty.h>

@@ -1,5 +1,5 @@
-/* test_lone_norm.c - batch normalisation of one value, of which nothing is left: a warning names
- * the layer, where and only where a step has such a micro-batch. */
+/* test_lone_norm.c - batch normalisation of a single value, which always gives 0: a warning names
+ * the layer if, and only if, a step has such a micro-batch. */
 #include "support/train.h"
 #include "train/lone_norm.h"
 

@@ -1,4 +1,4 @@
-/* test_mfu.c - published rates by a device's name, and what part of them a model uses. */
+/* test_mfu.c - published peak rates by device name, and the fraction of them that a model uses. */
 #include "support/test.h"
 #include "train/telemetry/mfu.h"
 

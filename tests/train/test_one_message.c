@@ -1,6 +1,6 @@
-/* test_one_message.c - one mistake makes one message: what cddp-run with four ranks says of a
- * configuration that cannot be trained. It names the cause, and no rank, for all would say the
- * same. */
+/* test_one_message.c - one mistake gives one message: what cddp-run with four ranks prints about a
+ * configuration that cannot be trained. It names the cause and no rank, since all ranks would say
+ * the same. */
 #include "support/folder.h"
 #include "support/weights.h"
 

@@ -1,6 +1,5 @@
 /* test_placed_cuda.c - runs of the real program whose ranks have several GPUs each, or a GPU and
- * the processor: the files of a run with one GPU, or what the processor would have learnt; and what
- * is refused. */
+ * the CPU: the files of a run with one GPU, or the CPU's results; and what is refused. */
 #include "support/train_cuda.h"
 
 #define THREE_LAYERS "model.hidden=[24,20]"

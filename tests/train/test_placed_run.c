@@ -1,6 +1,6 @@
 /* test_placed_run.c - runs of the real program whose ranks have several devices each: the files of
- * a run with one, whatever lies where; checkpoints that go on at any other placement; what is
- * refused. */
+ * a run with one device, for any placement; checkpoints that resume with any other placement; what
+ * is refused. */
 #include "support/train.h"
 
 #include <cddp/checkpoint.h>

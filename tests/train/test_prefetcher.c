@@ -1,5 +1,5 @@
-/* test_prefetcher.c - batches on a device are those that the loader made, in every order of the
- * streams: copies come before uses, and uses before the next copies. */
+/* test_prefetcher.c - batches on a device equal those of the loader, in every order of the streams:
+ * copies run before uses, and uses before the next copies. */
 #include "base/alloc.h"
 #include "base/philox.h"
 #include "support/device.h"

@@ -1,5 +1,5 @@
-/* test_report.c - the file of a page: the JSON of its runs, that nothing in it is markup but its
- * own; and the file for Prometheus. test_report_browser.c looks at the page. */
+/* test_report.c - the file of a report page: the JSON of its runs, and that no text in it becomes
+ * markup; and the file for Prometheus. test_report_browser.c looks at the page. */
 #include "report/html.h"
 #include "report/prometheus.h"
 #include "report/report_page.h"

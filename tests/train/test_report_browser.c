@@ -1,6 +1,6 @@
-/* test_report_browser.c - the page of a run in a browser: what it shows, that text stays text, and
- * that it works on all screens, by mouse and by keyboard. report_harness.html looks at all pages in
- * one start of the browser; the cases here are what it found. */
+/* test_report_browser.c - the report page of a run in a browser: what it shows, that text stays
+ * text, and that it works on all screens, by mouse and by keyboard. report_harness.html looks at
+ * all pages in one start of the browser; the cases here check what it found. */
 #include "support/launcher.h"
 #include "support/report.h"
 

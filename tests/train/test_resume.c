@@ -1,5 +1,6 @@
-/* test_resume.c - a run begins anew only where there is none to go on with: what cannot be read, is
- * another's or is through already is told, and nothing is moved aside. */
+/* test_resume.c - a run starts from the beginning only if there is nothing to resume: a checkpoint
+ * that cannot be read, belongs to another run or is finished is reported, and nothing is moved
+ * away. */
 #include "checkpoint/snapshot.h"
 #include "support/launcher.h"
 #include "support/train.h"

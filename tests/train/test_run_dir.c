@@ -1,4 +1,5 @@
-/* test_run_dir.c - the folder of a run goes away under it: it says so, and loses nothing. */
+/* test_run_dir.c - the folder of a run disappears during the run: the run reports it and loses
+ * nothing. */
 #include "support/train.h"
 
 static struct run_options endless(const char *run_dir)

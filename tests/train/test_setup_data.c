@@ -1,5 +1,5 @@
 /* test_setup_data.c - from a configuration to batches of tokens: which files, how they must fit the
- * model, and what is said if they do not. */
+ * model, and the messages if they do not. */
 #include "data/tokenizer/tokenizer.h"
 #include "support/tokens.h"
 #include "train/batch_sizes.h"

@@ -1,5 +1,5 @@
-/* test_shard_job.c - jobs with ddp.shard_optimizer: the same files as without, at any number of
- * ranks, and checkpoints that go on with other ranks, sharded or not. */
+/* test_shard_job.c - jobs with ddp.shard_optimizer: the same files as without it, on any number of
+ * ranks, and checkpoints that resume with another number of ranks, sharded or not. */
 #include "support/job.h"
 
 /* Layers enough for several spans of each rank. */

@@ -1,6 +1,6 @@
-/* test_stages.c - runs of the real program whose model is divided into stages: the files of a run
- * that is not, at the same micro-batches; checkpoints that go on with any other division; what is
- * refused. */
+/* test_stages.c - runs of the real program whose model is divided into stages: the files of an
+ * undivided run with the same micro-batches; checkpoints that resume with any other division; what
+ * is refused. */
 #include "support/train.h"
 
 #include <cddp/checkpoint.h>

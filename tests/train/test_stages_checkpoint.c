@@ -1,6 +1,6 @@
-/* test_stages_checkpoint.c - checkpoints of models in stages, whose tensors come to rank 0 one
- * after the other: the bytes of a run without stages also where there are running statistics,
- * chunks and weights of others; and writes that fail on the way. */
+/* test_stages_checkpoint.c - checkpoints of models in stages, whose tensors rank 0 receives one
+ * after the other: the bytes of a run without stages, also with running statistics, chunks and
+ * foreign weights; and writes that fail on the way. */
 #include "base/shape.h"
 #include "support/train.h"
 

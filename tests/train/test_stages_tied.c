@@ -1,6 +1,6 @@
 /* test_stages_tied.c - GPT-2 in stages, whose first and last layer share a table: runs of the real
- * program, the same for all schedules, and the whole model's within the rounding of one sum; and
- * which gradients are announced last. */
+ * program, the same for all schedules, and equal to the whole model within the rounding of one sum;
+ * and which gradients are announced last. */
 #include "base/shape.h"
 #include "support/nn_model.h"
 #include "support/sequence.h"

@@ -1,5 +1,5 @@
 /* test_text_run.c - language models from end to end with the real program: what their runs record,
- * the same at any number of ranks and micro-batches, and the texts that they write. */
+ * the same for any number of ranks and micro-batches, and the texts that they generate. */
 #include "nn/model.h"
 #include "support/tokens.h"
 #include "support/train.h"

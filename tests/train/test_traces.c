@@ -1,5 +1,5 @@
-/* test_traces.c - the traces of ranks: written by runs, put on one clock, merged, and what is said
- * of them. */
+/* test_traces.c - the traces of ranks: written by runs, put on one clock, merged, and what is
+ * reported about them. */
 #include "report/timeline.h"
 #include "report/traces.h"
 #include "support/launcher.h"

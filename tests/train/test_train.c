@@ -1,5 +1,5 @@
 /* test_train.c - training from end to end with the real program: it learns, follows PyTorch, gives
- * the same at any number of ranks and in every run, and goes on where it stopped. */
+ * the same for any number of ranks and in every run, and resumes where it stopped. */
 #include "support/train.h"
 
 static void a_run_learns_and_leaves_its_files(void **state)

@@ -1,5 +1,5 @@
-/* test_train_cli.c - the command line of cddp-train: what it takes, and what it says of the rest.
- */
+/* test_train_cli.c - the command line of cddp-train: what it accepts, and the messages for the
+ * rest. */
 #include "support/launcher.h"
 
 static const char small[] = "model = { type = \"mlp\"; hidden = [4]; };\n"

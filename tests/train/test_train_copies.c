@@ -1,5 +1,5 @@
-/* test_train_copies.c - copies of weights in 16 bits on CUDA devices: steps that are replayed read
- * those that the update before has written, as other steps do, and none that are out of date. */
+/* test_train_copies.c - 16-bit copies of weights on CUDA devices: replayed steps read the copies
+ * that the last update wrote, as other steps do, and never outdated ones. */
 #include "support/train_graphs.h"
 
 /* Copies of weights in 16 bits are of two kinds: plain ones are written by the update, those of

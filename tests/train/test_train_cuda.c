@@ -1,5 +1,5 @@
-/* test_train_cuda.c - training on CUDA devices with the real programs: what the processor would
- * have learnt, files that are the same each time, loss scales, and what is told. */
+/* test_train_cuda.c - training on CUDA devices with the real programs: the CPU's results, the same
+ * files each time, loss scales, and what is reported. */
 #include "support/train_cuda.h"
 
 /* On the processor with one rank, on devices with 1, 2 and 3. */

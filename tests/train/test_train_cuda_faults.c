@@ -1,5 +1,5 @@
-/* test_train_cuda_faults.c - how a run on CUDA devices ends when a rank, a device or the data fail,
- * when memory ends, and when there is no device. */
+/* test_train_cuda_faults.c - how a run on CUDA devices ends when a rank, a device or the data
+ * fails, when memory runs out, and when there is no device. */
 #include "support/tokens.h"
 #include "support/train_cuda.h"
 

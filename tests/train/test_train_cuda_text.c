@@ -1,6 +1,6 @@
-/* test_train_cuda_text.c - 50 steps on text that people wrote, in 16 bits on a device and in
- * float32 on the processor: losses and gradients' norms stay together. Random tokens would hide a
- * wrong gradient: there is nothing in them to learn. */
+/* test_train_cuda_text.c - 50 steps on real text, in 16 bits on a device and in float32 on the CPU:
+ * losses and gradient norms stay together. Random tokens would hide a wrong gradient, since there
+ * is nothing in them to learn. */
 #include "support/train_cuda.h"
 
 enum { STEPS = 50 };

@@ -1,5 +1,5 @@
-/* test_train_errors.c - what a run does when things are wrong: one clear message, a status that is
- * not 0, in time, and nothing lost that was saved. */
+/* test_train_errors.c - what a run does when things are wrong: one clear message, a nonzero status,
+ * in time, and nothing lost that was saved. */
 #include "checkpoint/snapshot.h"
 #include "support/train.h"
 

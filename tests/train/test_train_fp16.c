@@ -1,5 +1,5 @@
 /* test_train_fp16.c - runs in fp16 on CUDA devices: steps that overflow are skipped on all ranks,
- * recorded or not, and the run goes on, also from a checkpoint, until nothing else happens. */
+ * captured or not, and the run continues, also from a checkpoint, until every step overflows. */
 #include "support/train_graphs.h"
 
 #include <cddp/checkpoint.h>

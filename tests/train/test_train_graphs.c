@@ -1,5 +1,5 @@
 /* test_train_graphs.c - steps that are captured and replayed: that they are, that they give the
- * same bits as steps that are not, and what becomes of steps that cannot be captured. */
+ * same bits as other steps, and what happens to steps that cannot be captured. */
 #include "support/train_graphs.h"
 
 /* 9 batches of 64 and one of 24 in an epoch, in micro-batches of several sizes. */

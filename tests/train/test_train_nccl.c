@@ -1,6 +1,6 @@
-/* test_train_nccl.c - what runs ask of NCCL, by what the fake one counts: plain sums where all
- * ranks have as many samples, 16-bit numbers where they are wanted, memory that all ranks reach;
- * and how they go on when it fails where nothing has to. */
+/* test_train_nccl.c - which NCCL calls runs make, as the fake NCCL counts them: plain sums if all
+ * ranks have equally many samples, 16-bit numbers if requested, memory that all ranks can access;
+ * and how runs continue when NCCL fails where it is optional. */
 #include "support/train_graphs.h"
 
 /* How often rank @p rank of the last run called @p what; "": anything of that beginning. */

@@ -1,5 +1,5 @@
 /* test_train_profile.c - $CDDP_PROFILE: a run whose kernels are timed learns the same, and the file
- * has every kernel of a step with the bytes and operations that it was designed to need. */
+ * has every kernel of a step with the bytes and operations that it needs by design. */
 #include "support/train_cuda.h"
 
 enum { STEPS = 5, MICRO_BATCHES = 2, BLOCKS = 1 };
