@@ -35,7 +35,9 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
     if (cddpi_group_is_capturing(ddp->group)) {
         return status; /* a capture runs nothing, so no rank waits */
     }
-    status = add_advice(status);
+    if (!ddp->failure.broken) { /* else the text has it */
+        status = add_advice(status);
+    }
     ddp->failure.broken = true;
     ddp->failure.cause = *cddpi_last_failure();
     if (!ddp->failure.reported && !is_of_group(status)) {
