@@ -539,6 +539,7 @@ static void what_is_no_checkpoint_is_called_what_it_is(void **state)
     options.arguments[0] = run_dir_argument("not-odd");
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct run run;
+        char *err;
 
         if (odd[i].file != NULL) {
             make_with_folders(odd[i].file);
@@ -549,7 +550,9 @@ static void what_is_no_checkpoint_is_called_what_it_is(void **state)
         for (int s = 0; s < 2 && odd[i].says[s] != NULL; s++) {
             assert_says(&run, "err", 0, odd[i].says[s]);
         }
-        assert_null(strstr(output(&run, "err", 0), "train.resume: train.resume"));
+        err = output(&run, "err", 0);
+        assert_null(strstr(err, "train.resume: train.resume"));
+        free(err);
         assert_int_not_equal(access(in_work("not-odd/checkpoints"), F_OK), 0);
     }
 }
