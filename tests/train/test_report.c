@@ -158,8 +158,8 @@ static void a_long_run_is_summarized(void **state)
 static void what_is_no_line_of_metrics_is_passed_over(void **state)
 {
     enum { LONG = 3 << 20 };
-    static const char first[] = "{\"step\":1,\"loss\":1}\n\0{\n";
-    static const char last[] = "\"}\n{\"step\":2,\"loss\":2}\n{\"step\":3,\"lo";
+    static const char first[] = "{\"step\":1,\"loss\":1}\n\0{\n{\"step\":2,\"loss\":5}\n";
+    static const char last[] = "\"}\n{\"step\":3,\"loss\":2}\n{\"step\":4,\"lo";
     char *metrics = malloc(LONG + sizeof first + sizeof last);
     char *dirs[] = {report_make_run_of("odd", "")};
     char *page;
@@ -178,7 +178,7 @@ static void what_is_no_line_of_metrics_is_passed_over(void **state)
     page = read_page();
     runs = read_runs(page);
     assert_true(number_of(json_array_get(runs, 0), "loss", "last") == 2);
-    assert_true(point_of(json_array_get(runs, 0), "loss", "x", -2) == 1);
+    assert_true(point_of(json_array_get(runs, 0), "loss", "x", -2) == 2);
     json_decref(runs);
     free(page);
 }

@@ -50,8 +50,8 @@ struct cddpi_backend_ops {
     uint32_t (*prepare_sleep)(struct cddpi_backend *backend, const struct cddpi_group_op *op);
     bool (*sleep)(struct cddpi_backend *backend, uint32_t ticket, int64_t ns);
     void (*end_sleep)(struct cddpi_backend *backend);
-    /* The program exits without closing the group: tell the peers, only by setting flags. NULL: no
-     * peer needs this. */
+    /* The program exits without closing the group: tell the peers without waiting for a lock.
+     * NULL: no peer needs this. */
     void (*exits)(struct cddpi_backend *backend);
     void (*wake)(struct cddpi_backend *backend); /* wake this rank; any thread */
     /* Make every peer fail with @p failure, which is copied. Any thread. */

@@ -134,10 +134,12 @@ static json_t *summarize_columns(const struct run_rows *rows)
 
 static cddp_status read_lines(FILE *file, char *line, json_t *run, struct run_rows *rows)
 {
-    while (fgets(line, MOST_LINE_BYTES, file) != NULL) {
+    char *last = line + MOST_LINE_BYTES - 2; /* it stays 0 unless a line fills the memory */
+
+    for (*last = '\0'; fgets(line, MOST_LINE_BYTES, file) != NULL; *last = '\0') {
         json_t *object = json_loads(line, 0, NULL);
         cddp_status status = object != NULL ? take_line(object, run, rows) : CDDP_OK;
-        bool is_whole = strchr(line, '\n') != NULL;
+        bool is_whole = *last == '\0' || *last == '\n';
 
         json_decref(object);
         CDDPI_TRY(status);

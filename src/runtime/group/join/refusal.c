@@ -26,7 +26,7 @@ cddp_status cddpi_refusal_read(const char *value)
     int text = 0;
 
     if (sscanf(value, "no %d %d %n", &status, &rank, &text) != 2 || text == 0 || status >= 0 ||
-        status < CDDP_ERR_CLOSED) {
+        status < CDDP_ERR_DEVICE) {
         return CDDP_OK;
     }
     return cddpi_fail_rank((cddp_status)status, rank, "%s", value + text);

@@ -30,7 +30,8 @@ void cddpi_group_note_closed(cddp_group *group)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Other threads may still run, so this only sets flags in shared memory. */
+/* Other threads may still run, so no lock is waited for: a rank sets flags in shared memory, and
+ * waits for a moment until its TCP thread has said goodbye. */
 __attribute__((destructor)) static void say_that_we_left(void)
 {
     if (pthread_mutex_trylock(&mutex) != 0) {
