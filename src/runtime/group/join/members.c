@@ -197,25 +197,14 @@ cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
  * with the same name; rank 0 will then replace it soon. */
 static cddp_status await_members(struct cddpi_members *members)
 {
-    struct cddpi_rendezvous *rendezvous = members->rendezvous;
-    int64_t deadline = rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
+    int64_t deadline = members->rendezvous->deadline_ns + (int64_t)GRACE_MS * 1000000;
     int64_t stale_until = 0;
 
     for (;;) {
         char *value;
-        cddp_status status = cddpi_rendezvous_await(rendezvous, "members", 0, deadline, &value);
+        cddp_status status;
 
-        if (status == CDDP_ERR_TIMEOUT) {
-            return cddpi_rendezvous_missing(rendezvous);
-        }
-        if (status != CDDP_OK) {
-            return status;
-        }
-        status = cddpi_refusal_read(value);
-        if (status != CDDP_OK) {
-            cddp_free(value);
-            return status;
-        }
+        CDDPI_TRY(cddpi_refusal_await(members->rendezvous, "members", 0, deadline, &value));
         status = cddpi_members_read(members, value);
         cddp_free(value);
         if (status == CDDP_OK || cddpi_left_ms(deadline) == 0) {

@@ -19,7 +19,8 @@ cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *k
     return cddpi_fail_again(status, &failure);
 }
 
-cddp_status cddpi_refusal_read(const char *value)
+/* CDDP_OK if @p value is not a refusal; else the refusal's status and text. */
+static cddp_status read_refusal(const char *value)
 {
     int status;
     int rank;
@@ -32,6 +33,25 @@ cddp_status cddpi_refusal_read(const char *value)
     return cddpi_fail_rank((cddp_status)status, rank, "%s", value + text);
 }
 
+cddp_status cddpi_refusal_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
+                                int64_t deadline_ns, char **out)
+{
+    char *value;
+    cddp_status status = cddpi_rendezvous_await(rendezvous, key, rank, deadline_ns, &value);
+
+    if (status == CDDP_ERR_TIMEOUT) {
+        return cddpi_rendezvous_missing(rendezvous);
+    }
+    CDDPI_TRY(status);
+    status = read_refusal(value);
+    if (status != CDDP_OK) {
+        cddp_free(value);
+        return status;
+    }
+    *out = value;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_refusal_look(struct cddpi_rendezvous *rendezvous, const char *key)
 {
     void *value;
@@ -39,7 +59,7 @@ cddp_status cddpi_refusal_look(struct cddpi_rendezvous *rendezvous, const char *
     if (cddp_store_try_get(rendezvous->store, key, &value, NULL) != CDDP_OK) {
         return CDDP_OK;
     }
-    if (cddpi_refusal_read(value) != CDDP_OK) {
+    if (read_refusal(value) != CDDP_OK) {
         struct cddpi_failure failure = *cddpi_last_failure();
 
         (void)cddpi_fail_again(CDDP_ERR_PEER, &failure);

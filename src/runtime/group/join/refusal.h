@@ -10,8 +10,12 @@
 cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *key,
                               cddp_status status);
 
-/** CDDP_OK if @p value is not a refusal; else the refusal's status and text. */
-cddp_status cddpi_refusal_read(const char *value);
+/** Wait for a value that @p rank stores under @p key.
+ *  @param out  Release with cddp_free().
+ *  @return CDDP_OK; the refusal's status and text if the value is one; an error of the rendezvous,
+ *          which names the missing ranks if @p deadline_ns passes. */
+CDDP_CHECKED cddp_status cddpi_refusal_await(struct cddpi_rendezvous *rendezvous, const char *key,
+                                             int rank, int64_t deadline_ns, char **out);
 
 /** CDDP_ERR_PEER, with the text and the culprit, if a rank has stored a refusal under @p key.
  */

@@ -102,20 +102,10 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
     for (;;) {
         int left = cddpi_left_ms(deadline);
         char *value;
-        cddp_status status = cddpi_rendezvous_await(rendezvous, handshake->reply,
-                                                    handshake->params.names[0], deadline, &value);
+        cddp_status status;
 
-        if (status == CDDP_ERR_TIMEOUT) {
-            return cddpi_rendezvous_missing(rendezvous);
-        }
-        if (status != CDDP_OK) {
-            return status;
-        }
-        status = cddpi_refusal_read(value);
-        if (status != CDDP_OK) {
-            cddp_free(value);
-            return status;
-        }
+        CDDPI_TRY(cddpi_refusal_await(rendezvous, handshake->reply, handshake->params.names[0],
+                                      deadline, &value));
         status = accept_offer(handshake, value, out);
         cddp_free(value);
         if (status == CDDP_OK) {
