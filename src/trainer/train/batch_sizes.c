@@ -1,6 +1,9 @@
 /* batch_sizes.c - owns the arithmetic of global batches, shares and micro-batches. */
 #include "train/batch_sizes.h"
 
+#include "nn/model.h"
+#include "parallel/pipeline/pipeline_schedule.h"
+
 int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config)
 {
     int64_t count = config->parallel.micro_batches;
@@ -54,4 +57,23 @@ uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t sa
     rest = samples - cursor->position;
     return (rest + batch - 1) / batch +
            (epochs - cursor->epoch - 1) * ((samples + batch - 1) / batch);
+}
+
+cddp_status cddpi_trainer_check_pipeline_batches(const struct cddpi_config *config)
+{
+    int64_t count = config->parallel.micro_batches;
+
+    if (count > 0 && config->train.accumulate > 1 && config->train.accumulate != count) {
+        return cddpi_config_fail(config, "parallel.micro_batches",
+                                 "is %lld, but train.accumulate = %lld says another number of "
+                                 "micro-batches: give one of the two",
+                                 (long long)count, (long long)config->train.accumulate);
+    }
+    if (config->parallel.schedule != CDDPI_PIPELINE_GPIPE || count <= CDDPI_MODEL_SLOTS) {
+        return CDDP_OK;
+    }
+    return cddpi_config_fail(config, "parallel.micro_batches",
+                             "gpipe keeps all %lld micro-batches at once, and at most %d are "
+                             "possible: use 1f1b",
+                             (long long)count, CDDPI_MODEL_SLOTS);
 }

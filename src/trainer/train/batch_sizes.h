@@ -13,6 +13,8 @@ int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config);
  *  @param among  What to call the replicas in the error text. The error is CDDP_ERR_CONFIG. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas,
                                                    const char *among);
+/** CDDP_ERR_CONFIG: a pipeline cannot have that many micro-batches under way. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_pipeline_batches(const struct cddpi_config *config);
 /** The number of samples in a rank's largest micro-batch. */
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas);
 /** Steps from @p cursor to the end of the last epoch. */

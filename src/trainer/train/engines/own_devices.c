@@ -67,6 +67,11 @@ cddp_status cddpi_own_devices_add_late(const struct cddpi_trainer *trainer,
     return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, late.loss_sum);
 }
 
+cddp_status cddpi_own_devices_param_wait(void *ddp, size_t index)
+{
+    return cddp_ddp_param_wait(ddp, index);
+}
+
 int cddpi_own_devices_count(const struct cddpi_trainer *trainer)
 {
     const cddp_devices *devices = cddpi_own_devices_of(trainer);

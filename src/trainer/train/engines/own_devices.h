@@ -22,10 +22,34 @@ bool cddpi_trainer_has_sync(const struct cddpi_config *config);
 CDDP_CHECKED cddp_status cddpi_own_devices_check(const struct cddpi_config *config);
 CDDP_CHECKED cddp_status cddpi_own_devices_check_generate(const struct cddpi_config *config);
 
+enum { CDDPI_PLACE_NAME_BYTES = 200 };
+
+/* One entry of parallel.placement: "layer1=cpu:0". */
+struct cddpi_device_place {
+    char layer[CDDPI_PLACE_NAME_BYTES], device[CDDPI_PLACE_NAME_BYTES];
+};
+
+/** Read the entry at *@p text, and move *@p text past it. Returns false if there are no more
+ *  entries. */
+bool cddpi_device_place_next(const char **text, struct cddpi_device_place *out);
+/** CDDP_ERR_CONFIG: @p place lacks a layer or a device. */
+CDDP_CHECKED cddp_status cddpi_device_place_check(const struct cddpi_config *config,
+                                                  const struct cddpi_device_place *place);
+/** Open the devices that the configuration names.
+ *  @param group  The process's group; NULL: no group, as in a dry run.
+ *  @param out    Release with cddp_devices_destroy().
+ *  @return CDDP_OK; CDDP_ERR_CONFIG; CDDP_ERR_DEVICE. */
+CDDP_CHECKED cddp_status cddpi_own_devices_open(const struct cddpi_config *config,
+                                                const cddp_group *group, cddp_devices **out);
+
 /** Add the part of the loss that only backward returns, when the loss is on a GPU, to @p out. */
 CDDP_CHECKED cddp_status cddpi_own_devices_add_late(const struct cddpi_trainer *trainer,
                                                     struct cddpi_loss_result late,
                                                     struct cddpi_loss_result *out);
+
+/** What a copy of the model calls before it reads parameter @p index: @p ddp may still gather it.
+ */
+cddp_status cddpi_own_devices_param_wait(void *ddp, size_t index);
 
 /* Functions of struct cddpi_engine. There is one entry per device, and if a device is a GPU, one
  * more for host memory. */

@@ -1,7 +1,6 @@
 /* placed_engine.h - owns a run in which each rank has the whole model in segments on its own
  * devices: several (parallel.type = "model_parallel"), or one GPU with the optimizer in host
- * memory. For the files of this folder only, except cddpi_trainer_open_devices(), which replicated/
- * uses, too. */
+ * memory. For the files of this folder only. */
 #ifndef CDDPI_TRAIN_PLACED_PLACED_H
 #define CDDPI_TRAIN_PLACED_PLACED_H
 
@@ -25,12 +24,6 @@ cddpi_placed_engine_of(const struct cddpi_trainer *trainer)
 CDDP_CHECKED cddp_status cddpi_placed_engine_check(const struct cddpi_config *config,
                                                    int world_size);
 
-/** Open the devices that the configuration names.
- *  @param group  The process's group; NULL: no group, as in a dry run.
- *  @param out    Release with cddp_devices_destroy().
- *  @return CDDP_OK; CDDP_ERR_CONFIG; CDDP_ERR_DEVICE. */
-CDDP_CHECKED cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config,
-                                                    const cddp_group *group, cddp_devices **out);
 /** Open the configured devices, and decide which layers are on which of them.
  *  @param group    If nothing is configured, rank 0 measures for the group; NULL: this rank
  *                  measures.

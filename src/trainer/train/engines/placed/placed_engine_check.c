@@ -1,31 +1,18 @@
 /* placed_engine_check.c - checks the parallel.* and train.* keys before layers are placed on
  * devices. */
 #include "base/error.h"
+#include "train/batch_sizes.h"
 #include "train/engines/placed/placed_engine.h"
 #include "train/engines/single/single.h"
 
 static cddp_status check_micro_batches(const struct cddpi_config *config)
 {
-    int64_t count = config->parallel.micro_batches;
-
-    if (count > 0 && config->train.accumulate > 1 && config->train.accumulate != count) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is %lld, but train.accumulate = %lld says another number of "
-                                 "micro-batches: give one of the two",
-                                 (long long)count, (long long)config->train.accumulate);
-    }
-    if (count > 1 && cddpi_trainer_has_sync(config)) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "several are on their way at once, but batch_norm over all ranks "
-                                 "(sync) takes statistics of one of them");
-    }
-    if (count > CDDPI_MODEL_SLOTS && config->parallel.schedule == CDDPI_PIPELINE_GPIPE) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "gpipe keeps all %lld micro-batches at once, and at most %d are "
-                                 "possible: use 1f1b",
-                                 (long long)count, CDDPI_MODEL_SLOTS);
-    }
-    return CDDP_OK;
+    CDDPI_TRY(cddpi_trainer_check_pipeline_batches(config));
+    return config->parallel.micro_batches > 1 && cddpi_trainer_has_sync(config)
+               ? cddpi_config_fail(config, "parallel.micro_batches",
+                                   "several are on their way at once, but batch_norm over all "
+                                   "ranks (sync) takes statistics of one of them")
+               : CDDP_OK;
 }
 
 static cddp_status check_model_parallel(const struct cddpi_config *config)

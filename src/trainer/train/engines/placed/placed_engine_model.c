@@ -35,17 +35,13 @@ static void bind_grads(struct cddpi_trainer *trainer)
     cddpi_placed_bind_grads(cddpi_placed_engine_of(trainer)->model, trainer->grads);
 }
 
-static cddp_status param_wait(void *context, size_t index)
-{
-    return cddp_ddp_param_wait(context, index);
-}
-
 /* Parameters are in host memory, and have no 16-bit copies there. */
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     (void)copies;
     cddpi_placed_bind_params(cddpi_placed_engine_of(trainer)->model, data);
-    cddpi_placed_on_param(cddpi_placed_engine_of(trainer)->model, param_wait, trainer->ddp);
+    cddpi_placed_on_param(cddpi_placed_engine_of(trainer)->model, cddpi_own_devices_param_wait,
+                          trainer->ddp);
 }
 
 static bool param_decays(const struct cddpi_trainer *trainer, size_t index)

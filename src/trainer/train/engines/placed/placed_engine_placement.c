@@ -1,5 +1,5 @@
-/* placed_engine_placement.c - turns train.conf into devices and the layers on each: train.devices,
- * parallel.devices, parallel.placement and parallel.stages. */
+/* placed_engine_placement.c - decides which layers are on which device of a rank:
+ * parallel.placement, parallel.stages, or stages of equal time. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "parallel/divide.h"
@@ -8,194 +8,18 @@
 
 #include <string.h>
 
-enum { NAME_BYTES = 200 };
-
-/* One entry of parallel.placement: "layer1=cpu:0". */
-struct placed_engine_placement_place {
-    char layer[NAME_BYTES], device[NAME_BYTES];
-};
-
-static void copy_trimmed(const char *from, size_t length, char out[NAME_BYTES])
-{
-    while (length > 0 && *from == ' ') {
-        from++;
-        length--;
-    }
-    while (length > 0 && from[length - 1] == ' ') {
-        length--;
-    }
-    length = length < NAME_BYTES ? length : NAME_BYTES - 1;
-    memcpy(out, from, length);
-    out[length] = '\0';
-}
-
-/* Read the entry at *@p text, and move *@p text past it. Returns false if there are no more
- * entries. */
-static bool next_place(const char **text, struct placed_engine_placement_place *out)
-{
-    size_t length = strcspn(*text, ",");
-    size_t layer = strcspn(*text, "=");
-
-    if (length == 0 && **text == '\0') {
-        return false;
-    }
-    layer = layer < length ? layer : length;
-    copy_trimmed(*text, layer, out->layer);
-    copy_trimmed(*text + layer + (layer < length ? 1 : 0),
-                 length - layer - (layer < length ? 1 : 0), out->device);
-    *text += length + ((*text)[length] == ',' ? 1 : 0);
-    return true;
-}
-
-static cddp_status check_place(const struct cddpi_config *config,
-                               const struct placed_engine_placement_place *place)
-{
-    return place->layer[0] != '\0' && place->device[0] != '\0'
-               ? CDDP_OK
-               : cddpi_config_fail(
-                     config, "parallel.placement",
-                     "\"%s%s%s\" is no LAYER=DEVICE, as in \"layer1=cpu:0, fc=cpu:1\"",
-                     place->layer, place->device[0] != '\0' ? "=" : "", place->device);
-}
-
-static int find_name(char *const *names, int count, const char *name)
-{
-    int i = 0;
-
-    while (i < count && strcmp(names[i], name) != 0) {
-        i++;
-    }
-    return i;
-}
-
-/* The devices' names, from parallel.devices or train.devices, or else from parallel.placement. */
-struct placed_engine_placement_names {
-    char *values[CDDP_PARALLEL_DEVICES];
-    int count;
-};
-
-static void fini_names(struct placed_engine_placement_names *names)
-{
-    for (int i = 0; i < names->count; i++) {
-        cddpi_free(names->values[i]);
-    }
-}
-
-static cddp_status add_name(const struct cddpi_config *config, const char *key, const char *name,
-                            struct placed_engine_placement_names *out)
-{
-    if (out->count == CDDP_PARALLEL_DEVICES) {
-        return cddpi_config_fail(config, key, "names more than %d devices", CDDP_PARALLEL_DEVICES);
-    }
-    out->values[out->count] = cddpi_strdup(name);
-    if (out->values[out->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the names of devices");
-    }
-    out->count++;
-    return CDDP_OK;
-}
-
-/* The list of devices in the configuration; it may be empty. */
-static const struct cddpi_text_list *named_devices(const struct cddpi_config *config)
-{
-    return config->parallel.devices.count > 0 ? &config->parallel.devices : &config->train.devices;
-}
-
-static const char *devices_key(const struct cddpi_config *config)
-{
-    if (config->train.offload_optimizer) {
-        return "train.device";
-    }
-    if (config->parallel.devices.count > 0) {
-        return "parallel.devices";
-    }
-    return config->train.devices.count > 0 ? "train.devices" : "parallel.placement";
-}
-
-/* Check that parallel.devices is a subset of train.devices. */
-static cddp_status check_subset(const struct cddpi_config *config)
-{
-    const struct cddpi_text_list *all = &config->train.devices;
-    const struct cddpi_text_list *some = &config->parallel.devices;
-
-    for (int i = 0; all->count > 0 && i < some->count; i++) {
-        if (find_name(all->values, all->count, some->values[i]) == all->count) {
-            return cddpi_config_fail(config, "parallel.devices",
-                                     "\"%s\" is not one of train.devices", some->values[i]);
-        }
-    }
-    return CDDP_OK;
-}
-
-static cddp_status collect_names(const struct cddpi_config *config,
-                                 struct placed_engine_placement_names *out)
-{
-    const struct cddpi_text_list *devices = named_devices(config);
-    const char *text = config->parallel.placement;
-    struct placed_engine_placement_place place;
-    cddp_status status = CDDP_OK;
-
-    out->count = 0;
-    if (config->train.offload_optimizer) { /* there is no list of devices then */
-        return add_name(config, "train.device", "cuda", out);
-    }
-    for (int i = 0; status == CDDP_OK && i < devices->count; i++) {
-        status = add_name(config, devices_key(config), devices->values[i], out);
-    }
-    while (status == CDDP_OK && devices->count == 0 && next_place(&text, &place)) {
-        status = check_place(config, &place);
-        if (status == CDDP_OK && find_name(out->values, out->count, place.device) == out->count) {
-            status = add_name(config, "parallel.placement", place.device, out);
-        }
-    }
-    return status;
-}
-
-cddp_status cddpi_trainer_open_devices(const struct cddpi_config *config, const cddp_group *group,
-                                       cddp_devices **out)
-{
-    const char *key = devices_key(config);
-    struct cddpi_devices_place place = {-1, 1, 0, 1};
-    struct placed_engine_placement_names names = {.count = 0};
-    cddp_status status = check_subset(config);
-
-    if (status == CDDP_OK) {
-        status = collect_names(config, &names);
-    }
-    if (status == CDDP_OK && names.count == 0) {
-        status = config->parallel.type == CDDPI_PARALLEL_DATA
-                     ? cddpi_config_fail(config, "parallel.type",
-                                         "\"data_parallel\" needs parallel.devices")
-                     : cddpi_config_fail(config, "parallel.type",
-                                         "\"model_parallel\" needs train.devices, or "
-                                         "parallel.placement that names them");
-    } else if (status == CDDP_OK) {
-        if (group != NULL) {
-            place = (struct cddpi_devices_place){
-                cddp_group_rank(group), cddp_group_world_size(group), cddp_group_local_rank(group),
-                cddp_group_local_world_size(group)};
-        }
-        status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
-        if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
-            status = cddpi_config_fail(config, key, "%s", cddp_last_error());
-        }
-    }
-    fini_names(&names);
-    return status;
-}
-
 /* Assign layers by parallel.placement. */
 static cddp_status put_places(const struct cddpi_config *config, const cddp_devices *devices,
                               struct cddpi_placement *placement)
 {
     const char *text = config->parallel.placement;
-    struct placed_engine_placement_place place;
+    struct cddpi_device_place place;
     cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && next_place(&text, &place)) {
+    while (status == CDDP_OK && cddpi_device_place_next(&text, &place)) {
         int device = 0;
 
-        status = check_place(config, &place);
+        status = cddpi_device_place_check(config, &place);
         while (device < devices->count && strcmp(devices->cores[device].name, place.device) != 0) {
             device++;
         }
@@ -341,7 +165,7 @@ cddp_status cddpi_trainer_placement(const struct cddpi_config *config,
                                     int samples, cddp_devices **devices, struct cddpi_segment **out,
                                     int *out_count)
 {
-    cddp_status status = cddpi_trainer_open_devices(config, group, devices);
+    cddp_status status = cddpi_own_devices_open(config, group, devices);
 
     if (status != CDDP_OK) {
         return status;

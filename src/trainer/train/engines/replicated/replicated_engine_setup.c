@@ -2,7 +2,6 @@
  * devices. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/engines/placed/placed_engine.h"
 #include "train/engines/replicated/replicated_engine.h"
 
 #include <string.h>
@@ -81,7 +80,7 @@ static cddp_status create_replicas(struct cddpi_trainer *trainer,
     int output_device = 0;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_trainer_open_devices(config, trainer->group, &own->own.devices));
+    CDDPI_TRY(cddpi_own_devices_open(config, trainer->group, &own->own.devices));
     CDDPI_TRY(output_device_of(config, own->own.devices, &output_device));
     CDDPI_TRY(copied_layers(config, spec, &layers));
     status = cddpi_replicated_create(spec, (uint64_t)config->train.seed, own->own.devices,
@@ -153,7 +152,7 @@ cddp_status cddpi_replicated_engine_describe(const struct cddpi_config *config,
     cddp_devices *devices = NULL;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_trainer_open_devices(config, NULL, &devices));
+    CDDPI_TRY(cddpi_own_devices_open(config, NULL, &devices));
     status = print_copies(config, spec, devices, samples, file);
     cddp_devices_destroy(devices);
     return status;

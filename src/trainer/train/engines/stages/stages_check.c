@@ -16,25 +16,6 @@ static cddp_status check_world(const struct cddpi_config *config, int world_size
     return CDDP_OK;
 }
 
-static cddp_status check_micro_batches(const struct cddpi_config *config)
-{
-    int64_t count = config->parallel.micro_batches;
-
-    if (count > 0 && config->train.accumulate > 1 && config->train.accumulate != count) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is %lld, but train.accumulate = %lld says another number of "
-                                 "micro-batches: give one of the two",
-                                 (long long)count, (long long)config->train.accumulate);
-    }
-    if (config->parallel.schedule != CDDPI_PIPELINE_GPIPE || count <= CDDPI_MODEL_SLOTS) {
-        return CDDP_OK;
-    }
-    return cddpi_config_fail(config, "parallel.micro_batches",
-                             "gpipe keeps all %lld micro-batches at once, and at most %d are "
-                             "possible: use 1f1b",
-                             (long long)count, CDDPI_MODEL_SLOTS);
-}
-
 static cddp_status check_stages(const struct cddpi_config *config)
 {
     int named = cddpi_stages_are_named(config) ? config->parallel.stages.count : 0;
@@ -74,7 +55,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
     }
     CDDPI_TRY(cddpi_single_check_stage_names(config));
     CDDPI_TRY(check_world(config, world_size));
-    CDDPI_TRY(check_micro_batches(config));
+    CDDPI_TRY(cddpi_trainer_check_pipeline_batches(config));
     CDDPI_TRY(check_stages(config));
     return config->train.generate_steps == 0
                ? CDDP_OK
