@@ -420,6 +420,39 @@ static void a_receiver_is_told_that_the_sender_means_something_else(void **state
     run_fault(message_rank, (struct fault){.culprit = -1}, false);
 }
 
+/* Rank 1 waits for a message before there is a connection for messages. */
+static int leave_unconnected_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    int64_t start;
+    int32_t word;
+    cddp_group *group;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == 0) {
+        support_sleep_ms(5);
+        if (fault->which == 1) {
+            exit(0);
+        }
+    } else if (rank == 1) {
+        start = cddpi_now_ns();
+        CHECK(cddp_recv(group, &word, 1, CDDP_I32, 0, NULL) == CDDP_ERR_PEER);
+        CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
+        CHECK(says("rank 0"));
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_leaves_before_a_message_is_missed_at_once(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        run_fault(leave_unconnected_rank, (struct fault){.which = which, .culprit = 0}, false);
+    }
+}
+
 static int hurry_rank(int rank, int n, void *argument)
 {
     const struct fault *fault = argument;
@@ -517,6 +550,7 @@ int main(void)
         cmocka_unit_test(an_abort_says_a_rank_once),
         cmocka_unit_test(ranks_agree_on_the_first_failure_with_its_name),
         cmocka_unit_test(a_receiver_is_told_that_the_sender_means_something_else),
+        cmocka_unit_test(a_rank_that_leaves_before_a_message_is_missed_at_once),
         cmocka_unit_test(a_rank_may_go_once_its_last_collective_is_done),
         cmocka_unit_test(memory_that_one_rank_lacks_fails_on_all),
     };

@@ -116,8 +116,13 @@ static void connect_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t
     if (search == NULL) {
         return;
     }
+    if (atomic_load(&pair->left)) { /* only a connection that it made before can still arrive */
+        int64_t gone_ns = now_ns + TCP_GONE_MS * INT64_C(1000000);
+
+        search->deadline_ns = gone_ns < search->deadline_ns ? gone_ns : search->deadline_ns;
+    }
     if (now_ns >= search->deadline_ns) {
-        fail_search(tcp, pair);
+        atomic_load(&pair->left) ? cddpi_tcp_pair_left(tcp, pair) : fail_search(tcp, pair);
         return;
     }
     if (now_ns >= search->begin_ns) {
