@@ -143,16 +143,18 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
     while (bytes > 0) {
         const char *newline = memchr(text, '\n', bytes);
         size_t piece = newline != NULL ? (size_t)(newline - text) : bytes;
+        size_t room = LINE_BYTES - relay->line_bytes;
+        bool is_cut = piece > room; /* if they are equal, the next byte may be the newline */
 
-        if (piece > LINE_BYTES - relay->line_bytes) {
-            piece = LINE_BYTES - relay->line_bytes;
+        if (is_cut) {
+            piece = room;
             newline = NULL;
         }
         memcpy(relay->line + relay->line_bytes, text, piece);
         relay->line_bytes += piece;
         text += piece + (newline != NULL ? 1 : 0);
         bytes -= piece + (newline != NULL ? 1 : 0);
-        if (newline != NULL || relay->line_bytes == LINE_BYTES) {
+        if (newline != NULL || is_cut) {
             pass_line(relay, newline != NULL);
         }
     }
