@@ -6,13 +6,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "report/metrics.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 1 << 22, MOST_LINE_BYTES = 1 << 20, MOST_CONFIG_BYTES = 1 << 20 };
+enum { MOST_ROWS = 1 << 22, MOST_CONFIG_BYTES = 1 << 20 };
 enum { MOST_POINTS = 1000 };
 
 static const char *const columns[] = {
@@ -134,18 +135,12 @@ static json_t *summarize_columns(const struct run_rows *rows)
 
 static cddp_status read_lines(FILE *file, char *line, json_t *run, struct run_rows *rows)
 {
-    char *last = line + MOST_LINE_BYTES - 2; /* it stays 0 unless a line fills the memory */
-
-    for (*last = '\0'; fgets(line, MOST_LINE_BYTES, file) != NULL; *last = '\0') {
+    while (cddpi_metrics_next_line(file, line)) {
         json_t *object = json_loads(line, 0, NULL);
         cddp_status status = object != NULL ? take_line(object, run, rows) : CDDP_OK;
-        bool is_whole = *last == '\0' || *last == '\n';
 
         json_decref(object);
         CDDPI_TRY(status);
-        for (int byte = 0; !is_whole && byte != EOF && byte != '\n';) {
-            byte = fgetc(file); /* too long for a line that cddp wrote */
-        }
     }
     return CDDP_OK;
 }
@@ -153,7 +148,7 @@ static cddp_status read_lines(FILE *file, char *line, json_t *run, struct run_ro
 static cddp_status read_metrics(const char *dir, json_t *run)
 {
     char *path = cddpi_format("%s/metrics.jsonl", dir);
-    char *line = cddpi_zalloc(MOST_LINE_BYTES);
+    char *line = cddpi_zalloc(CDDPI_METRICS_LINE_BYTES);
     struct run_rows rows = {0};
     FILE *file = NULL;
     cddp_status status;
