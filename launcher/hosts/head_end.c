@@ -4,7 +4,7 @@
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"
-#include "launcher/supervise/reaper.h"
+#include "launcher/supervise/monitor.h"
 
 #include "base/clock.h"
 #include "base/error.h"

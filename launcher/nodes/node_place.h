@@ -5,7 +5,7 @@
 
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
-#include "launcher/supervise/wait.h"
+#include "launcher/supervise/monitor.h"
 
 struct cddpi_place {
     struct cddpi_job *job;

@@ -6,8 +6,8 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
-#include "launcher/supervise/supervise.h"
-#include "launcher/supervise/wait.h"
+#include "launcher/supervise/job_state.h"
+#include "launcher/supervise/monitor.h"
 
 struct cddpi_node {
     char host[CDDPI_HOST_BYTES];

@@ -1,5 +1,5 @@
 /* command.c - finds the command that the ranks execute, and asks cddp-train about a train.conf. */
-#include "launcher/supervise/command.h"
+#include "launcher/supervise/job.h"
 
 #include "base/alloc.h"
 #include "base/child.h"

@@ -8,9 +8,7 @@
 #include "launcher/output/output.h"
 #include "launcher/supervise/generations.h"
 #include "launcher/supervise/job.h"
-#include "launcher/supervise/launch_dry_run.h"
 #include "launcher/supervise/monitor.h"
-#include "launcher/supervise/wait.h"
 
 #include "base/clock.h"
 #include "base/error.h"

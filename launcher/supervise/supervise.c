@@ -4,7 +4,7 @@
 #include "launcher/supervise/supervision.h"
 
 #include "launcher/nodes/nodes.h"
-#include "launcher/supervise/reaper.h"
+#include "launcher/supervise/monitor.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -5,8 +5,10 @@
 #ifndef CDDPI_LAUNCHER_SUPERVISION_H
 #define CDDPI_LAUNCHER_SUPERVISION_H
 
+#include "launcher/output/output.h"
+#include "launcher/supervise/job.h"
 #include "launcher/supervise/job_state.h"
-#include "launcher/supervise/supervise.h"
+#include "launcher/supervise/monitor.h"
 #include "launcher/supervise/worker.h"
 
 #include "base/launcher_report.h"
@@ -77,5 +79,12 @@ void cddpi_supervision_nodes(struct cddpi_supervision *run);
 void cddpi_supervision_catch_up(struct cddpi_supervision *run);
 /** Signal @p number was sent to us: pass it to the ranks of all nodes. */
 void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
+
+/** Start the ranks of job->generation and supervise them until the last has ended and none of their
+ *  processes is left. Prints every failure to @p output.
+ *  @param signal_fd  A signalfd of monitor->blocked. */
+struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
+                                                const struct cddpi_monitor *monitor, int signal_fd,
+                                                struct cddpi_output *output);
 
 #endif

@@ -1,6 +1,6 @@
-/* worker.h - one rank as a process: in its own process group, bound to its cores, killed when its
- * parent dies. Only the supervising thread may start workers, because the kernel kills them when
- * the *thread* that forked them ends. */
+/* worker.h - one rank as a process: its environment, its own process group, its cores. It is killed
+ * when its parent dies. Only the supervising thread may start workers, because the kernel kills
+ * them when the *thread* that forked them ends. */
 #ifndef CDDPI_LAUNCHER_WORKER_H
 #define CDDPI_LAUNCHER_WORKER_H
 
@@ -10,6 +10,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
+
+/** The variables that cddp-run sets for @p rank, as "NAME=value" strings ended by NULL.
+ *  @param out  One block; release with cddp_free(). */
+CDDP_CHECKED cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out);
 
 struct cddpi_worker {
     int rank;
