@@ -3,7 +3,6 @@
 #ifndef CDDPI_TRAIN_REPORT_METRICS_H
 #define CDDPI_TRAIN_REPORT_METRICS_H
 
-#include "report/job_names.h"
 #include "report/prometheus.h"
 
 #include <cddp/status.h>
@@ -11,6 +10,17 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
+
+enum { CDDPI_JOB_NAMES = 4, CDDPI_JOB_NAME_BYTES = 512 };
+
+struct cddpi_job_name {
+    char text[CDDPI_JOB_NAME_BYTES];
+    bool is_restart; /* the launcher says that this start is a restart, or may be one */
+};
+
+/** Get the names of this process's job from the environment. Several launchers may have named it,
+ *  such as cddp-run inside of Slurm. Returns the number of names. */
+int cddpi_job_names(struct cddpi_job_name out[CDDPI_JOB_NAMES]);
 
 enum { CDDPI_METRICS_LINE_BYTES = 1 << 20 };
 
