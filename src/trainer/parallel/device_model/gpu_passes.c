@@ -56,16 +56,12 @@ static cddp_status fetch_grad(void *context, size_t index)
 {
     struct cddpi_device_model *part = context;
     struct cddpi_gpu_side *gpu = part->gpu;
-    cddp_status status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
 
-    if (status == CDDP_OK) {
-        status = cddpi_gpu_side_copy(part, gpu->params_way.pinned + gpu->offsets[index],
-                                     gpu->theirs[index], bytes_of(&gpu->params[index]));
-    }
     gpu->arrivals[gpu->arrival_count++] = (uint32_t)index;
-    return status == CDDP_OK
-               ? part->device->ops->record(part->device, gpu->arrived[index], CDDPI_STREAM_COPY)
-               : status;
+    CDDPI_TRY(follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(cddpi_gpu_side_copy(part, gpu->params_way.pinned + gpu->offsets[index],
+                                  gpu->theirs[index], bytes_of(&gpu->params[index])));
+    return part->device->ops->record(part->device, gpu->arrived[index], CDDPI_STREAM_COPY);
 }
 
 /* Call @p ready for each copied gradient, while the device goes on. */
@@ -170,25 +166,14 @@ static cddp_status await_copies(const struct cddpi_device_model *part)
 static cddp_status begin_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
                                  bool training, struct cddpi_batch *out)
 {
-    cddp_status status = cddpi_model_check_batch(part->model, batch);
-
-    if (status == CDDP_OK) {
-        status = cddpi_gpu_slot_make_room(part, batch->count);
-    }
-    if (status == CDDP_OK) { /* after what still reads the memory to be overwritten */
-        status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
-    }
-    if (status == CDDP_OK) {
-        status = put_batch(part, batch, training, out);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_gpu_slot_put_edges(part, &part->gpu->in, false, batch->count);
-    }
-    if (status == CDDP_OK) {
-        status = copy_buffers(part, false);
-    }
-    return status == CDDP_OK ? follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY)
-                             : status;
+    CDDPI_TRY(cddpi_model_check_batch(part->model, batch));
+    CDDPI_TRY(cddpi_gpu_slot_make_room(part, batch->count));
+    /* after what still reads the memory to be overwritten */
+    CDDPI_TRY(follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(put_batch(part, batch, training, out));
+    CDDPI_TRY(cddpi_gpu_slot_put_edges(part, &part->gpu->in, false, batch->count));
+    CDDPI_TRY(copy_buffers(part, false));
+    return follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
 }
 
 cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part, const struct cddpi_batch *batch,
@@ -216,23 +201,16 @@ static cddp_status begin_backward(struct cddpi_device_model *part, int samples, 
                                   bool accumulate, bool wants_grads)
 {
     struct cddpi_gpu_side *gpu = part->gpu;
-    cddp_status status = cddpi_gpu_slot_put_edges(part, &gpu->out, true, samples);
 
     gpu->arrival_count = 0;
-    if (status == CDDP_OK) {
-        status = follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY);
-    }
-    if (status == CDDP_OK) {
-        cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
-        cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
-        status = cddpi_model_backward(part->model, scale, accumulate,
-                                      wants_grads ? fetch_grad : NULL, part);
-    }
-    if (status == CDDP_OK) {
-        status = follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE);
-    }
-    return status == CDDP_OK ? cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, false)
-                             : status;
+    CDDPI_TRY(cddpi_gpu_slot_put_edges(part, &gpu->out, true, samples));
+    CDDPI_TRY(follow_stream(part, CDDPI_STREAM_COMPUTE, CDDPI_STREAM_COPY));
+    cddpi_gpu_slot_bind(part, CDDPI_EDGE_IN);
+    cddpi_gpu_slot_bind(part, CDDPI_EDGE_OUT);
+    CDDPI_TRY(cddpi_model_backward(part->model, scale, accumulate, wants_grads ? fetch_grad : NULL,
+                                   part));
+    CDDPI_TRY(follow_stream(part, CDDPI_STREAM_COPY, CDDPI_STREAM_COMPUTE));
+    return cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, false);
 }
 
 cddp_status cddpi_gpu_side_backward(struct cddpi_device_model *part, double scale, bool accumulate,
@@ -242,20 +220,18 @@ cddp_status cddpi_gpu_side_backward(struct cddpi_device_model *part, double scal
     struct cddpi_gpu_side *gpu = part->gpu;
     int samples = cddpi_model_batch_count(part->model);
     bool has_loss = cddpi_model_has_loss(part->model);
-    cddp_status status = begin_backward(part, samples, scale, accumulate, ready != NULL);
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && has_loss) {
-        status = cddpi_model_collect(part->model, 0);
+    CDDPI_TRY(begin_backward(part, samples, scale, accumulate, ready != NULL));
+    if (has_loss) {
+        CDDPI_TRY(cddpi_model_collect(part->model, 0));
     }
-    if (status == CDDP_OK && ready != NULL) {
+    if (ready != NULL) {
         status = hand_out_grads(part, ready, context);
         mark_params(part, true);
     }
-    if (status == CDDP_OK) {
-        status = await_copies(part);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, true);
-    }
-    return status == CDDP_OK && has_loss ? cddpi_model_result(part->model, late) : status;
+    CDDPI_TRY(status);
+    CDDPI_TRY(await_copies(part));
+    CDDPI_TRY(cddpi_gpu_slot_take_edges(part, &gpu->in, true, samples, true));
+    return has_loss ? cddpi_model_result(part->model, late) : CDDP_OK;
 }

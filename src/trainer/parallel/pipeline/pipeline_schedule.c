@@ -165,14 +165,12 @@ static size_t order(const struct cddpi_pipeline_shape *shape, int rank,
 cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int rank,
                                 struct cddpi_pipeline_action **out, size_t *out_count)
 {
-    cddp_status status = check_shape(shape);
     struct cddpi_pipeline_action *actions;
     size_t most;
     size_t count;
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_shape(shape));
     most = (shape->schedule == CDDPI_PIPELINE_ZERO_BUBBLE ? 3 : 2) * (size_t)shape->chunks *
            (size_t)shape->micro_batches;
     actions = cddpi_zalloc_array(most, sizeof *actions);

@@ -1,5 +1,6 @@
-/* placement.h - turns the user's assignment of layers to devices of the process into segments: runs
- * of consecutive layers on one device. Pure functions. */
+/* placement.h - turns the layer names that users give into layers: into segments, which are runs of
+ * consecutive layers on one device of the process, or into the layers that are copied to each
+ * device. Pure functions. */
 #ifndef CDDPI_PARALLEL_PLACED_PLACEMENT_H
 #define CDDPI_PARALLEL_PLACED_PLACEMENT_H
 
@@ -37,5 +38,15 @@ CDDP_CHECKED cddp_status cddpi_placement_put(struct cddpi_placement *placement, 
  *          CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_placement_segments(struct cddpi_placement *placement,
                                                   struct cddpi_segment **out, int *out_count);
+
+/* The layers of replicated/, which have a copy on each device. */
+
+/** Find the range of consecutive layers that @p names name. Layers without parameters between them
+ *  and directly after them need no name.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: a name is not a layer's, a name is repeated, or a layer with
+ *          parameters between two named ones is not named; CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *spec,
+                                                 char *const *names, int name_count,
+                                                 struct cddpi_layer_range *out);
 
 #endif

@@ -295,30 +295,18 @@ static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
     const struct cddpi_model *copy = cddpi_device_model_inside(replicated->replicas[0].model);
     struct cddpi_device *device = cddpi_device_cpu();
     size_t count;
-    cddp_status status;
 
     if (samples <= replicated->room) {
         return CDDP_OK;
     }
     cddpi_replicated_release_edges(replicated);
-    status = cddpi_edge_buffers_allocate(device, replicated->in,
-                                         cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
-                                         replicated->in_count, samples);
-    if (status == CDDP_OK) {
-        status = cddpi_edge_buffers_allocate(device, replicated->out,
-                                             cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
-                                             replicated->out_count, samples);
-    }
-    replicated->room = status == CDDP_OK ? samples : 0;
-    return status;
-}
-
-/* Wait for parameters whose updates are under way. */
-static cddp_status await_params(const struct cddpi_replicated *replicated)
-{
-    for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {
-        CDDPI_TRY(replicated->wait(replicated->wait_context, i));
-    }
+    CDDPI_TRY(cddpi_edge_buffers_allocate(device, replicated->in,
+                                          cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
+                                          replicated->in_count, samples));
+    CDDPI_TRY(cddpi_edge_buffers_allocate(device, replicated->out,
+                                          cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
+                                          replicated->out_count, samples));
+    replicated->room = samples;
     return CDDP_OK;
 }
 
@@ -327,24 +315,20 @@ cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
                                      struct cddpi_loss_result *out)
 {
     struct replicated_run run = {.replicated = replicated, .batch = batch, .training = training};
-    cddp_status status = make_room(replicated, batch->count);
 
+    CDDPI_TRY(make_room(replicated, batch->count));
     for (size_t i = 0; i < replicated->copied_params; i++) {
         replicated->copied_data[i] = replicated->params[replicated->first_param + i].data;
     }
-    if (status == CDDP_OK) {
-        status = divide(replicated, batch);
+    CDDPI_TRY(divide(replicated, batch));
+    for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {
+        CDDPI_TRY(replicated->wait(replicated->wait_context, i)); /* its update may be under way */
     }
-    if (status == CDDP_OK) {
-        status = await_params(replicated);
-    }
-    if (status == CDDP_OK) {
-        status = run_steps(&run, forward_steps);
-    }
-    if (status == CDDP_OK && out != NULL) {
+    CDDPI_TRY(run_steps(&run, forward_steps));
+    if (out != NULL) {
         *out = run.result;
     }
-    return status;
+    return CDDP_OK;
 }
 
 struct cddpi_loss_result cddpi_replicated_late(const struct cddpi_replicated *replicated)
