@@ -1,18 +1,17 @@
 /* bench_main.c - the program cddp-bench: one rank of a measurement. */
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/log.h"
-#include "base/stack.h"
-#include "base/streams.h"
 #include "programs/bench/bench_measure.h"
 #include "programs/bench/bench_report.h"
-#include "programs/bench/start.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+#include <unistd.h>
 
 /* Print "cddp-bench: rank 1: ..." with the rank only once, because many error texts name it
  * themselves. Before that, report the line and the faulty rank to the launcher. */
@@ -60,12 +59,6 @@ static cddp_status check_ranks(const struct cddpi_bench *bench)
     return CDDP_OK;
 }
 
-/* The size after @p bytes; 0: no more sizes. */
-static int64_t next_size(const struct cddpi_bench_options *options, int64_t bytes)
-{
-    return bytes <= options->max_bytes / options->factor ? bytes * options->factor : 0;
-}
-
 /* Measure all sizes. @p out_wrong: wrong elements of all; -1 without --check. */
 static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_report *report,
                                  int64_t *out_wrong)
@@ -74,7 +67,8 @@ static cddp_status measure_sizes(struct cddpi_bench *bench, struct cddpi_bench_r
     int64_t last = -1;
 
     *out_wrong = options->check ? 0 : -1;
-    for (int64_t wanted = options->min_bytes; wanted > 0; wanted = next_size(options, wanted)) {
+    for (int64_t wanted = options->min_bytes; wanted > 0;
+         wanted = wanted <= options->max_bytes / options->factor ? wanted * options->factor : 0) {
         int64_t bytes = cddpi_bench_bytes(bench, wanted);
         struct cddpi_bench_row row;
 
@@ -132,35 +126,93 @@ static int run(const struct cddpi_bench_options *options)
     }
     cddpi_bench_fini(&bench);
     cddp_group_destroy(bench.group);
-    return status != CDDP_OK ? status == CDDP_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED
-           : wrong > 0       ? EXIT_FAILED
+    return status != CDDP_OK ? status == CDDP_ERR_ARGUMENT ? CDDPI_EXIT_USAGE : CDDPI_EXIT_FAILED
+           : wrong > 0       ? CDDPI_EXIT_FAILED
                              : 0;
+}
+
+/* A line of cddp-run: its four options with their values, "--", this program, its words, NULL. */
+enum { LINE_WORDS = 10 + CDDPI_BENCH_WORDS + 2 };
+
+/* Find this program's own path, and cddp-run's: beside it, where the build tree has it, or in
+ * $PATH. */
+static cddp_status find_programs(char self[PATH_MAX], char run[PATH_MAX + 32])
+{
+    static const char *const places[] = {"cddp-run", "../launcher/cddp-run"};
+    ssize_t length = readlink("/proc/self/exe", self, PATH_MAX - 1);
+    int folder_bytes;
+
+    if (length <= 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "reading the path of cddp-bench");
+    }
+    self[length] = '\0';
+    folder_bytes = (int)(strrchr(self, '/') - self);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(run, PATH_MAX + 32, "%.*s/%s", folder_bytes, self, places[i]);
+        if (access(run, X_OK) == 0) {
+            return CDDP_OK;
+        }
+    }
+    snprintf(run, PATH_MAX + 32, "cddp-run");
+    return CDDP_OK;
+}
+
+/* Replace this process by cddp-run, which starts this program with options->words as each rank.
+ * Returns only on failure. */
+static cddp_status start_ranks(const struct cddpi_bench_options *options)
+{
+    const char *line[LINE_WORDS] = {"cddp-run"};
+    const char *const given[][2] = {{"--hosts", options->hosts},
+                                    {"--hostfile", options->hostfile},
+                                    {"--ssh", options->ssh},
+                                    {"--nproc", options->nproc}};
+    char self[PATH_MAX];
+    char run[PATH_MAX + 32];
+    int count = 1;
+
+    if (cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--hosts, --hostfile and --nproc start ranks, but this is rank %s "
+                          "already: give them to who started it",
+                          cddpi_env(CDDPI_ENV_RANK));
+    }
+    CDDPI_TRY(find_programs(self, run));
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (given[i][1] != NULL) {
+            line[count++] = given[i][0];
+            line[count++] = given[i][1];
+        }
+    }
+    line[count++] = "--";
+    line[count++] = self;
+    for (int i = 0; i < options->word_count; i++) {
+        line[count++] = options->words[i];
+    }
+    line[count] = NULL;
+    execvp(run, (char *const *)line);
+    if (errno == ENOENT) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "cddp-run is neither beside cddp-bench nor in $PATH");
+    }
+    return cddpi_fail_errno(CDDP_ERR_IO, errno, "starting %s", run);
+}
+
+int cddpi_bench_run(const char *const *values, char **words, int count)
+{
+    const struct cddpi_options *table = cddpi_bench_program.options;
+    struct cddpi_bench_options options;
+
+    cddpi_launcher_report_open();
+    if (cddpi_bench_options_parse(values, words, count, &options) != CDDP_OK) {
+        return cddpi_program_fail(table, CDDPI_EXIT_USAGE);
+    }
+    return options.word_count == 0
+               ? run(&options)
+               : cddpi_program_fail(table, start_ranks(&options) == CDDP_ERR_ARGUMENT
+                                               ? CDDPI_EXIT_USAGE
+                                               : CDDPI_EXIT_FAILED);
 }
 
 int main(int argc, char **argv)
 {
-    struct cddpi_bench_options options;
-    int result = 0;
-
-    cddpi_streams_open();
-    cddpi_launcher_report_open();
-    if (cddpi_stack_ensure() != CDDP_OK) {
-        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
-        return EXIT_FAILED;
-    }
-    if (cddpi_bench_options_parse(argc, argv, &options) != CDDP_OK) {
-        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
-        return EXIT_USAGE;
-    }
-    if (options.mode == CDDPI_BENCH_HELP) {
-        cddpi_bench_options_help(stdout);
-    } else if (options.mode == CDDPI_BENCH_VERSION) {
-        printf("cddp-bench %s\n", cddp_version());
-    } else if (options.mode == CDDPI_BENCH_START) {
-        result = cddpi_bench_start(&options) == CDDP_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
-        fprintf(stderr, "cddp-bench: %s\n", cddp_last_error());
-    } else {
-        result = run(&options);
-    }
-    return cddpi_streams_end("cddp-bench", result);
+    return cddpi_program_main(&cddpi_bench_program, argc, argv);
 }
