@@ -4,8 +4,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#include <stdint.h>
-
 /* Groups of layers that must be in the same stage. Each begins with a layer whose cost is not 0. */
 struct units {
     int *first;   /* the first layer of each unit; the last entry is the end */

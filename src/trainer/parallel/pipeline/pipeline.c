@@ -442,8 +442,8 @@ static cddp_status count_slots(struct cddpi_pipeline *pipeline)
 
     CDDPI_TRY(cddpi_pipeline_plan(&pipeline->shape, pipeline->rank, &actions, &count));
     for (int c = 0; c < pipeline->shape.chunks; c++) {
-        int slots = cddpi_pipeline_slots(actions, count, c);
-        int kept = cddpi_pipeline_kept(actions, count, c);
+        int kept;
+        int slots = cddpi_pipeline_slots(actions, count, c, &kept);
 
         pipeline->slot_count = slots > pipeline->slot_count ? slots : pipeline->slot_count;
         most = kept > most ? kept : most;

@@ -6,7 +6,7 @@
 #include "parallel/device_model/device_model.h"
 #include "parallel/parallel_memory.h"
 #include "parallel/placed/placed.h"
-#include "parallel/placed/placed_plan.h"
+#include "parallel/placed/placement.h"
 
 #include <pthread.h>
 
