@@ -45,7 +45,7 @@ ROUND = {
 PLAIN = {
     "launcher/info.c": "what kernel, machine and libraries are called",
     "src/runtime/group/launch/spawn_rank.c": "names of cddp's own variables",
-    "src/trainer/programs/bench/bench_report.c": "words of cddp's own",
+    "src/trainer/programs/bench/bench_main.c": "words of cddp's own",
     "src/trainer/programs/tokenize/tokenize_decode.c": "the text itself, which is data",
 }
 CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are

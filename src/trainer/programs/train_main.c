@@ -22,7 +22,6 @@
 #include <cddp/process.h>
 #include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
 

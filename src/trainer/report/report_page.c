@@ -13,7 +13,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_ROWS = 1 << 22, MOST_CONFIG_BYTES = 1 << 20 };

@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "group/join/link.h"
 #include "group/on_device.h"
-#include "programs/bench/pattern.h"
+#include "programs/bench/bench_collectives.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,14 +56,6 @@ static int64_t choose_iterations(const struct cddpi_bench *bench, int64_t bytes)
     return wanted < ITERATIONS_MIN   ? ITERATIONS_MIN
            : wanted > ITERATIONS_MAX ? ITERATIONS_MAX
                                      : wanted;
-}
-
-static int64_t choose_warmup(const struct cddpi_bench *bench, int64_t iterations)
-{
-    if (bench->options->warmup >= 0) {
-        return bench->options->warmup;
-    }
-    return iterations / 10 < 2 ? 2 : iterations / 10;
 }
 
 static cddp_status alloc_buffer(struct cddpi_bench *bench, void **out)
@@ -355,11 +347,15 @@ cddp_status cddpi_bench_measure(struct cddpi_bench *bench, int64_t bytes,
 {
     struct cddpi_bench_call call = make_call(bench, bytes);
     struct cddpi_bench_row row = {.bytes = bytes, .count = (int64_t)call.count, .wrong = -1};
+    int64_t warmup = bench->options->warmup;
     int64_t samples = 0;
 
     row.iterations = choose_iterations(bench, bytes);
+    if (warmup < 0) {
+        warmup = row.iterations / 10 < 2 ? 2 : row.iterations / 10;
+    }
     CDDPI_TRY(clear_buffers(bench, bytes));
-    CDDPI_TRY(repeat_call(bench, &call, choose_warmup(bench, row.iterations)));
+    CDDPI_TRY(repeat_call(bench, &call, warmup));
     CDDPI_TRY(cddp_barrier(bench->group, NULL));
     CDDPI_TRY(take_samples(bench, &call, &row.iterations, &samples));
     CDDPI_TRY(agree_on_times(bench, samples, &row));

@@ -2,7 +2,7 @@
 #ifndef CDDPI_PROGRAMS_TOKENIZE_RUN_H
 #define CDDPI_PROGRAMS_TOKENIZE_RUN_H
 
-#include "programs/tokenize/tokenize_progress.h"
+#include "report/report_progress.h"
 
 #include <cddp/status.h>
 
@@ -29,7 +29,8 @@ struct cddpi_tokenize_options {
 
 struct cddpi_tokenize {
     const struct cddpi_tokenize_options *options;
-    struct cddpi_tokenize_progress progress;
+    struct cddpi_progress progress;
+    int64_t begin_ns;
     bool (*is_stopped)(void); /* whether a signal has come */
 };
 

@@ -1,4 +1,5 @@
 /* tokenize_main.c - the program cddp-tokenize. */
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/number.h"
@@ -181,13 +182,17 @@ static cddp_status read_values(const char *const values[OPTION_COUNT],
 
 static int run_all(const struct cddpi_tokenize_options *options)
 {
-    struct cddpi_tokenize run = {.options = options, .is_stopped = is_stopped};
+    struct cddpi_tokenize run = {
+        .options = options, .is_stopped = is_stopped, .begin_ns = cddpi_now_ns()};
     cddp_status status;
 
-    cddpi_tokenize_progress_init(&run.progress);
+    cddpi_progress_init(&run.progress, false);
+    if (run.progress.mode == CDDPI_PROGRESS_PLAIN) {
+        run.progress.shown_ns = run.begin_ns; /* only a terminal shows a line at once */
+    }
     catch_signals(options->mode == CDDPI_TOKENIZE_DECODE);
     status = run_mode(&run);
-    cddpi_tokenize_progress_end(&run.progress);
+    cddpi_progress_erase(&run.progress);
     if (status == CDDP_OK) {
         return 0;
     }
