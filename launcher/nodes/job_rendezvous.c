@@ -66,9 +66,7 @@ static cddp_status read_file(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
         status = cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
     }
     close(fd);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     text[bytes] = '\0';
     mark = cddpi_utf8_mark(text, (size_t)bytes);
     memmove(text, text + mark, (size_t)bytes + 1 - mark);
@@ -155,28 +153,12 @@ void cddpi_rendezvous_leave_room(const struct cddpi_job_rendezvous *rendezvous, 
 
 cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_job_rendezvous *out)
 {
-    cddp_status status;
-
     cddpi_rendezvous_clear(out);
-    status = cddpi_rendezvous_serve("127.0.0.1", 0, world_size, out);
-    if (status == CDDP_OK) {
-        snprintf(out->store, sizeof out->store, "tcp://127.0.0.1:%u",
-                 cddpi_store_server_port(out->server));
-        snprintf(out->master_host, sizeof out->master_host, "127.0.0.1");
-    }
-    return status;
-}
-
-/* Listen on all addresses: IPv6 and IPv4, or only IPv4 if the machine has no IPv6. */
-static cddp_status serve_all(struct cddpi_store_server_options *options,
-                             struct cddpi_store_server **out)
-{
-    options->host = "::";
-    if (cddpi_store_server_create(options, out) == CDDP_OK) {
-        return CDDP_OK;
-    }
-    options->host = "0.0.0.0";
-    return cddpi_store_server_create(options, out);
+    CDDPI_TRY(cddpi_rendezvous_serve("127.0.0.1", 0, world_size, out));
+    snprintf(out->store, sizeof out->store, "tcp://127.0.0.1:%u",
+             cddpi_store_server_port(out->server));
+    snprintf(out->master_host, sizeof out->master_host, "127.0.0.1");
+    return CDDP_OK;
 }
 
 cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_size,
@@ -191,8 +173,14 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
     options.token = out->token;
     cddpi_store_token(out->job);
     out->job[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
-    return host != NULL ? cddpi_store_server_create(&options, &out->server)
-                        : serve_all(&options, &out->server);
+    if (host == NULL) {  /* all addresses: IPv6 and IPv4, or only IPv4 if there is no IPv6 */
+        options.host = "::";
+        if (cddpi_store_server_create(&options, &out->server) == CDDP_OK) {
+            return CDDP_OK;
+        }
+        options.host = "0.0.0.0";
+    }
+    return cddpi_store_server_create(&options, &out->server);
 }
 
 void cddpi_rendezvous_fini(struct cddpi_job_rendezvous *rendezvous)

@@ -212,21 +212,21 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->peers = cddpi_zalloc_array((size_t)options->count, sizeof *link->peers);
     if (link->peers == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d nodes", options->count);
-    } else if (pipe2(link->pipe, O_CLOEXEC) != 0) {
+        goto fail;
+    }
+    if (pipe2(link->pipe, O_CLOEXEC) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "making a pipe");
-    } else {
-        (void)fcntl(link->pipe[0], F_SETFL, O_NONBLOCK);
-        status = open_stores(link, options);
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        status = start_threads(link);
-    }
-    if (status != CDDP_OK) {
-        cddpi_node_link_close(link);
-        return status;
-    }
+    (void)fcntl(link->pipe[0], F_SETFL, O_NONBLOCK);
+    CDDPI_TRY_GOTO(fail, status, open_stores(link, options));
+    CDDPI_TRY_GOTO(fail, status, start_threads(link));
     *out = link;
     return CDDP_OK;
+
+fail:
+    cddpi_node_link_close(link);
+    return status;
 }
 
 void cddpi_node_link_close(struct cddpi_node_link *link)

@@ -72,6 +72,8 @@ bool cddpi_node_link_next(struct cddpi_node_link *link, struct cddpi_node_event 
 
 /** Send @p event to all nodes, including this one. Does not wait. */
 void cddpi_node_link_publish(struct cddpi_node_link *link, const struct cddpi_node_event *event);
+#define CDDPI_PUBLISH(link, ...)                                                                   \
+    cddpi_node_link_publish((link), &(const struct cddpi_node_event){.rank = -1, __VA_ARGS__})
 
 /** Write @p text to the full key @p key of the ranks' store. Does not wait. */
 void cddpi_node_link_set(struct cddpi_node_link *link, const char *key, const char *text);

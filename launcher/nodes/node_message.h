@@ -13,7 +13,6 @@
 
 #include "store/store_wire.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { CDDPI_MESSAGE_VERSION = 1, CDDPI_MESSAGE_HEAD_BYTES = 24 };

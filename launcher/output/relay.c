@@ -41,19 +41,16 @@ void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank
     *failure = (struct cddpi_reported_failure){.text = copy, .bytes = bytes, .named = named};
 }
 
-static bool is_same(const struct cddpi_reported_failure *a, const struct cddpi_reported_failure *b)
-{
-    return a->bytes - a->named == b->bytes - b->named &&
-           memcmp(a->text + a->named, b->text + b->named, a->bytes - a->named) == 0;
-}
-
 static bool is_shown(const struct cddpi_deduplicator *deduplicator,
                      const struct cddpi_reported_failure *failure)
 {
     for (int rank = 0; rank < deduplicator->world_size; rank++) {
         const struct cddpi_reported_failure *other = &deduplicator->failures[rank];
 
-        if (other != failure && other->is_shown && is_same(other, failure)) {
+        if (other != failure && other->is_shown &&
+            other->bytes - other->named == failure->bytes - failure->named &&
+            memcmp(other->text + other->named, failure->text + failure->named,
+                   failure->bytes - failure->named) == 0) {
             return true;
         }
     }
@@ -108,15 +105,6 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
         text += written;
         bytes -= (size_t)written;
     }
-}
-
-static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        tail->bytes[(tail->total + i) % CDDPI_TAIL_BYTES] = text[i];
-        tail->lines += text[i] == '\n';
-    }
-    tail->total += bytes;
 }
 
 /* Whether @p line (without its newline) must not be shown, since another rank has reported it. */
@@ -230,12 +218,15 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
 
 static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
+    struct cddpi_tail *tail = relay->tail;
+
     write_log(relay, text, bytes);
-    if (relay->tail != NULL) {
-        if (relay->tail->total == 0) {
-            relay->tail->begun = relay->sink->lines;
-        }
-        keep_tail(relay->tail, text, bytes);
+    if (tail != NULL && tail->total == 0) {
+        tail->begun = relay->sink->lines;
+    }
+    for (size_t i = 0; tail != NULL && i < bytes; i++) {
+        tail->bytes[tail->total++ % CDDPI_TAIL_BYTES] = text[i];
+        tail->lines += text[i] == '\n';
     }
     if (relay->form == CDDPI_RELAY_RAW) {
         pass_raw(relay, text, bytes);
@@ -244,17 +235,10 @@ static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
     }
 }
 
-static void pass_hidden(struct cddpi_relay *relay, const char *text, size_t bytes)
-{
-    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* static, as the buffer in
-                                                           cddpi_relay_read() */
-
-    pass_text(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
-}
-
 bool cddpi_relay_read(struct cddpi_relay *relay)
 {
     static char bytes[READ_BYTES]; /* static, as the text in write_tagged() */
+    static char shown[READ_BYTES + CDDPI_SECRET_BYTES];
 
     for (int i = 0; i < READS_AT_ONCE && relay->fd >= 0; i++) {
         ssize_t got = read(relay->fd, bytes, sizeof bytes);
@@ -264,7 +248,8 @@ bool cddpi_relay_read(struct cddpi_relay *relay)
         }
         if (got > 0) {
             relay->has_come = true;
-            pass_hidden(relay, bytes, (size_t)got);
+            pass_text(relay, shown,
+                      cddpi_secret_hide(relay->secret, &relay->place, bytes, (size_t)got, shown));
         } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
             cddpi_relay_finish(relay);
             return false;

@@ -33,7 +33,6 @@ enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most
                                        int64_t lived_ms, int64_t *out_pause_ms);
 
 /** Run all generations. Returns the exit status. */
-int cddpi_generations_run(struct cddpi_job *job, struct cddpi_wait *wait,
-                          struct cddpi_output *output);
+int cddpi_generations_run(struct cddpi_job *job, struct cddpi_wait *wait);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "launcher/supervise/worker.h"
 
-#include "base/error.h"
 #include "base/streams.h"
 
 #include <stdio.h>

@@ -37,6 +37,8 @@ struct cddpi_monitor {
 int cddpi_monitor_run(int (*body)(const struct cddpi_monitor *monitor, void *argument),
                       void *argument);
 
+struct cddpi_output;
+
 struct cddpi_wait {
     const struct cddpi_monitor *monitor;
     int signal_fd;
@@ -44,6 +46,7 @@ struct cddpi_wait {
     int64_t began_ns; /* start of the whole wait, for messages */
     int number;       /* the signal that asked the job to end; 0: none */
     bool is_over;     /* the job has to end */
+    struct cddpi_output *output; /* for messages meanwhile */
 };
 
 /** Wait until @p fd (-1: none) is readable, @p milliseconds have passed or the job has to end.

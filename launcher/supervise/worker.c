@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -371,13 +372,6 @@ int cddpi_worker_exec_error(struct cddpi_worker *worker)
     } while (got < 0 && errno == EINTR);
     close_fd(&worker->exec_fd);
     return got == (ssize_t)sizeof error ? error : 0;
-}
-
-void cddpi_worker_signal(const struct cddpi_worker *worker, int number)
-{
-    if (worker->pid > 0 && !worker->has_ended) {
-        kill(-worker->pid, number);
-    }
 }
 
 void cddpi_worker_close(struct cddpi_worker *worker)

@@ -7,7 +7,6 @@
 #include "launcher/output/relay.h"
 #include "launcher/supervise/job.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
@@ -39,9 +38,6 @@ CDDP_CHECKED cddp_status cddpi_worker_start(struct cddpi_worker *worker,
 /** Call once exec_fd is readable. Returns 0 if the program runs, else the errno of the failed
  *  exec. */
 int cddpi_worker_exec_error(struct cddpi_worker *worker);
-
-/** Send signal @p number to the worker's process group, unless the worker has ended. */
-void cddpi_worker_signal(const struct cddpi_worker *worker, int number);
 
 /** Close the worker's descriptors. */
 void cddpi_worker_close(struct cddpi_worker *worker);
