@@ -28,7 +28,8 @@ enum {
     NAMED = 20        /* the most hosts that are named */
 };
 
-bool cddpi_head_has_begun(const struct cddpi_head *head)
+/* Whether all hosts have arrived and ranks are being started. */
+static bool has_begun(const struct cddpi_head *head)
 {
     return head->nodes.start.kind != CDDPI_EVENT_NONE;
 }
@@ -62,7 +63,7 @@ static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
 static void say_left(struct cddpi_head *head, const char *text)
 {
     for (int i = 0; i < head->hosts.count; i++) {
-        if (head->agents[i].pid > 0 && !head->agents[i].has_ended && cddpi_head_has_begun(head) &&
+        if (head->agents[i].pid > 0 && !head->agents[i].has_ended && has_begun(head) &&
             head->nodes.end.kind == CDDPI_EVENT_NONE) {
             cddpi_output_say(head->output, "%s %s", cddpi_node_name(&head->nodes, i), text);
         }
@@ -100,7 +101,7 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
     bool is_ending = sigismember(&head->monitor->ending, number) == 1;
     int64_t now_ns = cddpi_now_ns();
 
-    if (!cddpi_head_has_begun(head)) {
+    if (!has_begun(head)) {
         if (is_ending) {
             cddpi_output_say(head->output, "SIG%s: ending before all hosts had come",
                              sigabbrev_np(number));
@@ -156,7 +157,7 @@ static void lose_agent(struct cddpi_head *head, int i)
         .kind = CDDPI_EVENT_LOST, .node = i, .rank = -1, .exit_status = 1};
     char *text = lost.text;
 
-    if (is_over || !cddpi_head_has_begun(head)) {
+    if (is_over || !has_begun(head)) {
         cddpi_head_close_input(&head->agents[i]);
     }
     if (is_over && agent->status == 0) {
@@ -168,7 +169,7 @@ static void lose_agent(struct cddpi_head *head, int i)
     if (head->exit_status == 0) {
         head->exit_status = agent->status != 0 ? cddpi_exit_status(agent->status) : 1;
     }
-    if (!cddpi_head_has_begun(head)) {
+    if (!has_begun(head)) {
         lose_beginner(head, i, text);
     } else if (!is_over) {
         cddpi_node_link_publish(head->nodes.link, &lost);

@@ -57,8 +57,10 @@ static bool is_shown(const struct cddpi_deduplicator *deduplicator,
     return false;
 }
 
-bool cddpi_deduplicator_is_known(struct cddpi_deduplicator *deduplicator, int rank,
-                                 const char *line, size_t bytes)
+/* Whether @p line of @p rank (without its newline) is the next line of a failure that another rank
+ * has reported. */
+static bool is_known(struct cddpi_deduplicator *deduplicator, int rank, const char *line,
+                     size_t bytes)
 {
     struct cddpi_reported_failure *failure = &deduplicator->failures[rank];
     const char *next = failure->text != NULL ? failure->text + failure->seen : NULL;
@@ -110,8 +112,7 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
 /* Whether @p line (without its newline) must not be shown, since another rank has reported it. */
 static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t bytes)
 {
-    if (relay->deduplicator == NULL ||
-        !cddpi_deduplicator_is_known(relay->deduplicator, relay->index, line, bytes)) {
+    if (relay->deduplicator == NULL || !is_known(relay->deduplicator, relay->index, line, bytes)) {
         return false;
     }
     relay->deduplicator->ranks += relay->has_duplicates ? 0 : 1;

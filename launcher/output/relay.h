@@ -44,11 +44,6 @@ void cddpi_deduplicator_fini(struct cddpi_deduplicator *deduplicator);
 void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank, const char *text,
                                size_t bytes, size_t named);
 
-/** Whether @p line of @p rank (without its newline) is the next line of a failure that another rank
- *  has reported. */
-bool cddpi_deduplicator_is_known(struct cddpi_deduplicator *deduplicator, int rank,
-                                 const char *line, size_t bytes);
-
 enum { CDDPI_TAIL_BYTES = 8192, CDDPI_TAIL_LINES = 20 };
 
 /* The last bytes of a stream, as a ring buffer. */

@@ -82,7 +82,6 @@ void cddpi_gpu_side_destroy(struct cddpi_device_model *part);
 /** Make sure that @p memory has at least @p bytes. Its old contents are lost. */
 CDDP_CHECKED cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *memory,
                                            size_t bytes, const char *what);
-void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memory);
 
 /** Forward and backward on a GPU. */
 CDDP_CHECKED cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part,

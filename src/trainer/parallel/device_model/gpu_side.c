@@ -14,7 +14,7 @@ static cddp_status no_memory(size_t bytes)
 
 /* --- memory --- */
 
-void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memory)
+static void release_mirror(struct cddpi_device *device, struct cddpi_mirror *memory)
 {
     device->ops->release(device, memory->there);
     device->ops->unpin(device, memory->pinned);
@@ -38,7 +38,7 @@ cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *
     if (bytes <= memory->bytes) {
         return CDDP_OK;
     }
-    cddpi_mirror_release(device, memory);
+    release_mirror(device, memory);
     CDDPI_TRY(device->ops->alloc(device, bytes, what, &there));
     memory->there = there;
     CDDPI_TRY(pin_memory(device, bytes, &memory->pinned));
@@ -232,10 +232,10 @@ void cddpi_gpu_side_destroy(struct cddpi_device_model *part)
     device->ops->event_destroy(device, gpu->from);
     device->ops->event_destroy(device, gpu->to);
     for (int i = 0; gpu->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
-        cddpi_mirror_release(device, &gpu->slots[i].memory);
+        release_mirror(device, &gpu->slots[i].memory);
     }
-    cddpi_mirror_release(device, &gpu->params_way);
-    cddpi_mirror_release(device, &gpu->buffers_way);
+    release_mirror(device, &gpu->params_way);
+    release_mirror(device, &gpu->buffers_way);
     cddpi_free(gpu->own);
     cddpi_free(gpu->params);
     cddpi_free(gpu->buffers);

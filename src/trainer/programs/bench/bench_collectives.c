@@ -8,7 +8,9 @@
 
 #include <string.h>
 
-int cddpi_bench_partner(int rank, int world_size)
+/* The rank that @p rank plays ping-pong with: ranks of the first half play with ranks of the
+ * second, so that messages cross hosts. -1: no partner, for the last rank of an odd number. */
+static int partner_of(int rank, int world_size)
 {
     int half = world_size / 2;
 
@@ -72,7 +74,7 @@ static cddp_status receive_block(const struct cddpi_bench_call *call, int partne
 /* The lower rank sends first, and then receives. */
 static cddp_status run_send_recv(const struct cddpi_bench_call *call)
 {
-    int partner = cddpi_bench_partner(call->rank, call->world_size);
+    int partner = partner_of(call->rank, call->world_size);
     bool begins = call->rank < partner;
 
     if (partner < 0) {
@@ -283,7 +285,7 @@ bool cddpi_bench_gets_result(const struct cddpi_bench_expectation *expectation)
     const struct cddpi_bench_call *call = expectation->call;
 
     if (expectation->collective->source == CDDPI_BENCH_FROM_PARTNER) {
-        return cddpi_bench_partner(call->rank, call->world_size) >= 0;
+        return partner_of(call->rank, call->world_size) >= 0;
     }
     return !expectation->collective->root_only || call->rank == call->root;
 }
@@ -328,7 +330,7 @@ void cddpi_bench_expect(const struct cddpi_bench_expectation *expectation, int b
         rank = call->root;
         break;
     case CDDPI_BENCH_FROM_PARTNER:
-        rank = cddpi_bench_partner(call->rank, call->world_size);
+        rank = partner_of(call->rank, call->world_size);
         break;
     case CDDPI_BENCH_FROM_EACH:
     case CDDPI_BENCH_FROM_NOBODY:

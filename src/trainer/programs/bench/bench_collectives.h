@@ -52,10 +52,6 @@ struct cddpi_bench_collective {
 extern const struct cddpi_bench_collective cddpi_bench_collectives[];
 enum { CDDPI_BENCH_COLLECTIVES = 10 };
 
-/** The rank that @p rank plays ping-pong with: ranks of the first half play with ranks of the
- *  second, so that messages cross hosts. -1: no partner, for the last rank of an odd number. */
-int cddpi_bench_partner(int rank, int world_size);
-
 static inline bool cddpi_bench_reduces(const struct cddpi_bench_collective *collective)
 {
     return collective->source == CDDPI_BENCH_FROM_ALL;
@@ -64,13 +60,6 @@ static inline bool cddpi_bench_reduces(const struct cddpi_bench_collective *coll
 static inline bool cddpi_bench_has_data(const struct cddpi_bench_collective *collective)
 {
     return collective->source != CDDPI_BENCH_FROM_NOBODY;
-}
-
-/** How many blocks the larger of the two buffers has. */
-static inline int cddpi_bench_blocks(const struct cddpi_bench_collective *collective,
-                                     int world_size)
-{
-    return collective->wide_in || collective->wide_out ? world_size : 1;
 }
 
 enum { CDDPI_BENCH_CHUNK = 4096 }; /* elements made at a time */

@@ -26,11 +26,17 @@ static size_t block_bytes(const struct cddpi_bench_call *call)
     return call->count * cddp_type_bytes(call->type);
 }
 
+/* How many blocks the larger of the two buffers has. */
+static int blocks_of(const struct cddpi_bench_collective *collective, int world_size)
+{
+    return collective->wide_in || collective->wide_out ? world_size : 1;
+}
+
 int64_t cddpi_bench_bytes(const struct cddpi_bench *bench, int64_t bytes)
 {
     const struct cddpi_bench_options *options = bench->options;
     int64_t unit = (int64_t)cddp_type_bytes(options->type) *
-                   cddpi_bench_blocks(options->collective, bench->world_size);
+                   blocks_of(options->collective, bench->world_size);
 
     if (!cddpi_bench_has_data(options->collective)) {
         return 0;
@@ -126,7 +132,7 @@ static struct cddpi_bench_call make_call(const struct cddpi_bench *bench, int64_
         .in = bench->in,
         .out = bench->out,
         .count = (size_t)bytes / cddp_type_bytes(options->type) /
-                 (size_t)cddpi_bench_blocks(collective, bench->world_size),
+                 (size_t)blocks_of(collective, bench->world_size),
         .type = options->type,
         .op = options->op,
         .root = (int)options->root,
