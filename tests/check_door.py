@@ -46,6 +46,8 @@ PLAIN = {
     "launcher/info.c": "what kernel, machine and libraries are called",
     "src/runtime/group/launch/spawn_rank.c": "names of cddp's own variables",
     "src/trainer/programs/bench/bench_main.c": "words of cddp's own",
+    "src/trainer/programs/bench/bench_options.c": "words of cddp's own",
+    "src/trainer/programs/program.c": "a program's name, version and usage, and its failure",
     "src/trainer/programs/tokenize/tokenize_decode.c": "the text itself, which is data",
 }
 CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are

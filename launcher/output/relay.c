@@ -41,16 +41,19 @@ void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank
     *failure = (struct cddpi_reported_failure){.text = copy, .bytes = bytes, .named = named};
 }
 
+static bool is_same(const struct cddpi_reported_failure *a, const struct cddpi_reported_failure *b)
+{
+    return a->bytes - a->named == b->bytes - b->named &&
+           memcmp(a->text + a->named, b->text + b->named, a->bytes - a->named) == 0;
+}
+
 static bool is_shown(const struct cddpi_deduplicator *deduplicator,
                      const struct cddpi_reported_failure *failure)
 {
     for (int rank = 0; rank < deduplicator->world_size; rank++) {
         const struct cddpi_reported_failure *other = &deduplicator->failures[rank];
 
-        if (other != failure && other->is_shown &&
-            other->bytes - other->named == failure->bytes - failure->named &&
-            memcmp(other->text + other->named, failure->text + failure->named,
-                   failure->bytes - failure->named) == 0) {
+        if (other != failure && other->is_shown && is_same(other, failure)) {
             return true;
         }
     }
