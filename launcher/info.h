@@ -9,10 +9,4 @@ void cddpi_info_env(void);
  *  fails. */
 int cddpi_info_check(void);
 
-/** check_machine.c: processors, memory, limits, and how processes may access each other. */
-void cddpi_check_processors(void);
-void cddpi_check_memory(void);
-void cddpi_check_limits(void);
-void cddpi_check_processes(void);
-
 #endif

@@ -16,14 +16,14 @@ PRINTS = re.compile(r"(?<![\w.>])(v?printf(?= *\()|puts(?= *\()|perror(?= *\()|f
 KERNEL = "a file that the kernel makes"
 PIPES = "the user may well name a pipe, as <(command)"
 ROUND = {
-    "launcher/check_machine.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
+    "launcher/info.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
     "launcher/supervise/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
     "launcher/supervise/rank_cores.c": ({"open"}, KERNEL),
     "launcher/hosts/host_list.c": ({"fopen"}, PIPES),
     "launcher/supervise/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
     "launcher/output/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
     "launcher/hosts/parcel.c": ({"open"}, "/dev/null"),
-    "launcher/supervise/reaper.c": ({"open", "opendir"}, KERNEL),
+    "launcher/supervise/monitor.c": ({"open", "opendir"}, KERNEL),
     "launcher/supervise/worker.c": ({"open"}, "/dev/null"),
     "src/runtime/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),
     "src/trainer/data/formats/image_list.c": ({"opendir"}, "words of its own: which class, how many folders"),
@@ -43,10 +43,11 @@ ROUND = {
 }
 # Files that print strings with plain printf(), and why these cannot be foreign text.
 PLAIN = {
-    "launcher/check_machine.c": "what kernel and machine are called",
     "launcher/info.c": "what kernel, machine and libraries are called",
     "src/runtime/group/launch/spawn_rank.c": "names of cddp's own variables",
-    "src/trainer/programs/bench/bench_report.c": "words of cddp's own",
+    "src/trainer/programs/bench/bench_main.c": "words of cddp's own",
+    "src/trainer/programs/bench/bench_options.c": "words of cddp's own",
+    "src/trainer/programs/program.c": "a program's name, version and usage, and its failure",
     "src/trainer/programs/tokenize/tokenize_decode.c": "the text itself, which is data",
 }
 CLEAN = re.compile(r'cddp_last_error\(\)|cddp_version\(\)|strerror\(.*\)|[A-Z_]+|"[^"]*"')  # arguments that are

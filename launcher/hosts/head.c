@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -38,15 +37,6 @@ static void read_signals(struct cddpi_head *head)
     }
 }
 
-static void take_events(struct cddpi_head *head)
-{
-    struct cddpi_node_event event;
-
-    while (cddpi_node_link_next(head->nodes.link, &event)) {
-        cddpi_head_take_event(head, &event);
-    }
-}
-
 /* Reap agents that have ended, after relaying their output. Whether the end of an agent was
  * expected is known once the event that we publish here comes back to us: by then we have received
  * all earlier events, possibly the job's END. */
@@ -64,10 +54,8 @@ static void reap_agents(struct cddpi_head *head)
         (void)cddpi_relay_read(&agent->out);
         (void)cddpi_relay_read(&agent->err);
         head->unexplained++;
-        cddpi_node_link_publish(
-            head->nodes.link,
-            &(struct cddpi_node_event){
-                .kind = CDDPI_EVENT_BYE, .node = -1, .rank = -1, .number = i, .exit_status = 1});
+        CDDPI_PUBLISH(head->nodes.link, .kind = CDDPI_EVENT_BYE, .node = -1, .number = i,
+                      .exit_status = 1);
     }
 }
 
@@ -135,6 +123,7 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
 {
     int64_t next_ns = cddpi_head_next_ns(head);
     int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
+    struct cddpi_node_event event;
 
     fill_polls(head, polls);
     if (poll(polls, (nfds_t)(FIXED_FDS + AGENT_FDS * head->hosts.count), timeout) > 0) {
@@ -144,8 +133,8 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
         if (polls[0].revents != 0) {
             read_signals(head);
         }
-        if (polls[2].revents != 0) {
-            take_events(head);
+        while (polls[2].revents != 0 && cddpi_node_link_next(head->nodes.link, &event)) {
+            cddpi_head_take_event(head, &event);
         }
         for (int i = 0; i < 2; i++) {
             if (polls[3 + i].revents != 0) {
@@ -186,16 +175,6 @@ static void init_agent(struct cddpi_head *head, int i)
     agent->err.form = i == 0 ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES;
 }
 
-static bool is_local(const struct cddpi_head *head)
-{
-    for (int i = 0; i < head->hosts.count; i++) {
-        if (!cddpi_address_is_local(head->hosts.hosts[i].name, false)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Serve the store in which the agents meet, and connect to it. */
 static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES])
 {
@@ -205,9 +184,12 @@ static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES]
                                            .job = rendezvous->job,
                                            .self = -1,
                                            .count = head->hosts.count};
-    bool is_alone = is_local(head);
+    bool is_alone = true; /* no other machine has to reach the store */
     uint16_t port;
 
+    for (int i = 0; i < head->hosts.count; i++) {
+        is_alone = is_alone && cddpi_address_is_local(head->hosts.hosts[i].name, false);
+    }
     CDDPI_TRY(
         cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count, rendezvous));
     CDDPI_TRY(cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,

@@ -69,8 +69,6 @@ void cddpi_head_close_input(struct cddpi_agent *agent);
 
 /* head_end.c */
 
-/** Whether all hosts have arrived and ranks are being started. */
-bool cddpi_head_has_begun(const struct cddpi_head *head);
 /** Set the deadlines. Call just before starting the agents. */
 void cddpi_head_begin_waiting(struct cddpi_head *head);
 /** The time of the next deadline; INT64_MAX: none. */

@@ -4,12 +4,10 @@
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"
-#include "launcher/supervise/reaper.h"
+#include "launcher/supervise/monitor.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -30,7 +28,8 @@ enum {
     NAMED = 20        /* the most hosts that are named */
 };
 
-bool cddpi_head_has_begun(const struct cddpi_head *head)
+/* Whether all hosts have arrived and ranks are being started. */
+static bool has_begun(const struct cddpi_head *head)
 {
     return head->nodes.start.kind != CDDPI_EVENT_NONE;
 }
@@ -60,21 +59,11 @@ static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
     }
 }
 
-static void publish_event(struct cddpi_head *head, enum cddpi_node_event_kind kind, int node,
-                          int number, const char *text)
-{
-    struct cddpi_node_event event = {
-        .kind = kind, .node = node, .rank = -1, .number = number, .exit_status = 1};
-
-    snprintf(event.text, sizeof event.text, "%s", text);
-    cddpi_node_link_publish(head->nodes.link, &event);
-}
-
 /* Print which hosts are given up, unless the job has ended or had not begun. */
 static void say_left(struct cddpi_head *head, const char *text)
 {
     for (int i = 0; i < head->hosts.count; i++) {
-        if (head->agents[i].pid > 0 && !head->agents[i].has_ended && cddpi_head_has_begun(head) &&
+        if (head->agents[i].pid > 0 && !head->agents[i].has_ended && has_begun(head) &&
             head->nodes.end.kind == CDDPI_EVENT_NONE) {
             cddpi_output_say(head->output, "%s %s", cddpi_node_name(&head->nodes, i), text);
         }
@@ -112,7 +101,7 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
     bool is_ending = sigismember(&head->monitor->ending, number) == 1;
     int64_t now_ns = cddpi_now_ns();
 
-    if (!cddpi_head_has_begun(head)) {
+    if (!has_begun(head)) {
         if (is_ending) {
             cddpi_output_say(head->output, "SIG%s: ending before all hosts had come",
                              sigabbrev_np(number));
@@ -136,14 +125,8 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
         head->is_hurried = true;
         end_within(head, HURRY_MS);
     }
-    publish_event(head, CDDPI_EVENT_SIGNAL, -1, number, "");
-}
-
-static void describe_end(const struct cddpi_agent *agent, char *out, size_t bytes)
-{
-    snprintf(out, bytes, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
-             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
-             WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
+    CDDPI_PUBLISH(head->nodes.link, .kind = CDDPI_EVENT_SIGNAL, .node = -1, .number = number,
+                  .exit_status = 1);
 }
 
 /* Agent @p i ended before the job began. */
@@ -170,22 +153,26 @@ static void lose_agent(struct cddpi_head *head, int i)
 {
     const struct cddpi_agent *agent = &head->agents[i];
     bool is_over = head->nodes.end.kind != CDDPI_EVENT_NONE;
-    char text[512];
+    struct cddpi_node_event lost = {
+        .kind = CDDPI_EVENT_LOST, .node = i, .rank = -1, .exit_status = 1};
+    char *text = lost.text;
 
-    if (is_over || !cddpi_head_has_begun(head)) {
+    if (is_over || !has_begun(head)) {
         cddpi_head_close_input(&head->agents[i]);
     }
     if (is_over && agent->status == 0) {
         return; /* as expected */
     }
-    describe_end(agent, text, sizeof text);
+    snprintf(text, 512, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
+             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
+             WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
     if (head->exit_status == 0) {
         head->exit_status = agent->status != 0 ? cddpi_exit_status(agent->status) : 1;
     }
-    if (!cddpi_head_has_begun(head)) {
+    if (!has_begun(head)) {
         lose_beginner(head, i, text);
     } else if (!is_over) {
-        publish_event(head, CDDPI_EVENT_LOST, i, 0, text);
+        cddpi_node_link_publish(head->nodes.link, &lost);
         end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless the other nodes react
                                                                       to the event */
     } else if (head->nodes.end.exit_status == 0) {

@@ -139,12 +139,6 @@ static void add_own(const struct cddpi_head *head, int i, const char *url, struc
     }
 }
 
-/* Whether @p host is this machine, as the same user, so that ssh is not needed. */
-static bool is_here(const struct cddpi_host *host)
-{
-    return strchr(host->name, '@') == NULL && cddpi_address_is_local(host->name, false);
-}
-
 /* Append the words of the --ssh command. */
 static void add_ssh(struct words *words, const char *text)
 {
@@ -168,7 +162,8 @@ cddp_status cddpi_head_words(const struct cddpi_head *head, int i, const char *u
     struct words words = {NULL, 0, 0, false};
 
     add_own(head, i, url, &own);
-    if (is_here(host)) {
+    /* this machine, as the same user, needs no ssh */
+    if (strchr(host->name, '@') == NULL && cddpi_address_is_local(host->name, false)) {
         *out = own.words;
         return own.is_cut ? cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a command line")
                           : CDDP_OK;

@@ -53,7 +53,8 @@ static cddp_status check_host(const struct cddpi_host *host)
     return CDDP_OK;
 }
 
-/* Add @p host, or add its ranks to those of the same host. */
+/* Add @p host, or add its ranks to those of the same host. Batch systems list a host once for each
+ * of its slots, so of a host that is named again, each mention without a number is one rank. */
 static cddp_status add_host(struct cddpi_hosts *hosts, const struct cddpi_host *host)
 {
     struct cddpi_host *known = NULL;
@@ -62,7 +63,7 @@ static cddp_status add_host(struct cddpi_hosts *hosts, const struct cddpi_host *
         known = strcmp(hosts->hosts[i].name, host->name) == 0 ? &hosts->hosts[i] : NULL;
     }
     if (known != NULL) {
-        known->slots += host->slots;
+        known->slots = (known->slots > 0 ? known->slots : 1) + (host->slots > 0 ? host->slots : 1);
         known->max_slots = host->max_slots > 0 ? host->max_slots : known->max_slots;
         return check_host(known);
     }

@@ -23,7 +23,8 @@ struct cddpi_hosts {
 };
 
 /** Parse "a:4,b:2,c": host names, each with an optional colon and number of ranks. An IPv6 address
- *  is in brackets. If a host is named twice, its numbers are added.
+ *  is in brackets. If a host is named several times, its numbers are added, and each mention
+ *  without a number counts as 1.
  *  @param out  Release with cddpi_hosts_fini().
  *  @return CDDP_ERR_ARGUMENT (the message shows the wrong part), CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_hosts_parse_list(const char *text, struct cddpi_hosts *out);

@@ -114,15 +114,6 @@ static cddp_status read_parcel(struct cddpi_wire_buffer *out)
     return CDDP_OK;
 }
 
-static cddp_status work_in(const char *folder, const char *host)
-{
-    return chdir(folder) == 0
-               ? CDDP_OK
-               : cddpi_fail_errno(CDDP_ERR_NOT_FOUND, errno,
-                                  "%s: the folder %s, where cddp-run was started, is not there",
-                                  host, folder);
-}
-
 cddp_status cddpi_parcel_receive(struct cddpi_job *job)
 {
     struct cddpi_wire_buffer message = {NULL, 0, 0};
@@ -139,8 +130,11 @@ cddp_status cddpi_parcel_receive(struct cddpi_job *job)
                                    "--agent: what came on standard input is not understood");
         goto out;
     }
-    CDDPI_TRY_GOTO(out, status, work_in(parcel.folder, job->host));
-    status = keep_input(job);
+    status = chdir(parcel.folder) == 0
+                 ? keep_input(job)
+                 : cddpi_fail_errno(CDDP_ERR_NOT_FOUND, errno,
+                                    "%s: the folder %s, where cddp-run was started, is not there",
+                                    job->host, parcel.folder);
 
 out:
     cddpi_message_fini(&cddpi_parcel_form, &parcel);

@@ -1,15 +1,131 @@
 /* job_rendezvous.c - owns the job's store server and the port that torch.distributed will bind. */
 #include "launcher/nodes/job_rendezvous.h"
 
+#include "launcher/output/hide_token.h"
+
+#include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/utf8.h"
+#include "store/auth.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static cddp_status check_characters(const char *token, size_t bytes, const char *where)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (token[i] <= ' ' || token[i] > '~') {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "the token in %s may have letters, digits and signs only", where);
+        }
+    }
+    return bytes <= CDDPI_TOKEN_BYTES
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "the token in %s has more than %d characters", where,
+                            CDDPI_TOKEN_BYTES);
+}
+
+static cddp_status check_mode(int fd, const char *path)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
+    }
+    return (status.st_mode & 0077) == 0
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_CONFIG,
+                            "%s may be read by others (mode %04o), and so is no secret: chmod 600 "
+                            "%s, and change the token",
+                            path, (unsigned)status.st_mode & 07777, path);
+}
+
+static cddp_status read_file(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
+{
+    char text[4096];
+    ssize_t bytes;
+    size_t mark;
+    int fd;
+    cddp_status status;
+
+    if (cddpi_file_open_regular(path, O_RDONLY, 0, &fd) != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_CONFIG, "--token-file %s", path);
+    }
+    status = check_mode(fd, path);
+    bytes = status == CDDP_OK ? read(fd, text, sizeof text - 1) : 0;
+    if (bytes < 0) {
+        status = cddpi_fail_errno(CDDP_ERR_CONFIG, errno, "%s", path);
+    }
+    close(fd);
+    CDDPI_TRY(status);
+    text[bytes] = '\0';
+    mark = cddpi_utf8_mark(text, (size_t)bytes);
+    memmove(text, text + mark, (size_t)bytes + 1 - mark);
+    text[strcspn(text, "\r\n")] = '\0';
+    if (text[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_CONFIG, "%s: its first line is empty", path);
+    }
+    CDDPI_TRY(check_characters(text, strlen(text), path));
+    memcpy(out, text, strlen(text) + 1);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1])
+{
+    const char *token = cddpi_env(CDDPI_ENV_TOKEN);
+
+    out[0] = '\0';
+    if (path != NULL) {
+        return read_file(path, out);
+    }
+    if (token == NULL) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(check_characters(token, strlen(token), "$CDDP_TOKEN"));
+    memcpy(out, token, strlen(token) + 1);
+    return CDDP_OK;
+}
+
+static bool is_loopback(const char *rdzv)
+{
+    static const char *const begins[] = {"tcp://127.", "tcp://[::1]:", "tcp://localhost:"};
+
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        if (strncmp(rdzv, begins[i], strlen(begins[i])) == 0) {
+            return strchr(rdzv, ',') == NULL;
+        }
+    }
+    return false;
+}
+
+cddp_status cddpi_token_suits(const char *token, const char *rdzv)
+{
+    char what[300];
+
+    if (token[0] == '\0') {
+        return CDDP_OK;
+    }
+    if (!is_loopback(rdzv)) {
+        snprintf(what, sizeof what, "--rdzv %.250s", rdzv);
+        return cddpi_token_check(token, what);
+    }
+    if (strlen(token) < CDDPI_SECRET_LEAST) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "the token has fewer than %d characters: it is too short to be hidden in what "
+                  "ranks print",
+                  CDDPI_SECRET_LEAST);
+    }
+    return CDDP_OK;
+}
 
 enum {
     RANK_FILES = 5, /* opened per rank: two output pipes, exec pipe, pidfd, log */
@@ -37,28 +153,12 @@ void cddpi_rendezvous_leave_room(const struct cddpi_job_rendezvous *rendezvous, 
 
 cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_job_rendezvous *out)
 {
-    cddp_status status;
-
     cddpi_rendezvous_clear(out);
-    status = cddpi_rendezvous_serve("127.0.0.1", 0, world_size, out);
-    if (status == CDDP_OK) {
-        snprintf(out->store, sizeof out->store, "tcp://127.0.0.1:%u",
-                 cddpi_store_server_port(out->server));
-        snprintf(out->master_host, sizeof out->master_host, "127.0.0.1");
-    }
-    return status;
-}
-
-/* Listen on all addresses: IPv6 and IPv4, or only IPv4 if the machine has no IPv6. */
-static cddp_status serve_all(struct cddpi_store_server_options *options,
-                             struct cddpi_store_server **out)
-{
-    options->host = "::";
-    if (cddpi_store_server_create(options, out) == CDDP_OK) {
-        return CDDP_OK;
-    }
-    options->host = "0.0.0.0";
-    return cddpi_store_server_create(options, out);
+    CDDPI_TRY(cddpi_rendezvous_serve("127.0.0.1", 0, world_size, out));
+    snprintf(out->store, sizeof out->store, "tcp://127.0.0.1:%u",
+             cddpi_store_server_port(out->server));
+    snprintf(out->master_host, sizeof out->master_host, "127.0.0.1");
+    return CDDP_OK;
 }
 
 cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_size,
@@ -73,8 +173,14 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
     options.token = out->token;
     cddpi_store_token(out->job);
     out->job[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
-    return host != NULL ? cddpi_store_server_create(&options, &out->server)
-                        : serve_all(&options, &out->server);
+    if (host == NULL) {  /* all addresses: IPv6 and IPv4, or only IPv4 if there is no IPv6 */
+        options.host = "::";
+        if (cddpi_store_server_create(&options, &out->server) == CDDP_OK) {
+            return CDDP_OK;
+        }
+        options.host = "0.0.0.0";
+    }
+    return cddpi_store_server_create(&options, &out->server);
 }
 
 void cddpi_rendezvous_fini(struct cddpi_job_rendezvous *rendezvous)

@@ -5,9 +5,23 @@
 
 #include "launcher/nodes/node_address.h"
 #include "launcher/nodes/node_link.h"
-#include "launcher/nodes/token.h"
 
 #include "store/server.h"
+
+#include <cddp/status.h>
+
+enum { CDDPI_TOKEN_BYTES = 64 };
+
+/** Read the token from the first line of the file @p path, which only its owner may be able to
+ *  read, or, if @p path is NULL, from $CDDP_TOKEN. @p out is "" if neither is set.
+ *  @return CDDP_ERR_CONFIG (the message says what is wrong with the file), CDDP_ERR_ARGUMENT (the
+ *          token is too long, or has non-printable bytes). */
+CDDP_CHECKED cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1]);
+
+/** Check that @p token, which the user chose ("": none yet), is secret enough for the meeting place
+ *  @p rdzv: other machines can reach every store that is not on loopback.
+ *  @return CDDP_ERR_ARGUMENT; the message says what to do. */
+CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *rdzv);
 
 struct cddpi_job_rendezvous {
     struct cddpi_store_server *server; /* NULL: another cddp-run runs it */

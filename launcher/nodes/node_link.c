@@ -10,6 +10,9 @@
  *
  * A request that is not answered is repeated over a new connection: TCP would retransmit it after
  * longer and longer pauses, too late once the link is back. */
+#include "launcher/nodes/node_link.h"
+
+#include "launcher/hosts/host_list.h"
 #include "launcher/nodes/node_link_own.h"
 
 #include "base/alloc.h"
@@ -25,6 +28,33 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define EVENT struct cddpi_node_event
+
+static const struct cddpi_field fields[] = {
+    CDDPI_FIELD_OF_INT(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
+    CDDPI_FIELD_OF_INT(EVENT, generation, 0, INT32_MAX),
+    CDDPI_FIELD_OF_INT(EVENT, node, -1, CDDPI_MAX_NODES - 1),
+    CDDPI_FIELD_OF_INT(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
+    CDDPI_FIELD_OF_INT(EVENT, number, 0, 65535),
+    CDDPI_FIELD_OF_INT(EVENT, exit_status, 0, 255),
+    CDDPI_FIELD_OF_BOOL(EVENT, may_restart),
+    CDDPI_FIELD_OF_BOOL(EVENT, has_saved),
+    CDDPI_FIELD_OF_TEXT(EVENT, text),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_node_event_form = {CDDPI_MESSAGE_EVENT, sizeof(EVENT),
+                                                         sizeof(EVENT) + 128, fields};
+
+cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, int count,
+                                    struct cddpi_node_event *out)
+{
+    CDDPI_TRY(cddpi_message_decode(&cddpi_node_event_form, data, bytes, out));
+    return out->node < count
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_FORMAT, "it tells of node %d of %d", out->node, count);
+}
 
 enum {
     LEAST_LIMIT_MS = 1000, /* shorter limits are for connections, not for processes */
@@ -182,21 +212,21 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->peers = cddpi_zalloc_array((size_t)options->count, sizeof *link->peers);
     if (link->peers == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d nodes", options->count);
-    } else if (pipe2(link->pipe, O_CLOEXEC) != 0) {
+        goto fail;
+    }
+    if (pipe2(link->pipe, O_CLOEXEC) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "making a pipe");
-    } else {
-        (void)fcntl(link->pipe[0], F_SETFL, O_NONBLOCK);
-        status = open_stores(link, options);
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        status = start_threads(link);
-    }
-    if (status != CDDP_OK) {
-        cddpi_node_link_close(link);
-        return status;
-    }
+    (void)fcntl(link->pipe[0], F_SETFL, O_NONBLOCK);
+    CDDPI_TRY_GOTO(fail, status, open_stores(link, options));
+    CDDPI_TRY_GOTO(fail, status, start_threads(link));
     *out = link;
     return CDDP_OK;
+
+fail:
+    cddpi_node_link_close(link);
+    return status;
 }
 
 void cddpi_node_link_close(struct cddpi_node_link *link)

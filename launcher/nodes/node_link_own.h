@@ -1,5 +1,5 @@
-/* node_link_own.h - what the two threads of a node link share. Private to node_link.c, node_tell.c
- * and node_hear.c. */
+/* node_link_own.h - what the two threads of a node link share. Private to node_link.c and
+ * node_tell.c. */
 #ifndef CDDPI_LAUNCHER_NODE_LINK_OWN_H
 #define CDDPI_LAUNCHER_NODE_LINK_OWN_H
 
@@ -84,7 +84,6 @@ void cddpi_node_notice_sleep(struct cddpi_node_link *link, int64_t due_ns);
 void *cddpi_node_tell(void *link);
 void cddpi_node_item_release(struct node_item *item);
 
-/* node_hear.c */
 void *cddpi_node_hear(void *link);
 
 #endif

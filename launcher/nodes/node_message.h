@@ -13,13 +13,12 @@
 
 #include "store/store_wire.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { CDDPI_MESSAGE_VERSION = 1, CDDPI_MESSAGE_HEAD_BYTES = 24 };
 
 enum cddpi_message_kind {
-    CDDPI_MESSAGE_EVENT = 1, /* node_event.h */
+    CDDPI_MESSAGE_EVENT = 1, /* node_link.h */
     CDDPI_MESSAGE_RECORD,    /* node_record.h */
     CDDPI_MESSAGE_PLAN,      /* node_record.h */
     CDDPI_MESSAGE_BOARD,     /* node_place.c */

@@ -3,7 +3,6 @@
  * store, which only this user can read. Unless the user chose a token, node 0 makes one. */
 #include "launcher/nodes/node_place.h"
 
-#include "launcher/nodes/node_message.h"
 #include "launcher/nodes/nodes.h"
 
 #include "base/clock.h"
@@ -14,9 +13,8 @@
 #include <errno.h>
 #include <netdb.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, ANSWER_MS = 5000 };
+enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, LOOK_MS = 50, ANSWER_MS = 5000 };
 
 static const char board_key[] = "rendezvous";
 
@@ -52,6 +50,53 @@ cddp_status cddpi_place_open_store(const char *url, const char *token, uint32_t 
     options.token = token;
     options.timeout_ms = timeout_ms;
     return cddp_store_open(&options, out);
+}
+
+void cddpi_place_key(const struct cddpi_place *place, const char *name, int node,
+                     char out[CDDPI_PLACE_KEY_BYTES])
+{
+    if (node < 0) {
+        snprintf(out, CDDPI_PLACE_KEY_BYTES, "%s/0/%s", place->job->rendezvous.job, name);
+    } else {
+        snprintf(out, CDDPI_PLACE_KEY_BYTES, "%s/0/%s/%d", place->job->rendezvous.job, name, node);
+    }
+}
+
+cddp_status cddpi_place_put(cddp_store *store, const char *key,
+                            const struct cddpi_message_form *form, const void *object,
+                            bool *out_is_free, void **out_value, size_t *out_bytes)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    cddp_status status;
+
+    CDDPI_TRY_GOTO(out, status, cddpi_message_encode(form, object, &message));
+    status = out_is_free == NULL
+                 ? cddp_store_set(store, key, message.data, message.bytes)
+                 : cddp_store_compare_set(store, key, NULL, 0, message.data, message.bytes,
+                                          out_is_free, out_value, out_bytes);
+
+out:
+    cddpi_buffer_fini(&message);
+    return status;
+}
+
+cddp_status cddpi_place_await(struct cddpi_place *place, cddp_store *store, const char *key,
+                              int64_t deadline_ns,
+                              void (*look)(struct cddpi_place *place, void *context), void *context,
+                              void **out_value, size_t *out_bytes)
+{
+    cddp_status status;
+
+    while ((status = cddp_store_try_get(store, key, out_value, out_bytes)) == CDDP_ERR_NOT_FOUND &&
+           cddpi_left_ms(deadline_ns) > 0) {
+        if (look != NULL) {
+            look(place, context);
+        }
+        if (!cddpi_wait_for(place->wait, -1, store == place->board ? PAUSE_MS : LOOK_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
+    return status;
 }
 
 /* Connect to @p address, and record it as the store's address for ranks on this machine. */
@@ -120,14 +165,6 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
     }
 }
 
-/* Write the job's id to the store that this node serves. */
-static cddp_status name_job(struct cddpi_place *place)
-{
-    const char *job = place->job->rendezvous.job;
-
-    return cddp_store_set(place->store, CDDPI_PLACE_JOB_KEY, job, strlen(job));
-}
-
 static bool is_numeric(const char *host)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
@@ -180,7 +217,8 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
         snprintf(own.host, sizeof own.host, "127.0.0.1");
     }
     CDDPI_TRY(connect_to(place, &own, cddpi_place_timeout_ms(&job->options)));
-    return name_job(place);
+    return cddp_store_set(place->store, CDDPI_PLACE_JOB_KEY, job->rendezvous.job,
+                          strlen(job->rendezvous.job));
 }
 
 /* Wait until node 0's own name resolves: DNS is late for a pod that has just started. */
@@ -237,26 +275,6 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     return status;
 }
 
-/* Write @p board, unless another node 0 has written one. */
-static cddp_status write_board(struct cddpi_place *place, const struct node_board *board,
-                               const char *shown)
-{
-    struct cddpi_wire_buffer message = {NULL, 0, 0};
-    bool is_first = false;
-    cddp_status status = cddpi_message_encode(&board_form, board, &message);
-
-    if (status == CDDP_OK) {
-        status = cddp_store_compare_set(place->board, board_key, NULL, 0, message.data,
-                                        message.bytes, &is_first, NULL, NULL);
-    }
-    cddpi_buffer_fini(&message);
-    if (status == CDDP_OK && !is_first) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "--rdzv %s: the nodes of another job meet there at this moment", shown);
-    }
-    return status;
-}
-
 /* Node 0: serve a store on all addresses, and write its address into the file. */
 static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 {
@@ -265,6 +283,7 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
     struct node_board board;
     struct cddpi_address address;
     const char *rest = board.list + strlen("tcp://");
+    bool is_first = false;
 
     CDDPI_TRY(cddpi_rendezvous_serve(NULL, 0, job->local_world_size, rendezvous));
     cddpi_address_own(job->options.network_interface, cddpi_store_server_port(rendezvous->server),
@@ -272,8 +291,13 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
     memcpy(board.token, rendezvous->token, sizeof board.token);
     CDDPI_TRY(cddpi_address_next(&rest, &address));
     CDDPI_TRY(connect_to(place, &address, ANSWER_MS));
-    CDDPI_TRY(name_job(place));
-    return write_board(place, &board, shown);
+    CDDPI_TRY(cddp_store_set(place->store, CDDPI_PLACE_JOB_KEY, rendezvous->job,
+                             strlen(rendezvous->job)));
+    CDDPI_TRY(cddpi_place_put(place->board, board_key, &board_form, &board, &is_first, NULL, NULL));
+    return is_first
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "--rdzv %s: the nodes of another job meet there at this moment", shown);
 }
 
 /* Other nodes: wait for the address that node 0 writes, and connect. */
@@ -284,30 +308,24 @@ static cddp_status follow_file(struct cddpi_place *place, const char *shown)
     size_t bytes = 0;
     cddp_status status;
 
-    while ((status = cddp_store_try_get(place->board, board_key, &value, &bytes)) ==
-           CDDP_ERR_NOT_FOUND) {
-        if (cddpi_left_ms(place->deadline_ns) == 0) {
-            return cddpi_fail(CDDP_ERR_TIMEOUT,
-                              "--rdzv %s: node 0 did not come within %g s (does it see this "
-                              "folder?)",
-                              shown, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
-        }
-        if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
-            return cddpi_wait_fail(place->wait);
-        }
+    status = cddpi_place_await(place, place->board, board_key, place->deadline_ns, NULL, NULL,
+                               &value, &bytes);
+    if (status == CDDP_ERR_NOT_FOUND) {
+        return cddpi_fail(CDDP_ERR_TIMEOUT,
+                          "--rdzv %s: node 0 did not come within %g s (does it see this folder?)",
+                          shown, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     status = cddpi_message_decode(&board_form, value, bytes, &board);
     cddp_free(value);
-    if (status != CDDP_OK) {
-        return cddpi_fail_prefix(status, "--rdzv %s: what node 0 wrote is not understood", shown);
+    if (status != CDDP_OK || strncmp(board.list, "tcp://", 6) != 0) {
+        return status != CDDP_OK
+                   ? cddpi_fail_prefix(status, "--rdzv %s: what node 0 wrote is not understood",
+                                       shown)
+                   : cddpi_fail(CDDP_ERR_FORMAT, "--rdzv %s: what node 0 wrote is not understood",
+                                shown);
     }
     memcpy(place->job->rendezvous.token, board.token, sizeof board.token);
-    if (strncmp(board.list, "tcp://", 6) != 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "--rdzv %s: what node 0 wrote is not understood", shown);
-    }
     return connect_any(place, board.list + 6);
 }
 

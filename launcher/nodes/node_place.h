@@ -3,14 +3,14 @@
 #ifndef CDDPI_LAUNCHER_NODE_PLACE_H
 #define CDDPI_LAUNCHER_NODE_PLACE_H
 
+#include "launcher/nodes/node_message.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
-#include "launcher/supervise/wait.h"
+#include "launcher/supervise/monitor.h"
 
 struct cddpi_place {
     struct cddpi_job *job;
     struct cddpi_wait *wait;
-    struct cddpi_output *output;
     int64_t deadline_ns;
     int self;          /* this node's rank; -1: assigned by order of arrival */
     cddp_store *store; /* connected to job->rendezvous.store */
@@ -32,6 +32,27 @@ void cddpi_place_fini(struct cddpi_place *place);
 /** The key of a node's record: a printf() format for the job's id and the node's number. */
 #define CDDPI_PLACE_NODE_KEY "%s/0/node/%d"
 enum { CDDPI_PLACE_KEY_BYTES = 128 };
+
+/** Write the key "JOB/0/NAME" or, unless @p node is -1, "JOB/0/NAME/NODE". */
+void cddpi_place_key(const struct cddpi_place *place, const char *name, int node,
+                     char out[CDDPI_PLACE_KEY_BYTES]);
+
+/** Write @p object to @p key of @p store.
+ *  @param out_is_free  Write only if the key has no value, and say so; NULL: replace its value.
+ *  @param out_value    With out_is_free: the value that the key has; release with cddp_free(); may
+ *                      be NULL. */
+CDDP_CHECKED cddp_status cddpi_place_put(cddp_store *store, const char *key,
+                                         const struct cddpi_message_form *form, const void *object,
+                                         bool *out_is_free, void **out_value, size_t *out_bytes);
+
+/** Read @p key of @p store once it has a value. Release with cddp_free().
+ *  @param look  Called after each look that finds none; NULL: nothing is.
+ *  @return CDDP_ERR_NOT_FOUND: there was none by @p deadline_ns; CDDP_ERR_STATE: the wait is over,
+ *          which the text says; else what the store failed with. */
+CDDP_CHECKED cddp_status cddpi_place_await(struct cddpi_place *place, cddp_store *store,
+                                           const char *key, int64_t deadline_ns,
+                                           void (*look)(struct cddpi_place *place, void *context),
+                                           void *context, void **out_value, size_t *out_bytes);
 
 /** Open the store at @p url with the job's token. */
 CDDP_CHECKED cddp_status cddpi_place_open_store(const char *url, const char *token,

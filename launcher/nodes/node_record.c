@@ -1,11 +1,22 @@
-/* node_record.c - owns the encoding of records and plans, and the comparison of records. */
+/* node_record.c - owns the encoding of records and plans. Node 0 gathers and compares the records,
+ * and makes the plan. */
 #include "launcher/nodes/node_record.h"
 
+#include "launcher/nodes/refused.h"
 #include "launcher/run_options.h"
 
+#include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LOOK_MS = 50,
+    FIRST_NEWS_MS = 10000, /* after this time, missing nodes are named */
+    NEWS_MS = 60000
+};
 
 #define RECORD struct cddpi_node_record
 #define PLAN struct cddpi_node_plan
@@ -84,4 +95,234 @@ bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
         return false;
     }
     return true;
+}
+
+/* What node 0 has gathered. */
+struct gathering {
+    struct cddpi_place *place;
+    struct cddpi_node_record own;
+    struct cddpi_node_plan plan;
+    int came;
+    int64_t news_ns;
+    struct cddpi_refused_list refused; /* clients that the store has refused */
+};
+
+/* Read the record of node @p i from @p key. */
+static void read_record(struct gathering *all, const char *key, int i)
+{
+    struct cddpi_node_record record;
+    void *value = NULL;
+    size_t bytes = 0;
+    char *refusal = all->plan.refusal;
+    bool is_read = cddp_store_try_get(all->place->store, key, &value, &bytes) == CDDP_OK;
+
+    if (is_read &&
+        cddpi_message_decode(&cddpi_node_record_form, value, bytes, &record) != CDDP_OK) {
+        snprintf(refusal, sizeof all->plan.refusal,
+                 "node %d is of another cddp version than node 0 (%s): %s", i, cddp_version(),
+                 cddp_last_error());
+    } else if (is_read && !cddpi_node_record_differs(&all->own, &record, i, refusal,
+                                                     sizeof all->plan.refusal)) {
+        memcpy(all->plan.nodes[i].host, record.host, sizeof record.host);
+        all->plan.nodes[i].nproc = record.nproc;
+        all->came++;
+    }
+    cddp_free(value);
+}
+
+static cddp_status read_records(struct gathering *all)
+{
+    struct cddpi_place *place = all->place;
+    char prefix[CDDPI_PLACE_KEY_BYTES];
+    char **keys = NULL;
+    size_t count = 0;
+
+    cddpi_place_key(place, "node/", -1, prefix);
+    CDDPI_TRY(cddp_store_list(place->store, prefix, &keys, &count));
+    for (size_t k = 0; k < count && all->plan.refusal[0] == '\0'; k++) {
+        int i = atoi(keys[k] + strlen(prefix));
+
+        if (i < 0 || i >= CDDPI_MAX_NODES) {
+            continue;
+        }
+        if (i >= all->plan.count || all->plan.nodes[i].nproc == 0) {
+            read_record(all, keys[k], i);
+        }
+    }
+    cddp_free(keys);
+    return CDDP_OK;
+}
+
+/* List the nodes that have arrived, as "1 (alpha), 3 (beta)", or (@p have_come false) have not, as
+ * "1, 3". */
+static void list_nodes(const struct gathering *all, bool have_come, char *out, size_t bytes)
+{
+    size_t used = 0;
+    int named = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < all->plan.count; i++) {
+        const struct cddpi_plan_node *node = &all->plan.nodes[i];
+
+        if ((node->nproc > 0) != have_come) {
+            continue;
+        }
+        if (used < bytes && named < 20) {
+            used += (size_t)snprintf(out + used, bytes - used, "%s%d%s%s%s", named > 0 ? ", " : "",
+                                     i, have_come ? " (" : "", node->host, have_come ? ")" : "");
+        } else if (used < bytes && named == 20) {
+            used += (size_t)snprintf(out + used, bytes - used, " ...");
+        }
+        named++;
+    }
+}
+
+static void refuse_missing(struct gathering *all)
+{
+    char missing[512];
+    char there[512];
+    char refused[CDDPI_REFUSED_BYTES];
+
+    cddpi_refused_say(&all->refused, refused);
+    list_nodes(all, false, missing, sizeof missing);
+    list_nodes(all, true, there, sizeof there);
+    snprintf(all->plan.refusal, sizeof all->plan.refusal,
+             "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
+             "there, with this --rdzv and this token?%s%s",
+             all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing,
+             there, refused[0] != '\0' ? " The job's store has refused " : "", refused);
+}
+
+static void tell_missing(struct gathering *all)
+{
+    char missing[512];
+
+    if (cddpi_left_ms(all->news_ns) > 0) {
+        return;
+    }
+    list_nodes(all, false, missing, sizeof missing);
+    cddpi_output_say(all->place->wait->output, "of %d nodes these have not come yet: %s",
+                     all->plan.count, missing);
+    all->news_ns = cddpi_deadline_ns(NEWS_MS);
+}
+
+/* Wait until all nodes have arrived, or there is a refusal. */
+static cddp_status gather_records(struct gathering *all)
+{
+    all->news_ns = cddpi_deadline_ns(FIRST_NEWS_MS);
+    for (;;) {
+        cddp_status status = read_records(all);
+
+        cddpi_refused_publish(&all->place->job->rendezvous, &all->refused);
+        if (status != CDDP_OK || all->plan.refusal[0] != '\0' || all->came == all->plan.count) {
+            return status;
+        }
+        if (cddpi_left_ms(all->place->deadline_ns) == 0) {
+            (void)cddpi_refused_read(all->place->store, all->place->job->rendezvous.job,
+                                     &all->refused);
+            refuse_missing(all);
+            return CDDP_OK;
+        }
+        tell_missing(all);
+        if (!cddpi_wait_for(all->place->wait, -1, LOOK_MS)) {
+            (void)cddpi_wait_fail(all->place->wait);
+            snprintf(all->plan.refusal, sizeof all->plan.refusal, "node 0 (%s): %.500s",
+                     all->own.host, cddp_last_error());
+            return CDDP_OK;
+        }
+    }
+}
+
+/* Let the other nodes read the refusal before the store is gone. */
+static void wait_until_read(struct gathering *all)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(CDDPI_READ_MS);
+    char prefix[CDDPI_PLACE_KEY_BYTES];
+    char node_prefix[CDDPI_PLACE_KEY_BYTES];
+
+    cddpi_place_key(all->place, "read/", -1, prefix);
+    cddpi_place_key(all->place, "node/", -1, node_prefix);
+    while (cddpi_left_ms(deadline_ns) > 0) {
+        char **keys = NULL;
+        char **nodes = NULL;
+        size_t count = 0;
+        size_t there = 0;
+
+        if (cddp_store_list(all->place->store, prefix, &keys, &count) != CDDP_OK ||
+            cddp_store_list(all->place->store, node_prefix, &nodes, &there) != CDDP_OK) {
+            cddp_free(keys);
+            return;
+        }
+        cddp_free(keys);
+        cddp_free(nodes);
+        if (count + 1 >= there || !cddpi_wait_for(all->place->wait, -1, LOOK_MS)) {
+            return;
+        }
+    }
+}
+
+static void check_world_size(struct gathering *all)
+{
+    int64_t ranks = 0;
+
+    for (int i = 0; i < all->plan.count; i++) {
+        ranks += all->plan.nodes[i].nproc;
+    }
+    if (ranks > CDDPI_MAX_WORLD_SIZE) {
+        snprintf(all->plan.refusal, sizeof all->plan.refusal, "%lld ranks, more than %d",
+                 (long long)ranks, CDDPI_MAX_WORLD_SIZE);
+    }
+}
+
+/* Choose the address at which others reach node 0: the store's host or, if the cddp-run of --hosts
+ * serves the store on another machine, the address from which node 0 talks to that store. */
+static void choose_master(struct gathering *all)
+{
+    struct cddpi_job *job = all->place->job;
+    struct cddpi_address store;
+    const char *rest = job->rendezvous.store + strlen("tcp://");
+
+    if (job->rendezvous.server == NULL && cddpi_address_next(&rest, &store) == CDDP_OK &&
+        !cddpi_address_is_local(store.host, true)) {
+        cddpi_address_towards(&store, all->plan.master_host, sizeof all->plan.master_host);
+    }
+}
+
+cddp_status cddpi_node_plan_make(struct cddpi_place *place, const struct cddpi_node_record *own,
+                                 struct cddpi_node_plan *out)
+{
+    struct gathering *all = cddpi_zalloc(sizeof *all);
+    char key[CDDPI_PLACE_KEY_BYTES];
+    cddp_status status;
+
+    if (all != NULL) {
+        all->plan.nodes = cddpi_zalloc_array((size_t)own->count, sizeof *all->plan.nodes);
+    }
+    if (all == NULL || all->plan.nodes == NULL) {
+        cddpi_free(all);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d nodes", own->count);
+    }
+    all->place = place;
+    all->own = *own;
+    all->plan.count = own->count;
+    choose_master(all);
+    CDDPI_TRY_GOTO(out, status, gather_records(all));
+    if (all->plan.refusal[0] == '\0') {
+        check_world_size(all);
+    }
+    if (all->plan.refusal[0] != '\0') {
+        all->plan.count = 0;
+    }
+    cddpi_place_key(place, "plan", -1, key);
+    CDDPI_TRY_GOTO(
+        out, status,
+        cddpi_place_put(place->store, key, &cddpi_node_plan_form, &all->plan, NULL, NULL, NULL));
+    if (all->plan.refusal[0] != '\0') {
+        wait_until_read(all);
+    }
+
+out:
+    *out = all->plan;
+    cddpi_free(all);
+    return status;
 }

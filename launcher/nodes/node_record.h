@@ -3,7 +3,7 @@
 #define CDDPI_LAUNCHER_NODE_RECORD_H
 
 #include "launcher/hosts/host_list.h"
-#include "launcher/nodes/node_message.h"
+#include "launcher/nodes/node_place.h"
 
 enum { CDDPI_WORDS_BYTES = 4096, CDDPI_REFUSAL_BYTES = 4096 };
 
@@ -40,6 +40,14 @@ struct cddpi_node_plan {
 };
 
 extern const struct cddpi_message_form cddpi_node_plan_form;
+
+enum { CDDPI_READ_MS = 3000 }; /* how long other nodes have to read a refusal */
+
+/** Node 0, whose record is @p own: wait for the records of all nodes, and answer them.
+ *  @param out  Release with cddpi_node_plan_fini(), also after a failure. */
+CDDP_CHECKED cddp_status cddpi_node_plan_make(struct cddpi_place *place,
+                                              const struct cddpi_node_record *own,
+                                              struct cddpi_node_plan *out);
 
 /** Decode a plan for @p count nodes; returns as cddpi_message_decode().
  *  @param out  Release with cddpi_node_plan_fini(), also after a failure. */

@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/error.h"
 
 #include <string.h>
 
@@ -157,22 +156,20 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
 
 /* Wait up to @p milliseconds for events and process them. A signal to this process is passed on to
  * all nodes. Returns false if the process that started us is gone. */
-static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct cddpi_wait *wait,
-                            struct cddpi_output *output)
+static bool wait_for_events(struct cddpi_nodes *nodes, int milliseconds, struct cddpi_wait *wait)
 {
     struct cddpi_node_event event;
     bool goes_on = cddpi_wait_for(wait, cddpi_node_link_fd(nodes->link), milliseconds);
 
     if (wait->number != 0) {
-        event = (struct cddpi_node_event){
-            .kind = CDDPI_EVENT_SIGNAL, .node = nodes->self, .rank = -1, .number = wait->number};
-        cddpi_node_link_publish(nodes->link, &event);
+        CDDPI_PUBLISH(nodes->link, .kind = CDDPI_EVENT_SIGNAL, .node = nodes->self,
+                      .number = wait->number);
         wait->number = 0;
         wait->is_over = false;
         goes_on = true;
     }
     while (cddpi_node_link_next(nodes->link, &event)) {
-        cddpi_nodes_take(nodes, &event, output);
+        cddpi_nodes_take(nodes, &event, wait->output);
     }
     return goes_on;
 }
@@ -185,25 +182,21 @@ static bool is_alone(const struct cddpi_nodes *nodes)
            (nodes->self != 0 && (nodes->list[0].is_lost || nodes->list[nodes->self].is_lost));
 }
 
-bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
-                       int *out_exit_status)
+bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, int *out_exit_status)
 {
     struct cddpi_nodes *nodes = job->nodes;
 
     if (nodes->self == 0) {
-        struct cddpi_node_event start = {
-            .kind = CDDPI_EVENT_START, .generation = job->generation, .rank = -1};
-
         if (cddpi_rendezvous_reserve(&job->rendezvous) != CDDP_OK) {
-            cddpi_output_say(output, "%s", cddp_last_error());
+            cddpi_output_say(wait->output, "%s", cddp_last_error());
             *out_exit_status = 1;
             return false;
         }
-        start.number = job->rendezvous.master_port;
-        cddpi_node_link_publish(nodes->link, &start);
+        CDDPI_PUBLISH(nodes->link, .kind = CDDPI_EVENT_START, .generation = job->generation,
+                      .number = job->rendezvous.master_port);
     }
     while (nodes->start.kind == CDDPI_EVENT_NONE || nodes->start.generation != job->generation) {
-        if (!wait_for_events(nodes, LOOK_MS, wait, output) || is_alone(nodes) ||
+        if (!wait_for_events(nodes, LOOK_MS, wait) || is_alone(nodes) ||
             nodes->end.kind != CDDPI_EVENT_NONE) {
             *out_exit_status = nodes->end.kind != CDDPI_EVENT_NONE ? nodes->end.exit_status : 1;
             return false;
@@ -246,29 +239,25 @@ static void judge_generation(struct cddpi_nodes *nodes, struct cddpi_generation_
     }
 }
 
-void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
+void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait,
                         struct cddpi_generation_outcome *outcome)
 {
     struct cddpi_nodes *nodes = job->nodes;
-    struct cddpi_node_event done = {.kind = CDDPI_EVENT_DONE,
-                                    .generation = job->generation,
-                                    .node = nodes->self,
-                                    .rank = -1,
-                                    .exit_status = outcome->exit_status,
-                                    .has_saved = outcome->has_saved};
     bool goes_on = true;
 
-    cddpi_node_link_publish(nodes->link, &done);
+    CDDPI_PUBLISH(nodes->link, .kind = CDDPI_EVENT_DONE, .generation = job->generation,
+                  .node = nodes->self, .exit_status = outcome->exit_status,
+                  .has_saved = outcome->has_saved);
     if (nodes->self == 0) {
         while (goes_on && !nodes->is_cut && !have_all_ended(nodes)) {
-            goes_on = wait_for_events(nodes, LOOK_MS, wait, output);
+            goes_on = wait_for_events(nodes, LOOK_MS, wait);
         }
         judge_generation(nodes, outcome);
     } else {
         bool has_next = false;
 
         while (goes_on && !is_alone(nodes) && nodes->end.kind == CDDPI_EVENT_NONE && !has_next) {
-            goes_on = wait_for_events(nodes, LOOK_MS, wait, output);
+            goes_on = wait_for_events(nodes, LOOK_MS, wait);
             has_next = nodes->start.generation > job->generation;
         }
         outcome->may_restart = has_next;
@@ -280,13 +269,13 @@ void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct c
 }
 
 bool cddpi_nodes_pause(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
-                       struct cddpi_output *output, int *exit_status)
+                       int *exit_status)
 {
     struct cddpi_nodes *nodes = job->nodes;
     int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
 
     do {
-        if (!wait_for_events(nodes, cddpi_left_ms(deadline_ns), wait, output) ||
+        if (!wait_for_events(nodes, cddpi_left_ms(deadline_ns), wait) ||
             nodes->failure.kind == CDDPI_EVENT_LOST || nodes->is_cut) {
             return false;
         }
@@ -308,16 +297,14 @@ static bool have_all_left(const struct cddpi_nodes *nodes)
     return true;
 }
 
-void cddpi_nodes_leave(struct cddpi_job *job, int exit_status, struct cddpi_wait *wait,
-                       struct cddpi_output *output)
+void cddpi_nodes_leave(struct cddpi_job *job, int exit_status, struct cddpi_wait *wait)
 {
     struct cddpi_nodes *nodes = job->nodes;
-    struct cddpi_node_event event = {.node = nodes->self, .rank = -1, .exit_status = exit_status};
     int64_t deadline_ns = cddpi_deadline_ns(LEAVE_MS);
 
-    event.kind = nodes->self == 0 ? CDDPI_EVENT_END : CDDPI_EVENT_BYE;
-    cddpi_node_link_publish(nodes->link, &event);
+    CDDPI_PUBLISH(nodes->link, .kind = nodes->self == 0 ? CDDPI_EVENT_END : CDDPI_EVENT_BYE,
+                  .node = nodes->self, .exit_status = exit_status);
     while (nodes->self == 0 && !have_all_left(nodes) && cddpi_left_ms(deadline_ns) > 0 &&
-           !nodes->is_cut && wait_for_events(nodes, LOOK_MS, wait, output)) {
+           !nodes->is_cut && wait_for_events(nodes, LOOK_MS, wait)) {
     }
 }

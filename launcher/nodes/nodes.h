@@ -6,8 +6,8 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
-#include "launcher/supervise/supervise.h"
-#include "launcher/supervise/wait.h"
+#include "launcher/supervise/job_state.h"
+#include "launcher/supervise/monitor.h"
 
 struct cddpi_node {
     char host[CDDPI_HOST_BYTES];
@@ -42,7 +42,7 @@ struct cddpi_nodes {
  *  the rendezvous.
  *  @param out  Release with cddpi_nodes_fini(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
-                                          struct cddpi_output *output, struct cddpi_nodes *out);
+                                          struct cddpi_nodes *out);
 void cddpi_nodes_fini(struct cddpi_nodes *nodes);
 
 /** The node's name for messages, such as "node 1 (alpha)". */
@@ -60,22 +60,20 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
 
 /** Begin job->generation: node 0 announces it, the other nodes wait for that. Returns false if the
  *  job is over; *out_exit_status is then its status. */
-bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
-                       int *out_exit_status);
+bool cddpi_nodes_begin(struct cddpi_job *job, struct cddpi_wait *wait, int *out_exit_status);
 
 /** All ranks of this node have ended with @p outcome: wait until all other nodes' ranks have ended,
  *  too. On node 0, @p outcome becomes the job's. On other nodes it becomes what node 0 has decided;
  *  may_restart is then true if another generation follows. */
-void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output,
+void cddpi_nodes_finish(struct cddpi_job *job, struct cddpi_wait *wait,
                         struct cddpi_generation_outcome *outcome);
 
 /** Node 0: wait @p milliseconds before the next generation. Returns false, with *exit_status, if
  *  the job has to end instead. */
 bool cddpi_nodes_pause(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
-                       struct cddpi_output *output, int *exit_status);
+                       int *exit_status);
 
 /** End the job: node 0 announces the end and waits briefly until all nodes have received it. */
-void cddpi_nodes_leave(struct cddpi_job *job, int exit_status, struct cddpi_wait *wait,
-                       struct cddpi_output *output);
+void cddpi_nodes_leave(struct cddpi_job *job, int exit_status, struct cddpi_wait *wait);
 
 #endif

@@ -1,7 +1,6 @@
 /* refused.c - owns the key JOB/0/refused: the clients that the job's store has refused. */
 #include "launcher/nodes/refused.h"
 
-#include "base/error.h"
 #include "base/log.h"
 
 #include <stdio.h>

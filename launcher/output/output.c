@@ -80,28 +80,17 @@ void cddpi_output_fini(struct cddpi_output *output)
     }
 }
 
-static bool is_ready(const struct cddpi_sink *sink)
-{
-    struct pollfd writable = {sink->fd, POLLOUT, 0};
-
-    return sink->is_regular || poll(&writable, 1, 0) > 0;
-}
-
-static ssize_t write_some(const struct cddpi_sink *sink, size_t bytes)
-{
-    const char *from = sink->queue + sink->begin;
-
-    return sink->is_socket ? send(sink->fd, from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
-                           : write(sink->fd, from, bytes);
-}
-
 void cddpi_sink_flush(struct cddpi_sink *sink)
 {
     size_t piece = sink->is_regular || sink->is_reopened ? FILE_PIECE : PIPE_PIECE;
+    struct pollfd writable = {sink->fd, POLLOUT, 0};
 
-    while (sink->begin < sink->end && is_ready(sink)) {
-        size_t bytes = sink->end - sink->begin;
-        ssize_t written = write_some(sink, bytes < piece ? bytes : piece);
+    while (sink->begin < sink->end && (sink->is_regular || poll(&writable, 1, 0) > 0)) {
+        const char *from = sink->queue + sink->begin;
+        size_t queued = sink->end - sink->begin;
+        size_t bytes = queued < piece ? queued : piece;
+        ssize_t written = sink->is_socket ? send(sink->fd, from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                          : write(sink->fd, from, bytes);
 
         if (written < 0 && (errno == EAGAIN || errno == EINTR)) {
             return;

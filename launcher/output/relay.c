@@ -10,6 +10,76 @@
 #include <string.h>
 #include <unistd.h>
 
+cddp_status cddpi_deduplicator_init(int world_size, struct cddpi_deduplicator *out)
+{
+    *out = (struct cddpi_deduplicator){.world_size = world_size};
+    out->failures = cddpi_zalloc_array((size_t)world_size, sizeof *out->failures);
+    return out->failures != NULL ? CDDP_OK
+                                 : cddpi_fail(CDDP_ERR_NO_MEMORY,
+                                              "no memory for the failures of %d ranks", world_size);
+}
+
+void cddpi_deduplicator_fini(struct cddpi_deduplicator *deduplicator)
+{
+    for (int rank = 0; deduplicator->failures != NULL && rank < deduplicator->world_size; rank++) {
+        cddpi_free(deduplicator->failures[rank].text);
+    }
+    cddpi_free(deduplicator->failures);
+    deduplicator->failures = NULL;
+}
+
+void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank, const char *text,
+                               size_t bytes, size_t named)
+{
+    struct cddpi_reported_failure *failure = &deduplicator->failures[rank];
+    char *copy = failure->text == NULL && named < bytes ? cddpi_zalloc(bytes) : NULL;
+
+    if (copy == NULL) { /* without memory, each rank's report is shown */
+        return;
+    }
+    memcpy(copy, text, bytes);
+    *failure = (struct cddpi_reported_failure){.text = copy, .bytes = bytes, .named = named};
+}
+
+static bool is_same(const struct cddpi_reported_failure *a, const struct cddpi_reported_failure *b)
+{
+    return a->bytes - a->named == b->bytes - b->named &&
+           memcmp(a->text + a->named, b->text + b->named, a->bytes - a->named) == 0;
+}
+
+static bool is_shown(const struct cddpi_deduplicator *deduplicator,
+                     const struct cddpi_reported_failure *failure)
+{
+    for (int rank = 0; rank < deduplicator->world_size; rank++) {
+        const struct cddpi_reported_failure *other = &deduplicator->failures[rank];
+
+        if (other != failure && other->is_shown && is_same(other, failure)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether @p line of @p rank (without its newline) is the next line of a failure that another rank
+ * has reported. */
+static bool is_known(struct cddpi_deduplicator *deduplicator, int rank, const char *line,
+                     size_t bytes)
+{
+    struct cddpi_reported_failure *failure = &deduplicator->failures[rank];
+    const char *next = failure->text != NULL ? failure->text + failure->seen : NULL;
+    size_t left = failure->bytes - failure->seen;
+
+    if (left <= bytes || next[bytes] != '\n' || memcmp(next, line, bytes) != 0) {
+        return false; /* the line does not belong to the failure, or the whole failure has
+                         appeared */
+    }
+    if (failure->seen == 0) {
+        failure->is_shown = !is_shown(deduplicator, failure);
+    }
+    failure->seen += bytes + 1;
+    return !failure->is_shown;
+}
+
 enum {
     READ_BYTES = 1 << 16,
     READS_AT_ONCE = 4,
@@ -42,20 +112,10 @@ static void write_log(struct cddpi_relay *relay, const char *text, size_t bytes)
     }
 }
 
-static void keep_tail(struct cddpi_tail *tail, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        tail->bytes[(tail->total + i) % CDDPI_TAIL_BYTES] = text[i];
-        tail->lines += text[i] == '\n';
-    }
-    tail->total += bytes;
-}
-
 /* Whether @p line (without its newline) must not be shown, since another rank has reported it. */
 static bool is_duplicate(struct cddpi_relay *relay, const char *line, size_t bytes)
 {
-    if (relay->deduplicator == NULL ||
-        !cddpi_deduplicator_is_known(relay->deduplicator, relay->index, line, bytes)) {
+    if (relay->deduplicator == NULL || !is_known(relay->deduplicator, relay->index, line, bytes)) {
         return false;
     }
     relay->deduplicator->ranks += relay->has_duplicates ? 0 : 1;
@@ -143,16 +203,18 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
     while (bytes > 0) {
         const char *newline = memchr(text, '\n', bytes);
         size_t piece = newline != NULL ? (size_t)(newline - text) : bytes;
+        size_t room = LINE_BYTES - relay->line_bytes;
+        bool is_cut = piece > room; /* if they are equal, the next byte may be the newline */
 
-        if (piece > LINE_BYTES - relay->line_bytes) {
-            piece = LINE_BYTES - relay->line_bytes;
+        if (is_cut) {
+            piece = room;
             newline = NULL;
         }
         memcpy(relay->line + relay->line_bytes, text, piece);
         relay->line_bytes += piece;
         text += piece + (newline != NULL ? 1 : 0);
         bytes -= piece + (newline != NULL ? 1 : 0);
-        if (newline != NULL || relay->line_bytes == LINE_BYTES) {
+        if (newline != NULL || is_cut) {
             pass_line(relay, newline != NULL);
         }
     }
@@ -160,12 +222,15 @@ static void pass_lines(struct cddpi_relay *relay, const char *text, size_t bytes
 
 static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
 {
+    struct cddpi_tail *tail = relay->tail;
+
     write_log(relay, text, bytes);
-    if (relay->tail != NULL) {
-        if (relay->tail->total == 0) {
-            relay->tail->begun = relay->sink->lines;
-        }
-        keep_tail(relay->tail, text, bytes);
+    if (tail != NULL && tail->total == 0) {
+        tail->begun = relay->sink->lines;
+    }
+    for (size_t i = 0; tail != NULL && i < bytes; i++) {
+        tail->bytes[tail->total++ % CDDPI_TAIL_BYTES] = text[i];
+        tail->lines += text[i] == '\n';
     }
     if (relay->form == CDDPI_RELAY_RAW) {
         pass_raw(relay, text, bytes);
@@ -174,17 +239,10 @@ static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
     }
 }
 
-static void pass_hidden(struct cddpi_relay *relay, const char *text, size_t bytes)
-{
-    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* static, as the buffer in
-                                                           cddpi_relay_read() */
-
-    pass_text(relay, shown, cddpi_secret_hide(relay->secret, &relay->place, text, bytes, shown));
-}
-
 bool cddpi_relay_read(struct cddpi_relay *relay)
 {
     static char bytes[READ_BYTES]; /* static, as the text in write_tagged() */
+    static char shown[READ_BYTES + CDDPI_SECRET_BYTES];
 
     for (int i = 0; i < READS_AT_ONCE && relay->fd >= 0; i++) {
         ssize_t got = read(relay->fd, bytes, sizeof bytes);
@@ -194,7 +252,8 @@ bool cddpi_relay_read(struct cddpi_relay *relay)
         }
         if (got > 0) {
             relay->has_come = true;
-            pass_hidden(relay, bytes, (size_t)got);
+            pass_text(relay, shown,
+                      cddpi_secret_hide(relay->secret, &relay->place, bytes, (size_t)got, shown));
         } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
             cddpi_relay_finish(relay);
             return false;

@@ -1,11 +1,48 @@
 /* relay.h - relays one stream (stdout or stderr) of a rank to our own stream, to the rank's log
- * file and, for stderr, to the last lines that a failure report shows. */
+ * file and, for stderr, to the last lines that a failure report shows. A failure that several ranks
+ * report is shown once: a rank reports what it is about to write to stderr
+ * (base/launcher_report.h). Only reported text is deduplicated, since other programs may mean each
+ * of their lines. */
 #ifndef CDDPI_LAUNCHER_RELAY_H
 #define CDDPI_LAUNCHER_RELAY_H
 
-#include "launcher/output/deduplicate.h"
 #include "launcher/output/hide_token.h"
 #include "launcher/output/output.h"
+
+#include <cddp/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The failure that a rank reported. */
+struct cddpi_reported_failure {
+    char *text; /* as it will appear on stderr, with newlines; NULL: nothing reported */
+    size_t bytes;
+    size_t named;  /* offset at which the failure begins, after the names of program and rank */
+    size_t seen;   /* bytes of it that have appeared on stderr */
+    bool is_shown; /* it was passed on; if not, another rank has reported the same */
+};
+
+struct cddpi_deduplicator {
+    struct cddpi_reported_failure *failures; /* indexed by the rank's place on this machine, which
+                                                this file calls "rank" */
+    int world_size;
+    int ranks; /* number of ranks with lines that were not shown */
+    /* Process the reports that have arrived. Called before a line of a rank is looked at, since a
+     * rank writes a line only after reporting it. */
+    void (*poll_reports)(void *context);
+    void *context;
+};
+
+/** @p out: release with cddpi_deduplicator_fini(), which accepts a zeroed struct. The caller sets
+ *  `poll_reports`. */
+CDDP_CHECKED cddp_status cddpi_deduplicator_init(int world_size, struct cddpi_deduplicator *out);
+void cddpi_deduplicator_fini(struct cddpi_deduplicator *deduplicator);
+
+/** Note that @p rank has reported @p text, whose failure begins at offset @p named. Only a rank's
+ *  first report counts. */
+void cddpi_deduplicator_report(struct cddpi_deduplicator *deduplicator, int rank, const char *text,
+                               size_t bytes, size_t named);
 
 enum { CDDPI_TAIL_BYTES = 8192, CDDPI_TAIL_LINES = 20 };
 

@@ -1,5 +1,5 @@
 /* command.c - finds the command that the ranks execute, and asks cddp-train about a train.conf. */
-#include "launcher/supervise/command.h"
+#include "launcher/supervise/job.h"
 
 #include "base/alloc.h"
 #include "base/child.h"
@@ -179,15 +179,12 @@ cddp_status cddpi_command_find(const struct cddpi_launch_options *options,
 {
     struct cddpi_command command = {NULL, NULL};
     int used = 0;
-    cddp_status status = options->config != NULL ? check_config(options->config) : CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = options->config != NULL ? find_train(&command.path)
-                                     : find_program(options->arguments[0], &command.path);
-    if (status != CDDP_OK) {
-        return status;
+    if (options->config != NULL) {
+        CDDPI_TRY(check_config(options->config));
+        CDDPI_TRY(find_train(&command.path));
+    } else {
+        CDDPI_TRY(find_program(options->arguments[0], &command.path));
     }
     command.argv = cddpi_zalloc_array((size_t)options->argument_count + 3, sizeof *command.argv);
     if (command.argv == NULL) {
@@ -325,23 +322,18 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
 
-/* Tell cddp-train the number of ranks. Ranks get their own value of this variable. */
-static void set_world_size(int world_size)
+/* Run the command with @p option for @p world_size ranks and wait for it. Print why if it could not
+ * start or took too long. */
+static int run_with_option(const struct cddpi_command *command, const char *option,
+                           unsigned seconds, int stdout_fd, int world_size)
 {
     char text[16];
+    int exit_status;
+    pid_t pid;
 
     snprintf(text, sizeof text, "%d", world_size);
-    setenv("CDDP_WORLD_SIZE", text, 1);
-}
-
-/* Run the command with @p option and wait for it. Print why if it could not start or took too
- * long. */
-static int run_with_option(const struct cddpi_command *command, const char *option,
-                           unsigned seconds, int stdout_fd)
-{
-    pid_t pid = start_with_option(command, option, seconds, stdout_fd, true);
-    int exit_status;
-
+    setenv("CDDP_WORLD_SIZE", text, 1); /* ranks get their own value of it */
+    pid = start_with_option(command, option, seconds, stdout_fd, true);
     if (pid < 0) {
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
         return 1;
@@ -360,10 +352,8 @@ static int run_with_option(const struct cddpi_command *command, const char *opti
 int cddpi_command_validate(const struct cddpi_command *command, int world_size)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    int exit_status;
+    int exit_status = run_with_option(command, "--validate", VALIDATE_SECONDS, null, world_size);
 
-    set_world_size(world_size);
-    exit_status = run_with_option(command, "--validate", VALIDATE_SECONDS, null);
     if (null >= 0) {
         close(null);
     }
@@ -372,7 +362,6 @@ int cddpi_command_validate(const struct cddpi_command *command, int world_size)
 
 int cddpi_command_dry_run(const struct cddpi_command *command, int world_size)
 {
-    set_world_size(world_size);
     fflush(NULL);
-    return run_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1);
+    return run_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1, world_size);
 }

@@ -1,35 +1,49 @@
-/* generations.c - owns the restarts of a job, on this machine and in agreement with the other
- * nodes. */
+/* generations.c - owns the restarts of a job: the decision whether a next generation starts, on
+ * this machine and in agreement with the other nodes. */
 #include "launcher/supervise/generations.h"
 
 #include "launcher/nodes/nodes.h"
-#include "launcher/supervise/restarts.h"
-#include "launcher/supervise/supervise.h"
+#include "launcher/supervise/supervision.h"
 
 #include "base/clock.h"
 
 #include <stdio.h>
 
+/* The pause before a restart that follows the second fruitless generation in a row. It doubles with
+ * each further one; CDDPI_MOST_FRUITLESS keeps it below two seconds. */
+enum { FIRST_PAUSE_MS = 250 };
+
+enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,
+                                       const struct cddpi_generation_outcome *outcome,
+                                       int64_t lived_ms, int64_t *out_pause_ms)
+{
+    bool was_fruitless = lived_ms < CDDPI_SHORT_LIFE_MS && !outcome->has_saved;
+
+    if (!outcome->may_restart || restarts->made == most) {
+        return CDDPI_RESTART_NOT;
+    }
+    restarts->fruitless = was_fruitless ? restarts->fruitless + 1 : 0;
+    if (restarts->fruitless == CDDPI_MOST_FRUITLESS) {
+        return CDDPI_RESTART_GIVE_UP;
+    }
+    restarts->made++;
+    *out_pause_ms = restarts->fruitless < 2 ? 0
+                                            : (int64_t)FIRST_PAUSE_MS << (restarts->fruitless - 2);
+    return CDDPI_RESTART_NOW;
+}
+
 /* Wait before a restart. Returns false, with *exit_status, if the job has to end instead. */
 static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,
-                            struct cddpi_output *output, int *exit_status)
+                            int *exit_status)
 {
     if (job->nodes != NULL) {
-        return cddpi_nodes_pause(job, milliseconds, wait, output, exit_status);
+        return cddpi_nodes_pause(job, milliseconds, wait, exit_status);
     }
     if (cddpi_wait_for(wait, -1, (int)milliseconds)) {
         return true;
     }
     *exit_status = wait->number != 0 ? 128 + wait->number : *exit_status;
     return false;
-}
-
-static void say_restart(const struct cddpi_job *job, struct cddpi_output *output)
-{
-    if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
-        cddpi_output_say(output, "restarting (%d of %d) under generation %d", job->generation,
-                         job->options.max_restarts, job->generation);
-    }
 }
 
 /* With several machines, the number of ranks is known only now: check that the configuration is
@@ -56,50 +70,51 @@ static bool is_valid(struct cddpi_job *job, struct cddpi_generation_outcome *out
 
 /* Run one generation, on all machines. */
 static void run_generation(struct cddpi_job *job, struct cddpi_wait *wait,
-                           struct cddpi_output *output, struct cddpi_generation_outcome *outcome)
+                           struct cddpi_generation_outcome *outcome)
 {
     *outcome = (struct cddpi_generation_outcome){.exit_status = 0};
-    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, output, &outcome->exit_status)) {
+    if (job->nodes != NULL && !cddpi_nodes_begin(job, wait, &outcome->exit_status)) {
         return;
     }
     if (is_valid(job, outcome)) {
-        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, output);
+        *outcome = cddpi_supervise(job, wait->monitor, wait->signal_fd, wait->output);
     }
     if (job->nodes != NULL) {
-        cddpi_nodes_finish(job, wait, output, outcome);
+        cddpi_nodes_finish(job, wait, outcome);
     }
 }
 
-int cddpi_generations_run(struct cddpi_job *job, struct cddpi_wait *wait,
-                          struct cddpi_output *output)
+int cddpi_generations_run(struct cddpi_job *job, struct cddpi_wait *wait)
 {
     bool decides = job->nodes == NULL || job->nodes->self == 0;
     struct cddpi_restarts restarts = {.made = 0};
 
-    for (;; say_restart(job, output)) {
+    for (;;) {
         int64_t began = cddpi_now_ns();
         struct cddpi_generation_outcome outcome;
         int64_t pause_ms = 0;
         enum cddpi_restart next;
 
-        run_generation(job, wait, output, &outcome);
-        if (!decides && outcome.may_restart) { /* node 0 has decided */
-            job->generation++;
-            continue;
-        }
-        next = cddpi_restarts_next(&restarts, job->options.max_restarts, &outcome,
-                                   (cddpi_now_ns() - began) / 1000000, &pause_ms);
+        run_generation(job, wait, &outcome);
+        next = !decides && outcome.may_restart /* node 0 has decided */
+                   ? CDDPI_RESTART_NOW
+                   : cddpi_restarts_next(&restarts, job->options.max_restarts, &outcome,
+                                         (cddpi_now_ns() - began) / 1000000, &pause_ms);
         if (next == CDDPI_RESTART_GIVE_UP) {
-            cddpi_output_say(output,
+            cddpi_output_say(wait->output,
                              "giving up, with %d restarts left: %d times in a row the job failed "
                              "within %d s and without a checkpoint",
                              job->options.max_restarts - job->generation, CDDPI_MOST_FRUITLESS,
                              CDDPI_SHORT_LIFE_MS / 1000);
         }
         if (next != CDDPI_RESTART_NOW ||
-            !wait_to_restart(job, pause_ms, wait, output, &outcome.exit_status)) {
+            (decides && !wait_to_restart(job, pause_ms, wait, &outcome.exit_status))) {
             return outcome.exit_status;
         }
         job->generation++;
+        if (job->nodes == NULL || !job->nodes->is_silent || job->nodes->self == 0) {
+            cddpi_output_say(wait->output, "restarting (%d of %d) under generation %d",
+                             job->generation, job->options.max_restarts, job->generation);
+        }
     }
 }

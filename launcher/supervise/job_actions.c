@@ -1,9 +1,9 @@
-/* job_actions.c - carries out what the state machine of the job (job_state.c) has decided: signals
- * to the ranks, messages to the user, and messages to ranks and other nodes. */
-#include "launcher/supervise/supervision.h"
-
+/* job_actions.c - stands between the state machine of the job (job_state.c) and the world: passes
+ * it the events of other machines, and carries out what it has decided: signals to the ranks,
+ * messages to the user, and messages to ranks and other nodes. */
 #include "launcher/nodes/nodes.h"
-#include "launcher/supervise/reaper.h"
+#include "launcher/supervise/monitor.h"
+#include "launcher/supervise/supervision.h"
 
 #include "base/clock.h"
 
@@ -192,20 +192,16 @@ static void abandon(const struct job_deed *deed)
     }
 }
 
-static void signal_groups(const struct job_deed *deed)
-{
-    for (int i = 0; i < deed->run->job->local_world_size; i++) {
-        cddpi_worker_signal(&deed->run->workers[i], deed->action->number);
-    }
-}
-
+/* Send a signal to the ranks or to their process groups. */
 static void signal_ranks(const struct job_deed *deed)
 {
+    int sign = deed->action->kind == CDDPI_JOB_SIGNAL_GROUPS ? -1 : 1;
+
     for (int i = 0; i < deed->run->job->local_world_size; i++) {
         const struct cddpi_worker *worker = &deed->run->workers[i];
 
         if (worker->pid > 0 && !worker->has_ended) {
-            kill(worker->pid, deed->action->number);
+            kill(sign * worker->pid, deed->action->number);
         }
     }
 }
@@ -221,16 +217,19 @@ static void tell_end(const struct job_deed *deed)
                               deed->action->rank);
 }
 
-static void publish_as(const struct job_deed *deed, enum cddpi_node_event_kind kind)
+static void publish(const struct job_deed *deed)
 {
     const struct cddpi_job *job = deed->run->job;
     const struct cddpi_job_action *action = deed->action;
-    struct cddpi_node_event event = {.kind = kind,
-                                     .generation = job->generation,
-                                     .node = job->nodes->self,
-                                     .rank = action->rank,
-                                     .exit_status = action->exit_status & 255,
-                                     .may_restart = action->may_restart};
+    struct cddpi_node_event event = {
+        .kind = action->kind == CDDPI_JOB_PUBLISH_FAILURE  ? CDDPI_EVENT_FAILURE
+                : action->kind == CDDPI_JOB_PUBLISH_FOLLOW ? CDDPI_EVENT_FOLLOW
+                                                           : CDDPI_EVENT_SAVING,
+        .generation = job->generation,
+        .node = job->nodes->self,
+        .rank = action->rank,
+        .exit_status = action->exit_status & 255,
+        .may_restart = action->may_restart};
 
     if (action->rank >= 0) {
         snprintf(event.text, sizeof event.text, "%s", deed->end);
@@ -241,21 +240,6 @@ static void publish_as(const struct job_deed *deed, enum cddpi_node_event_kind k
     cddpi_node_link_publish(job->nodes->link, &event);
 }
 
-static void publish_failure(const struct job_deed *deed)
-{
-    publish_as(deed, CDDPI_EVENT_FAILURE);
-}
-
-static void publish_follow(const struct job_deed *deed)
-{
-    publish_as(deed, CDDPI_EVENT_FOLLOW);
-}
-
-static void publish_saving(const struct job_deed *deed)
-{
-    publish_as(deed, CDDPI_EVENT_SAVING);
-}
-
 static void free_ports(const struct job_deed *deed)
 {
     cddpi_rendezvous_release(&deed->run->job->rendezvous);
@@ -263,22 +247,14 @@ static void free_ports(const struct job_deed *deed)
 }
 
 static void (*const deeds[])(const struct job_deed *deed) = {
-    [CDDPI_JOB_SAY_GIVEN_UP] = say_given_up,
-    [CDDPI_JOB_SAY_END] = say_end,
-    [CDDPI_JOB_SAY_TEXT] = say_text,
-    [CDDPI_JOB_SAY_HEARD] = say_heard,
-    [CDDPI_JOB_SAY_STOPPING] = say_stopping,
-    [CDDPI_JOB_SAY_ENDING] = say_ending,
-    [CDDPI_JOB_SAY_KILLING] = say_killing,
-    [CDDPI_JOB_SAY_OVERDUE] = say_overdue,
-    [CDDPI_JOB_ABANDON] = abandon,
-    [CDDPI_JOB_SIGNAL_GROUPS] = signal_groups,
-    [CDDPI_JOB_SIGNAL_RANKS] = signal_ranks,
-    [CDDPI_JOB_TELL_FAILURE] = tell_failure,
-    [CDDPI_JOB_TELL_END] = tell_end,
-    [CDDPI_JOB_PUBLISH_FAILURE] = publish_failure,
-    [CDDPI_JOB_PUBLISH_FOLLOW] = publish_follow,
-    [CDDPI_JOB_PUBLISH_SAVING] = publish_saving,
+    [CDDPI_JOB_SAY_GIVEN_UP] = say_given_up, [CDDPI_JOB_SAY_END] = say_end,
+    [CDDPI_JOB_SAY_TEXT] = say_text,         [CDDPI_JOB_SAY_HEARD] = say_heard,
+    [CDDPI_JOB_SAY_STOPPING] = say_stopping, [CDDPI_JOB_SAY_ENDING] = say_ending,
+    [CDDPI_JOB_SAY_KILLING] = say_killing,   [CDDPI_JOB_SAY_OVERDUE] = say_overdue,
+    [CDDPI_JOB_ABANDON] = abandon,           [CDDPI_JOB_SIGNAL_GROUPS] = signal_ranks,
+    [CDDPI_JOB_SIGNAL_RANKS] = signal_ranks, [CDDPI_JOB_TELL_FAILURE] = tell_failure,
+    [CDDPI_JOB_TELL_END] = tell_end,         [CDDPI_JOB_PUBLISH_FAILURE] = publish,
+    [CDDPI_JOB_PUBLISH_FOLLOW] = publish,    [CDDPI_JOB_PUBLISH_SAVING] = publish,
     [CDDPI_JOB_FREE_PORTS] = free_ports,
 };
 
@@ -306,4 +282,80 @@ void cddpi_supervision_feed(struct cddpi_supervision *run, const struct cddpi_jo
         }
         deeds[action->kind](&(const struct job_deed){run, action, end});
     }
+}
+
+/* A rank on another machine has failed, or a node is lost. */
+static void take_failure(struct cddpi_supervision *run, const struct cddpi_node_event *event)
+{
+    const struct cddpi_nodes *nodes = run->job->nodes;
+    char text[CDDPI_EVENT_TEXT_BYTES + CDDPI_HOST_BYTES + 64];
+
+    if (event->kind != CDDPI_EVENT_FAILURE && nodes->self == 0 && event->node > 0) {
+        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
+         * does */
+        snprintf(text, sizeof text, "%s is lost: %s", cddpi_node_name(nodes, event->node),
+                 event->text);
+        cddpi_rendezvous_tell(&run->job->rendezvous, run->job->generation, text);
+    }
+    if (event->kind != CDDPI_EVENT_FAILURE || event->node != nodes->self) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_FAILED_THERE, .exit_status = event->exit_status,
+                   .may_restart = event->may_restart);
+    }
+}
+
+static void take_event(struct cddpi_supervision *run, const struct cddpi_node_event *event)
+{
+    switch (event->kind) {
+    case CDDPI_EVENT_FAILURE:
+    case CDDPI_EVENT_LOST:
+    case CDDPI_EVENT_CUT:
+        take_failure(run, event);
+        break;
+    case CDDPI_EVENT_FOLLOW:
+        CDDPI_FEED(run, .kind = CDDPI_JOB_HEARD, .exit_status = event->exit_status,
+                   .may_restart = event->may_restart);
+        break;
+    case CDDPI_EVENT_SIGNAL:
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = event->number, .node = event->node);
+        break;
+    default:
+        break;
+    }
+}
+
+void cddpi_supervision_nodes(struct cddpi_supervision *run)
+{
+    struct cddpi_node_event event;
+
+    while (cddpi_node_link_next(run->job->nodes->link, &event)) {
+        cddpi_nodes_take(run->job->nodes, &event, run->output);
+        take_event(run, &event);
+    }
+}
+
+void cddpi_supervision_catch_up(struct cddpi_supervision *run)
+{
+    const struct cddpi_nodes *nodes = run->job->nodes;
+
+    if (nodes == NULL) {
+        return;
+    }
+    take_event(run, &nodes->failure);
+    take_event(run, &nodes->follow);
+    if (nodes->asked_signal != 0) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = nodes->asked_signal, .node = -1);
+    }
+}
+
+void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns)
+{
+    const struct cddpi_nodes *nodes = run->job->nodes;
+
+    if (nodes == NULL || nodes->is_cut) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1,
+                   .now_ns = now_ns);
+        return;
+    }
+    CDDPI_PUBLISH(nodes->link, .kind = CDDPI_EVENT_SIGNAL, .generation = run->job->generation,
+                  .node = nodes->self, .number = number);
 }

@@ -94,6 +94,12 @@ static void publish(struct job_step *step, enum cddpi_job_action_kind kind, int 
     action->text = step->event->text;
 }
 
+static void set_outcome(struct job_step *step, int exit_status, bool may_restart)
+{
+    step->state->outcome.exit_status = exit_status;
+    step->state->outcome.may_restart = may_restart;
+}
+
 static void begin(struct job_step *step)
 {
     step->state->outcome.exit_status = 0;
@@ -114,15 +120,13 @@ static void publish_and_kill(struct job_step *step)
 static void refuse_program(struct job_step *step)
 {
     add(step, CDDPI_JOB_SAY_TEXT)->text = step->event->text;
-    step->state->outcome.exit_status = step->event->exit_status;
-    step->state->outcome.may_restart = false;
+    set_outcome(step, step->event->exit_status, false);
     publish_and_kill(step);
 }
 
 static void lose_parent(struct job_step *step)
 {
-    step->state->outcome.exit_status = 128 + SIGKILL;
-    step->state->outcome.may_restart = false;
+    set_outcome(step, 128 + SIGKILL, false);
     publish_and_kill(step);
 }
 
@@ -157,8 +161,8 @@ static void blame(struct job_step *step, int rank)
         add(step, CDDPI_JOB_SAY_GIVEN_UP);
     }
     add_for_rank(step, CDDPI_JOB_SAY_END, rank);
-    state->outcome.exit_status = is_given_up ? 1 : rank_of(state, rank)->exit_status;
-    state->outcome.may_restart = state->asked_signal == 0 && !is_given_up;
+    set_outcome(step, is_given_up ? 1 : rank_of(state, rank)->exit_status,
+                state->asked_signal == 0 && !is_given_up);
     publish(step, CDDPI_JOB_PUBLISH_FAILURE, rank);
     if (state->alive > 0 || state->has_nodes) {
         add_for_rank(step, CDDPI_JOB_TELL_FAILURE, rank);
@@ -242,15 +246,13 @@ static void blame_follower_and_stop_now(struct job_step *step)
 static void refuse_restart(struct job_step *step)
 {
     if (step->state->outcome.may_restart) {
-        step->state->outcome.may_restart = false;
-        step->state->outcome.exit_status = 128 + step->event->number;
+        set_outcome(step, 128 + step->event->number, false);
     }
 }
 
 static void end_as_told(struct job_step *step)
 {
-    step->state->outcome.exit_status = step->event->exit_status;
-    step->state->outcome.may_restart = step->event->may_restart;
+    set_outcome(step, step->event->exit_status, step->event->may_restart);
     ask_others(step);
 }
 
@@ -265,8 +267,7 @@ static void keep_heard(struct job_step *step)
 static void end_as_heard(struct job_step *step)
 {
     add(step, CDDPI_JOB_SAY_HEARD);
-    step->state->outcome.exit_status = step->state->heard.exit_status;
-    step->state->outcome.may_restart = step->state->heard.may_restart;
+    set_outcome(step, step->state->heard.exit_status, step->state->heard.may_restart);
     ask_others(step);
 }
 
@@ -327,10 +328,15 @@ struct transition {
 #define KILLS(input, phase, act) LEADS(input, phase, KILLED, act)
 #define ENDS(input, phase, act) LEADS(input, phase, OVER, act)
 
-/* The same ROW for every phase, except AWAITS, in which ranks run and have not been killed. */
-#define EACH(ROW, input, act)                                                                      \
-    ROW(input, RUNS, act), ROW(input, HEARS, act), ROW(input, ASKED, act),                         \
-        ROW(input, OBEYED, act), ROW(input, FAILED, act)
+/* The same row for the phases in which no rank has failed here and none was asked to end. */
+#define UNDISTURBED(input, next, act) LEADS(input, RUNS, next, act), LEADS(input, HEARS, next, act)
+
+/* The same ROW for the phases in which ranks were asked to end ... */
+#define ENDING(ROW, input, act)                                                                    \
+    ROW(input, ASKED, act), ROW(input, OBEYED, act), ROW(input, FAILED, act)
+
+/* ... and for every phase, except AWAITS, in which ranks run and have not been killed. */
+#define EACH(ROW, input, act) ROW(input, RUNS, act), ROW(input, HEARS, act), ENDING(ROW, input, act)
 
 static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     LEADS(ALL_STARTED, STARTS, RUNS, begin),
@@ -340,11 +346,9 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     KEEPS(NOT_EXECUTED, AWAITS, refuse_program),
     KEEPS(NOT_EXECUTED, OVER, refuse_program),
 
-    LEADS(RANK_FAILED, RUNS, FAILED, blame_this),
-    LEADS(RANK_FAILED, HEARS, FAILED, blame_this),
+    UNDISTURBED(RANK_FAILED, FAILED, blame_this),
     LEADS(RANK_FAILED, ASKED, FAILED, blame_this),
-    LEADS(RANK_FOLLOWED, RUNS, AWAITS, await_cause),
-    LEADS(RANK_FOLLOWED, HEARS, AWAITS, await_cause),
+    UNDISTURBED(RANK_FOLLOWED, AWAITS, await_cause),
     LEADS(RANK_FOLLOWED, ASKED, FAILED, blame_this),
     LEADS(CAUSE_FAILED, AWAITS, FAILED, blame_this),
     LEADS(RANK_OBEYED, ASKED, OBEYED, note_obedience),
@@ -353,21 +357,16 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     ENDS(NONE_LEFT, AWAITS, end_awaiting),
     ENDS(NONE_LEFT, KILLED, NULL),
 
-    LEADS(HANGUP, RUNS, ASKED, stop),
-    LEADS(HANGUP, HEARS, ASKED, stop),
+    UNDISTURBED(HANGUP, ASKED, stop),
     LEADS(HANGUP, AWAITS, FAILED, blame_follower),
     KEEPS(HANGUP, OVER, refuse_restart),
 
-    LEADS(END_REQUEST, RUNS, ASKED, stop),
-    LEADS(END_REQUEST, HEARS, ASKED, stop),
+    UNDISTURBED(END_REQUEST, ASKED, stop),
     LEADS(END_REQUEST, AWAITS, FAILED, blame_follower_and_stop_now),
-    KEEPS(END_REQUEST, ASKED, stop_now),
-    KEEPS(END_REQUEST, OBEYED, stop_now),
-    KEEPS(END_REQUEST, FAILED, stop_now),
+    ENDING(KEEPS, END_REQUEST, stop_now),
     KEEPS(END_REQUEST, OVER, refuse_restart),
 
-    LEADS(FAILED_THERE, RUNS, FAILED, end_as_told),
-    LEADS(FAILED_THERE, HEARS, FAILED, end_as_told),
+    UNDISTURBED(FAILED_THERE, FAILED, end_as_told),
     LEADS(FAILED_THERE, AWAITS, FAILED, end_as_told),
     LEADS(HEARD_THERE, RUNS, HEARS, keep_heard),
 
@@ -376,15 +375,11 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     KEEPS(ORPHANED, KILLED, lose_parent),
     KEEPS(ORPHANED, OVER, lose_parent),
 
-    KEEPS(STILL_SAVES, ASKED, prolong),
-    KEEPS(STILL_SAVES, OBEYED, prolong),
-    KEEPS(STILL_SAVES, FAILED, prolong),
+    ENDING(KEEPS, STILL_SAVES, prolong),
 
     LEADS(DEADLINE, HEARS, FAILED, end_as_heard),
     LEADS(DEADLINE, AWAITS, FAILED, blame_follower),
-    KEEPS(DEADLINE, ASKED, kill_overdue),
-    KEEPS(DEADLINE, OBEYED, kill_overdue),
-    KEEPS(DEADLINE, FAILED, kill_overdue),
+    ENDING(KEEPS, DEADLINE, kill_overdue),
     KEEPS(DEADLINE, KILLED, abandon),
 
     EACH(KILLS, KILL, kill_all),
@@ -470,26 +465,17 @@ static enum job_input classify_signal(struct job_step *step)
     return event->number == SIGHUP ? HANGUP : END_REQUEST;
 }
 
-static enum job_input take_executed(struct job_step *step)
-{
-    struct cddpi_job_rank *rank = rank_of(step->state, step->event->rank);
-
-    if (rank->is_executed) {
-        return NOTHING;
-    }
-    rank->is_executed = true;
-    step->state->starting--;
-    return step->event->kind == CDDPI_JOB_NOT_EXECUTED ? NOT_EXECUTED : NOTHING;
-}
-
 static enum job_input classify(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
     const struct cddpi_job_event *event = step->event;
+    struct cddpi_job_rank *rank = cddpi_job_state_has(state, event->rank)
+                                      ? rank_of(state, event->rank)
+                                      : NULL; /* the event is not about a rank */
 
     switch (event->kind) {
     case CDDPI_JOB_STARTED:
-        rank_of(state, event->rank)->is_alive = true;
+        rank->is_alive = true;
         state->alive++;
         state->starting++;
         return NOTHING;
@@ -499,11 +485,16 @@ static enum job_input classify(struct job_step *step)
         return NOT_STARTED;
     case CDDPI_JOB_EXECUTED:
     case CDDPI_JOB_NOT_EXECUTED:
-        return take_executed(step);
+        if (rank->is_executed) {
+            return NOTHING;
+        }
+        rank->is_executed = true;
+        state->starting--;
+        return event->kind == CDDPI_JOB_NOT_EXECUTED ? NOT_EXECUTED : NOTHING;
     case CDDPI_JOB_ENDED:
         return classify_end(step);
     case CDDPI_JOB_BLAMED:
-        rank_of(state, event->rank)->culprit = event->culprit;
+        rank->culprit = event->culprit;
         return NOTHING;
     case CDDPI_JOB_SAVED:
         state->outcome.has_saved = true;

@@ -8,9 +8,7 @@
 #include "launcher/output/output.h"
 #include "launcher/supervise/generations.h"
 #include "launcher/supervise/job.h"
-#include "launcher/supervise/launch_dry_run.h"
 #include "launcher/supervise/monitor.h"
-#include "launcher/supervise/wait.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -136,39 +134,39 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_monitor
 }
 
 /* Run a job that uses only this machine. */
-static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
+static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait)
 {
-    int exit_status = 1;
+    int exit_status;
 
     job->world_size = job->local_world_size;
     if (cddpi_rendezvous_init(job->world_size, &job->rendezvous) != CDDP_OK) {
-        cddpi_output_say(output, "%s", cddp_last_error());
-    } else {
-        exit_status = cddpi_generations_run(job, wait, output);
-        cddpi_rendezvous_fini(&job->rendezvous);
+        cddpi_output_say(wait->output, "%s", cddp_last_error());
+        return 1;
     }
+    exit_status = cddpi_generations_run(job, wait);
+    cddpi_rendezvous_fini(&job->rendezvous);
     return exit_status;
 }
 
 /* Run this machine's part of a job on several machines. */
-static int run_node(struct cddpi_job *job, struct cddpi_wait *wait, struct cddpi_output *output)
+static int run_node(struct cddpi_job *job, struct cddpi_wait *wait)
 {
     struct cddpi_nodes nodes = {.self = -1};
-    cddp_status status = cddpi_nodes_meet(job, wait, output, &nodes);
+    cddp_status status = cddpi_nodes_meet(job, wait, &nodes);
     int exit_status;
 
     if (job->token_file[0] != '\0' && job->options.node_rank == 0) {
         (void)unlink(job->token_file); /* made for this meeting; all nodes have read it by now */
     }
     if (status == CDDP_OK) {
-        exit_status = cddpi_generations_run(job, wait, output);
-        cddpi_nodes_leave(job, exit_status, wait, output);
+        exit_status = cddpi_generations_run(job, wait);
+        cddpi_nodes_leave(job, exit_status, wait);
     } else {
         /* With --hosts, one cddp-run shows the output of all nodes. So only node 0 prints a refusal
          * that it told to all nodes, and nothing is printed once that cddp-run is gone. */
         if (!job->options.is_agent ||
             (!wait->is_over && (job->options.node_rank == 0 || !nodes.is_refused))) {
-            cddpi_output_say(output, "%s", cddp_last_error());
+            cddpi_output_say(wait->output, "%s", cddp_last_error());
         }
         exit_status = exit_status_of(status);
     }
@@ -214,6 +212,7 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     struct cddpi_wait wait = {.monitor = monitor,
                               .signal_fd = signal_fd,
                               .head_fd = job->head_fd,
+                              .output = &output,
                               .began_ns = cddpi_now_ns()};
     int exit_status = 1;
 
@@ -230,8 +229,7 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     if (status != CDDP_OK) {
         cddpi_output_say(&output, "%s", cddp_last_error());
     } else {
-        exit_status = job->options.rdzv != NULL ? run_node(job, &wait, &output)
-                                                : run_alone(job, &wait, &output);
+        exit_status = job->options.rdzv != NULL ? run_node(job, &wait) : run_alone(job, &wait);
     }
     return finish_output(&output, monitor, signal_fd, exit_status);
 }
@@ -241,20 +239,18 @@ static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_head *head = argument;
     struct cddpi_output output;
-    int signal_fd;
-    cddp_status status = open_signals(monitor, &signal_fd);
+    cddp_status status = open_signals(monitor, &head->signal_fd);
     int exit_status = 1;
 
     cddpi_output_init(&output);
     head->monitor = monitor;
     head->output = &output;
-    head->signal_fd = signal_fd;
     if (status != CDDP_OK) {
         cddpi_output_say(&output, "%s", cddp_last_error());
     } else {
         exit_status = cddpi_head_supervise(head);
     }
-    return finish_output(&output, monitor, signal_fd, exit_status);
+    return finish_output(&output, monitor, head->signal_fd, exit_status);
 }
 
 /* Read or make the job's token. With tcp:// one is required, since other machines can reach the

@@ -1,9 +1,8 @@
 /* launch_dry_run.c - owns what --dry-run prints instead of starting ranks. */
-#include "launcher/supervise/launch_dry_run.h"
+#include "launcher/supervise/launch.h"
 
-#include "launcher/supervise/environment.h"
+#include "launcher/supervise/worker.h"
 
-#include "base/error.h"
 #include "base/streams.h"
 
 #include <stdio.h>

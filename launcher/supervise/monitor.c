@@ -1,20 +1,99 @@
-/* monitor.c - owns the process that the user started, and the fork of the supervisor. */
+/* monitor.c - owns the process that the user started, the fork of the supervisor, and the end of
+ * every process that descends from us. */
 #include "launcher/supervise/monitor.h"
-
-#include "launcher/supervise/reaper.h"
 
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/error.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { HURRY_MS = 1000 };
+
+/* The parent of process @p name (digits), or 0 if it is gone. */
+static pid_t parent_of(const char *name)
+{
+    char path[300];
+    char text[512];
+    const char *after_name;
+    int parent = 0;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%s/stat", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    got = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    after_name = strrchr(text, ')'); /* the process's name may contain anything, even ")" */
+    if (after_name == NULL || sscanf(after_name, ") %*c %d", &parent) != 1) {
+        return 0;
+    }
+    return parent;
+}
+
+/* Send SIGKILL to each of our children. It cannot hit an unrelated process: a child's pid is not
+ * reused before we reap the child. */
+static void kill_children(void)
+{
+    DIR *processes = opendir("/proc");
+    struct dirent *entry;
+    pid_t self = getpid();
+
+    while (processes != NULL && (entry = readdir(processes)) != NULL) {
+        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == self) {
+            kill((pid_t)atol(entry->d_name), SIGKILL);
+        }
+    }
+    if (processes != NULL) {
+        closedir(processes);
+    }
+}
+
+bool cddpi_reaper_kill_all(unsigned timeout_ms, const sigset_t *hurry, int *out_signal)
+{
+    int64_t deadline = cddpi_deadline_ns(timeout_ms);
+    struct timespec pause = {0, 1000000};
+
+    for (;;) {
+        pid_t pid = waitpid(-1, NULL, WNOHANG);
+        int number;
+
+        if (pid < 0 && errno == ECHILD) {
+            return true;
+        }
+        if (pid > 0 || (pid < 0 && errno == EINTR)) {
+            continue;
+        }
+        if (cddpi_left_ms(deadline) == 0) {
+            return false;
+        }
+        kill_children();
+        number = sigtimedwait(hurry, NULL, &pause);
+        if (number > 0) {
+            int64_t soon = cddpi_deadline_ns(HURRY_MS);
+
+            *out_signal = number;
+            deadline = soon < deadline ? soon : deadline;
+        }
+    }
+}
 
 enum {
     KILL_TIMEOUT_MS = 30000,
@@ -165,7 +244,7 @@ int cddpi_monitor_run(int (*body)(const struct cddpi_monitor *monitor, void *arg
         return 1;
     }
     block_signals(&monitor);
-    cddpi_reaper_become();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     fflush(NULL);
     supervisor = fork();
     if (supervisor < 0) {
@@ -183,7 +262,61 @@ int cddpi_monitor_run(int (*body)(const struct cddpi_monitor *monitor, void *arg
     /* A stopped supervisor could not see the lifeline's end, so the kernel sends it SIGCONT. */
     (void)prctl(PR_SET_PDEATHSIG, SIGCONT);
     setsid();
-    cddpi_reaper_become();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "cddp-supervise"); /* so that `killall -9 cddp-run` spares the supervisor */
     return body(&monitor, argument);
+}
+
+bool cddpi_head_is_gone(int head_fd)
+{
+    char bytes[512];
+    ssize_t got = read(head_fd, bytes, sizeof bytes);
+
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void take_signal(struct cddpi_wait *wait)
+{
+    struct signalfd_siginfo got;
+
+    if (read(wait->signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
+        sigismember(&wait->monitor->ending, (int)got.ssi_signo) == 1) {
+        wait->number = (int)got.ssi_signo;
+        wait->is_over = true;
+    }
+}
+
+bool cddpi_wait_for(struct cddpi_wait *wait, int fd, int milliseconds)
+{
+    int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
+
+    while (!wait->is_over) {
+        struct pollfd events[] = {{wait->signal_fd, POLLIN, 0},
+                                  {wait->monitor->lifeline, POLLIN, 0},
+                                  {wait->head_fd, POLLIN, 0},
+                                  {fd, POLLIN, 0}};
+        int ready = poll(events, 4, cddpi_left_ms(deadline_ns));
+
+        if (ready > 0 && events[0].revents != 0) {
+            take_signal(wait);
+        }
+        if (ready > 0 && (events[1].revents != 0 ||
+                          (events[2].revents != 0 && cddpi_head_is_gone(wait->head_fd)))) {
+            wait->is_over = true;
+        }
+        if ((ready > 0 && events[3].revents != 0) || cddpi_left_ms(deadline_ns) == 0) {
+            break;
+        }
+    }
+    return !wait->is_over;
+}
+
+cddp_status cddpi_wait_fail(const struct cddpi_wait *wait)
+{
+    const char *name = wait->number != 0 ? sigabbrev_np(wait->number) : NULL;
+    double seconds = (double)(cddpi_now_ns() - wait->began_ns) / 1e9;
+
+    return name != NULL
+               ? cddpi_fail(CDDP_ERR_STATE, "SIG%s ended the waiting after %.0f s", name, seconds)
+               : cddpi_fail(CDDP_ERR_STATE, "the cddp-run that this one belongs to is gone");
 }

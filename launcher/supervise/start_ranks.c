@@ -74,15 +74,11 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
                                        .sink = run->output->out,
                                        .secret = &run->secret,
                                        .log = &worker->log};
-    worker->err = (struct cddpi_relay){.fd = -1,
-                                       .rank = rank,
-                                       .index = rank - run->job->first_rank,
-                                       .owner = 2 * rank + 1,
-                                       .form = choose_form(run->job, rank, true),
-                                       .sink = run->output->err,
-                                       .secret = &run->secret,
-                                       .log = &worker->log,
-                                       .tail = &worker->tail};
+    worker->err = worker->out;
+    worker->err.owner = 2 * rank + 1;
+    worker->err.form = choose_form(run->job, rank, true);
+    worker->err.sink = run->output->err;
+    worker->err.tail = &worker->tail;
     if (run->job->options.tag == CDDPI_TAG_AUTO) {
         worker->err.deduplicator = &run->deduplicator;
     }

@@ -4,11 +4,10 @@
 #include "launcher/supervise/supervision.h"
 
 #include "launcher/nodes/nodes.h"
-#include "launcher/supervise/reaper.h"
+#include "launcher/supervise/monitor.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,8 +90,9 @@ static void take_byte(struct cddpi_supervision *run, char byte)
     }
 }
 
-static void read_reports(struct cddpi_supervision *run)
+static void read_reports(void *context)
 {
+    struct cddpi_supervision *run = context;
     char reports[256];
     ssize_t got;
 
@@ -102,11 +102,6 @@ static void read_reports(struct cddpi_supervision *run)
             take_byte(run, reports[i]);
         }
     }
-}
-
-static void poll_reports(void *context)
-{
-    read_reports(context);
 }
 
 /* Reap @p worker if it has ended. */
@@ -330,16 +325,6 @@ static void open_reports(struct cddpi_supervision *run)
     }
 }
 
-static void close_reports(struct cddpi_supervision *run)
-{
-    if (run->reports >= 0) {
-        read_reports(run);
-        close(run->reports);
-        close(run->job->report_fd);
-    }
-    run->job->report_fd = -1;
-}
-
 /* With several machines, watch for events from the other nodes. */
 static bool watch_nodes(struct cddpi_supervision *run)
 {
@@ -377,7 +362,7 @@ static bool prepare_generation(struct cddpi_supervision *run)
         cddpi_output_say(run->output, "%s", cddp_last_error());
         return false;
     }
-    run->deduplicator.poll_reports = poll_reports;
+    run->deduplicator.poll_reports = read_reports;
     run->deduplicator.context = run;
     run->workers = cddpi_zalloc_array((size_t)run->job->local_world_size, sizeof *run->workers);
     if (run->workers == NULL || !init_state(run)) {
@@ -420,7 +405,12 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
         }
         finish_generation(&run);
     }
-    close_reports(&run);
+    if (run.reports >= 0) {
+        read_reports(&run);
+        close(run.reports);
+        close(job->report_fd);
+        job->report_fd = -1;
+    }
     cddpi_deduplicator_fini(&run.deduplicator);
     cddpi_free(run.workers);
     cddpi_free(run.state.ranks);

@@ -1,12 +1,14 @@
 /* supervision.h - what the supervising process knows about one generation: descriptors, the ranks'
  * processes, and the state machine that decides (job_state.h). supervise.c is the event loop,
- * start_ranks.c starts the ranks, and supervise_nodes.c receives events from other machines. All of
- * them pass events to job_actions.c, which carries out the actions. One thread. */
+ * start_ranks.c starts the ranks. They pass events to job_actions.c, which receives those from
+ * other machines and carries out the actions. One thread. */
 #ifndef CDDPI_LAUNCHER_SUPERVISION_H
 #define CDDPI_LAUNCHER_SUPERVISION_H
 
+#include "launcher/output/output.h"
+#include "launcher/supervise/job.h"
 #include "launcher/supervise/job_state.h"
-#include "launcher/supervise/supervise.h"
+#include "launcher/supervise/monitor.h"
 #include "launcher/supervise/worker.h"
 
 #include "base/launcher_report.h"
@@ -71,11 +73,18 @@ void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_work
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
                              enum cddpi_event_source source, int index);
 
-/** supervise_nodes.c: process the events that have arrived from nodes. */
+/** Process the events that have arrived from nodes. */
 void cddpi_supervision_nodes(struct cddpi_supervision *run);
 /** Process the events that arrived before the ranks ran: they concern these ranks, too. */
 void cddpi_supervision_catch_up(struct cddpi_supervision *run);
 /** Signal @p number was sent to us: pass it to the ranks of all nodes. */
 void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
+
+/** Start the ranks of job->generation and supervise them until the last has ended and none of their
+ *  processes is left. Prints every failure to @p output.
+ *  @param signal_fd  A signalfd of monitor->blocked. */
+struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
+                                                const struct cddpi_monitor *monitor, int signal_fd,
+                                                struct cddpi_output *output);
 
 #endif

@@ -1,15 +1,18 @@
-/* worker.h - one rank as a process: in its own process group, bound to its cores, killed when its
- * parent dies. Only the supervising thread may start workers, because the kernel kills them when
- * the *thread* that forked them ends. */
+/* worker.h - one rank as a process: its environment, its own process group, its cores. It is killed
+ * when its parent dies. Only the supervising thread may start workers, because the kernel kills
+ * them when the *thread* that forked them ends. */
 #ifndef CDDPI_LAUNCHER_WORKER_H
 #define CDDPI_LAUNCHER_WORKER_H
 
 #include "launcher/output/relay.h"
 #include "launcher/supervise/job.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
+
+/** The variables that cddp-run sets for @p rank, as "NAME=value" strings ended by NULL.
+ *  @param out  One block; release with cddp_free(). */
+CDDP_CHECKED cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out);
 
 struct cddpi_worker {
     int rank;
@@ -35,9 +38,6 @@ CDDP_CHECKED cddp_status cddpi_worker_start(struct cddpi_worker *worker,
 /** Call once exec_fd is readable. Returns 0 if the program runs, else the errno of the failed
  *  exec. */
 int cddpi_worker_exec_error(struct cddpi_worker *worker);
-
-/** Send signal @p number to the worker's process group, unless the worker has ended. */
-void cddpi_worker_signal(const struct cddpi_worker *worker, int number);
 
 /** Close the worker's descriptors. */
 void cddpi_worker_close(struct cddpi_worker *worker);

@@ -4,7 +4,7 @@
 #include "fuzz/fuzz.h"
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/node_address.h"
-#include "launcher/nodes/node_event.h"
+#include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_record.h"
 #include "launcher/nodes/refused.h"
 

@@ -54,6 +54,30 @@ static void ranks_of_a_host_that_is_named_again_are_added(void **state)
     cddpi_hosts_fini(&hosts);
 }
 
+/* A batch system such as PBS lists a host once for each of its slots. */
+static void a_host_that_is_named_again_without_a_number_has_one_rank_more(void **state)
+{
+    static const struct {
+        const char *list;
+        int slots;
+    } rows[] = {{"a", 0},     {"a,a", 2},     {"a,b,a,a", 3}, {"a:4,a", 5},
+                {"a,a:4", 5}, {"a,a:4,a", 6}, {"a:2,b,a", 3}};
+    static const char nodefile[] = "a\na\nb\nb\nb\n";
+    struct cddpi_hosts hosts;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(cddpi_hosts_parse_list(rows[i].list, &hosts), CDDP_OK);
+        assert_host(&hosts, 0, "a", rows[i].slots);
+        cddpi_hosts_fini(&hosts);
+    }
+    assert_int_equal(cddpi_hosts_parse_text(nodefile, strlen(nodefile), "file", &hosts), CDDP_OK);
+    assert_int_equal(hosts.count, 2);
+    assert_host(&hosts, 0, "a", 2);
+    assert_host(&hosts, 1, "b", 3);
+    cddpi_hosts_fini(&hosts);
+}
+
 static void what_is_not_understood_is_shown_with_its_line(void **state)
 {
     static const struct {
@@ -70,6 +94,7 @@ static void what_is_not_understood_is_shown_with_its_line(void **state)
         {"a:4 slots=5\n", "file:1: the number of slots of a is said twice"},
         {"a slots=4 max_slots=3\n", "file:1: a has 4 slots in all, more than its max_slots=3"},
         {"a slots=2 max_slots=3\na slots=2\n", "file:2: a has 4 slots in all"},
+        {"a max_slots=2\na\na\n", "file:3: a has 3 slots in all"},
         {"a:\n", "file:1: \"a:\" is neither a host nor host:N"},
         {"a:99999999999\n", "is neither a host nor host:N"},
         {":4\n", "is neither a host nor host:N"},
@@ -131,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_syntaxes_are_read),
         cmocka_unit_test(ranks_of_a_host_that_is_named_again_are_added),
+        cmocka_unit_test(a_host_that_is_named_again_without_a_number_has_one_rank_more),
         cmocka_unit_test(what_is_not_understood_is_shown_with_its_line),
         cmocka_unit_test(a_list_with_an_empty_part_is_refused),
         cmocka_unit_test(a_nul_byte_is_no_text),

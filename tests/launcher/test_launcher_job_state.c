@@ -1,7 +1,7 @@
 /* test_launcher_job_state.c - cddp-run's decisions about its ranks and about restarts, in histories
  * without real processes. */
 #include "launcher/job_world.h"
-#include "launcher/supervise/restarts.h"
+#include "launcher/supervise/generations.h"
 
 /* A job of ranks 2 to 1 + @p count that runs. */
 static void run(struct world *world, const char *history, int count, bool has_nodes)

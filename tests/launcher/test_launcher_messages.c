@@ -2,7 +2,7 @@
  * encoded, and messages that are truncated, damaged or of another version are refused with a
  * reason. */
 #include "launcher/hosts/parcel.h"
-#include "launcher/nodes/node_event.h"
+#include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_record.h"
 #include "launcher/nodes/refused.h"
 #include "support/test.h"

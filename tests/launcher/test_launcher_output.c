@@ -101,6 +101,40 @@ static void lines_of_ranks_do_not_mix(void **state)
     launcher_end(&job);
 }
 
+/* cddp-run keeps at most 64 KiB of a line. Longer lines are cut there, and a line that ends just
+ * there is no longer line. */
+static void a_line_of_any_length_has_no_empty_line_after_it(void **state)
+{
+    static const struct {
+        int bytes;
+        int pieces;
+    } rows[] = {{65535, 1}, {65536, 1}, {65537, 2}, {131072, 2}, {131073, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct launched job = {0};
+        char script[96];
+        int pieces = 0;
+        size_t bytes = 0;
+
+        snprintf(script, sizeof script, "head -c %d /dev/zero | tr '\\0' x; echo; echo end",
+                 rows[i].bytes);
+        LAUNCH(&job, "--nproc", "1", "--tag-output", "--", "sh", "-c", script);
+        assert_int_equal(job.exit_status, 0);
+        for (char *line = strtok(job.out, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+            assert_int_equal(strncmp(line, "[0] ", 4), 0);
+            if (strcmp(line, "[0] end") != 0) {
+                assert_true(line[4] == 'x');
+                bytes += strlen(line + 4);
+                pieces++;
+            }
+        }
+        assert_int_equal(bytes, rows[i].bytes);
+        assert_int_equal(pieces, rows[i].pieces);
+        launcher_end(&job);
+    }
+}
+
 /* Each rank reports what it is about to write, and where its failure begins in that: after "who R:
  * ". Rank 2 tells of another; what comes between is shown, and so are words that were not reported.
  */
@@ -354,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_under_a_log_is_said_once),
         cmocka_unit_test(output_of_rank_zero_comes_untouched_and_at_once),
         cmocka_unit_test(lines_of_ranks_do_not_mix),
+        cmocka_unit_test(a_line_of_any_length_has_no_empty_line_after_it),
         cmocka_unit_test(a_failure_that_ranks_report_is_shown_once),
         cmocka_unit_test(reports_that_are_none_do_no_harm),
         cmocka_unit_test(a_slow_reader_loses_nothing),

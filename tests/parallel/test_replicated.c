@@ -1,5 +1,6 @@
 /* test_replicated.c - DataParallel over the devices of one process, compared step by step with
  * models that each compute one device's samples. */
+#include "parallel/placed/placement.h"
 #include "parallel/replicated/replicated.h"
 #include "support/nn_model.h"
 #include "support/sequence.h"

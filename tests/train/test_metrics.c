@@ -172,6 +172,55 @@ static int refuse_writes(const char *operation)
     return strcmp(operation, "write") == 0 ? ENOSPC : 0;
 }
 
+static long resident_kib(void)
+{
+    struct rusage used;
+
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_maxrss;
+}
+
+/* Anyone may have written the file: a line of 512 MiB without a newline, here. */
+static int read_long_line(int rank, int world_size, void *argument)
+{
+    const struct cddpi_job_name name = {"job 7", true};
+    const struct cddpi_job_name *found = NULL;
+    struct cddpi_metrics *metrics;
+    long before = resident_kib();
+
+    (void)rank;
+    (void)world_size;
+    (void)argument;
+    CHECK(cddpi_metrics_find_job(folder, &name, 1, &found) == CDDP_OK);
+    CHECK(found == &name);
+    CHECK(cddpi_metrics_open(folder, 5, false, &metrics) == CDDP_OK);
+    cddpi_metrics_close(metrics);
+    CHECK(resident_kib() - before < 128 << 10);
+    return 0;
+}
+
+static void a_line_that_never_ends_takes_no_memory(void **state)
+{
+    static const char run[] = "\n{\"kind\":\"run\",\"step\":0,\"job\":\"job 7\"}\n";
+    char path[8192];
+    size_t bytes;
+    char *text;
+    FILE *file;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    assert_int_equal(fputs("{\"step\":1}\n", file) >= 0, 1);
+    assert_int_equal(fseek(file, 512L << 20, SEEK_CUR), 0);
+    assert_int_equal(fputs(run, file) >= 0, 1);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(run_ranks(1, read_long_line, NULL), 0);
+    text = slurp("metrics.jsonl", &bytes);
+    assert_string_equal(text, "{\"step\":1}\n{\"kind\":\"run\",\"step\":0,\"job\":\"job 7\"}\n");
+    free(text);
+}
+
 static void a_disk_that_is_full_when_a_run_resumes_keeps_all_lines(void **state)
 {
     struct cddpi_metrics *metrics = NULL;
@@ -256,6 +305,7 @@ int main(void)
         IN_FOLDER(an_event_file_holds_the_version_and_the_scalars),
         IN_FOLDER(a_resumed_run_has_each_step_once),
         IN_FOLDER(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines),
+        IN_FOLDER(a_line_that_never_ends_takes_no_memory),
         IN_FOLDER(what_is_no_number_becomes_null),
         cmocka_unit_test(a_folder_that_is_missing_is_an_error_that_names_it),
         IN_FOLDER(a_full_disk_costs_lines_and_not_the_run),

@@ -1,8 +1,8 @@
 /* test_report.c - the file of a report page: the JSON of its runs, and that no text in it becomes
  * markup; and the file for Prometheus. test_report_browser.c looks at the page. */
-#include "report/html.h"
 #include "report/prometheus.h"
 #include "report/report_page.h"
+#include "report/timeline.h"
 #include "support/launcher.h"
 #include "support/report.h"
 

@@ -166,6 +166,54 @@ static void who_hangs_where_is_said_of_dumps(void **state)
     cddpi_traces_fini(&traces);
 }
 
+/* With time that grows as the square of the steps, this would take minutes: ranks traced 60,000
+ * steps, and the second rank's file begins in the middle of the first one's calls. */
+static void a_long_trace_is_printed_in_time_that_grows_with_its_length(void **state)
+{
+    enum { STEPS = 60000 };
+    char *paths[] = {in_folder("rank-0.json"), in_folder("rank-1.json")};
+    struct cddpi_traces traces;
+    char *text;
+
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        FILE *file = fopen(paths[rank], "we");
+
+        assert_non_null(file);
+        fprintf(file,
+                "{\"kind\":\"trace\",\"rank\":%d,\"world_size\":2,\"host\":\"a\",\"machine\":\"a\","
+                "\"spans\":[",
+                rank);
+        for (long i = 0; i < STEPS; i++) {
+            fprintf(file,
+                    "%s{\"name\":\"wait\",\"step\":%ld,\"begin_ns\":%ld,\"end_ns\":%ld},"
+                    "{\"name\":\"step\",\"step\":%ld,\"begin_ns\":%ld,\"end_ns\":%ld}",
+                    i > 0 ? "," : "", i, i * 1000 + 500 + 100 * rank, i * 1000 + 900, i,
+                    i * 1000 + 1, i * 1000 + 1000);
+        }
+        fprintf(file, "],\"calls\":[");
+        for (long i = 0; i < STEPS; i++) {
+            long number = i + rank * STEPS / 2;
+
+            fprintf(file,
+                    "%s{\"operation\":\"all_reduce\",\"state\":\"done\",\"type\":\"f32\","
+                    "\"number\":%ld,"
+                    "\"enqueued_ns\":%ld,\"finished_ns\":%ld}",
+                    i > 0 ? "," : "", number, number * 1000 + 500 + 100 * rank,
+                    number * 1000 + 900);
+        }
+        fprintf(file, "]}");
+        assert_int_equal(fclose(file), 0);
+    }
+    assert_int_equal(cddpi_traces_read(paths, 2, &traces), CDDP_OK);
+    text = printed(&traces);
+    need(text,
+         "\n59999     0.001           1                     0.000                      0.000\n");
+    need(text, "rank 1 called 30000 of 30000 collectives last");
+    free(text);
+    cddpi_traces_fini(&traces);
+}
+
 static void what_is_no_trace_is_refused_by_name(void **state)
 {
     static const char *const texts[] = {"",
@@ -404,6 +452,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_machine_has_one_clock, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(who_hangs_where_is_said_of_dumps, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(a_long_trace_is_printed_in_time_that_grows_with_its_length,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_trace_is_refused_by_name, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(traced_steps_of_a_run_are_merged, make_folder,

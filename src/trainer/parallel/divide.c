@@ -4,8 +4,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#include <stdint.h>
-
 /* Groups of layers that must be in the same stage. Each begins with a layer whose cost is not 0. */
 struct units {
     int *first;   /* the first layer of each unit; the last entry is the end */
@@ -172,19 +170,18 @@ cddp_status cddpi_divide_by_time(const struct cddpi_model_spec *spec, const doub
                                  int layers, int stages, struct cddpi_layer_range *out)
 {
     bool *learns = cddpi_zalloc_array((size_t)layers, sizeof *learns);
-    cddp_status status = CDDP_OK;
+    int count;
+    cddp_status status;
 
     if (learns == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
     }
-    for (int i = 0; status == CDDP_OK && i < layers; i++) {
-        int count = 0;
+    for (int i = 0; i < layers; i++) {
+        CDDPI_TRY_GOTO(out, status, cddpi_model_layer_has_params(spec, i, &learns[i], &count));
+    }
+    status = cddpi_divide_layers(costs, learns, layers, stages, out);
 
-        status = cddpi_model_layer_has_params(spec, i, &learns[i], &count);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_divide_layers(costs, learns, layers, stages, out);
-    }
+out:
     cddpi_free(learns);
     return status;
 }
@@ -226,24 +223,23 @@ cddp_status cddpi_stages_from_names(const struct cddpi_model_spec *spec, char *c
 {
     int last = 0;
     int layers = 0;
-    cddp_status status = CDDP_OK;
 
     out[0].first = 0;
-    for (int i = 0; status == CDDP_OK && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         int layer = 0;
 
-        status = cddpi_model_find_layer(spec, names[i], &layer, &layers);
-        if (status == CDDP_OK && layer <= last) {
-            status = cddpi_fail(CDDP_ERR_CONFIG,
-                                "a stage cannot begin with \"%s\": it does not come behind where "
-                                "the stage before begins",
-                                names[i]);
+        CDDPI_TRY(cddpi_model_find_layer(spec, names[i], &layer, &layers));
+        if (layer <= last) {
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "a stage cannot begin with \"%s\": it does not come behind where the "
+                              "stage before begins",
+                              names[i]);
         }
         out[i].end = layer;
         out[i + 1] = (struct cddpi_layer_range){layer, layers};
         last = layer;
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_stages_measured(const struct cddpi_model_spec *spec, int samples, int stages,
@@ -251,11 +247,10 @@ cddp_status cddpi_stages_measured(const struct cddpi_model_spec *spec, int sampl
 {
     double *costs = NULL;
     int layers = 0;
-    cddp_status status = cddpi_model_measure_layers(spec, samples, &costs, &layers);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_divide_by_time(spec, costs, layers, stages, out);
-    }
+    CDDPI_TRY(cddpi_model_measure_layers(spec, samples, &costs, &layers));
+    status = cddpi_divide_by_time(spec, costs, layers, stages, out);
     cddpi_free(costs);
     return status;
 }

@@ -1,7 +1,20 @@
-/* parallel_memory.c - counts the memory that models hold. */
+/* parallel_memory.c - owns the memory of edges between stages, and counts what models hold. */
 #include "parallel/parallel_memory.h"
 
+#include "base/error.h"
 #include "base/shape.h"
+
+#include <string.h>
+
+size_t cddpi_tensors_find(const cddp_param *tensors, size_t count, const char *name)
+{
+    size_t i = 0;
+
+    while (i < count && strcmp(tensors[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
 
 size_t cddpi_tensors_bytes(const cddp_param *tensors, size_t count)
 {
@@ -27,4 +40,59 @@ void cddpi_held_memory_add_model(struct cddpi_held_memory *memory, const struct 
     tensors = cddpi_model_buffers(model, &count);
     memory->parameters += cddpi_tensors_bytes(tensors, count);
     memory->activations += cddpi_model_arena_bytes(model);
+}
+
+cddp_status cddpi_message_finish(cddp_work **work)
+{
+    cddp_status status = CDDP_OK;
+
+    if (*work != NULL) {
+        status = cddp_work_wait(*work, 0);
+        cddp_work_destroy(*work);
+        *work = NULL;
+    }
+    return status;
+}
+
+void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_buffer *buffers,
+                                size_t count)
+{
+    for (size_t k = 0; buffers != NULL && k < count; k++) {
+        cddp_work_destroy(buffers[k].data_work);
+        cddp_work_destroy(buffers[k].grad_work);
+        buffers[k].data_work = NULL;
+        buffers[k].grad_work = NULL;
+        device->ops->release(device, buffers[k].data);
+        device->ops->release(device, buffers[k].grad);
+        buffers[k].data = NULL;
+        buffers[k].grad = NULL;
+    }
+}
+
+size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, int samples)
+{
+    size_t bytes = 0;
+
+    for (size_t k = 0; k < count; k++) {
+        bytes += (size_t)samples * edges[k].elements * sizeof(float) * (edges[k].has_grad ? 2 : 1);
+    }
+    return bytes;
+}
+
+cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device,
+                                        struct cddpi_edge_buffer *buffers,
+                                        const struct cddpi_edge *edges, size_t count, int samples)
+{
+    for (size_t k = 0; k < count; k++) {
+        size_t bytes = (size_t)samples * edges[k].elements * sizeof(float);
+        void *memory = NULL;
+
+        CDDPI_TRY(device->ops->alloc(device, bytes, "values between stages", &memory));
+        buffers[k].data = memory;
+        if (edges[k].has_grad) {
+            CDDPI_TRY(device->ops->alloc(device, bytes, "gradients between stages", &memory));
+            buffers[k].grad = memory;
+        }
+    }
+    return CDDP_OK;
 }

@@ -1,7 +1,9 @@
-/* parallel_memory.h - counts the bytes that training holds in one device's memory, by purpose. */
+/* parallel_memory.h - owns the memory of an edge between stages: an activation, and its gradient on
+ * the way back; and counts the bytes that training holds in one device's memory, by purpose. */
 #ifndef CDDPI_PARALLEL_MEMORY_H
 #define CDDPI_PARALLEL_MEMORY_H
 
+#include "device/device.h"
 #include "nn/model.h"
 
 struct cddpi_held_memory {
@@ -13,9 +15,30 @@ struct cddpi_held_memory {
     size_t outputs;     /* DataParallel: the gathered outputs and their gradients */
 };
 
+/** The index of the tensor that is called @p name; @p count: none is. */
+size_t cddpi_tensors_find(const cddp_param *tensors, size_t count, const char *name);
 /** Bytes of the values of @p count tensors. */
 size_t cddpi_tensors_bytes(const cddp_param *tensors, size_t count);
 /** Add what @p model itself holds: parameters, buffers and activations. */
 void cddpi_held_memory_add_model(struct cddpi_held_memory *memory, const struct cddpi_model *model);
+
+struct cddpi_edge_buffer {
+    float *data, *grad;               /* in the device's memory */
+    cddp_work *data_work, *grad_work; /* messages under way; NULL: none */
+};
+
+/** Wait for a message, if one is under way. Then its memory is free, or holds what was received. */
+CDDP_CHECKED cddp_status cddpi_message_finish(cddp_work **work);
+/** Allocate memory for @p samples samples of each of @p count edges. After a failure,
+ *  cddpi_edge_buffers_release() releases what was allocated. */
+CDDP_CHECKED cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device,
+                                                     struct cddpi_edge_buffer *buffers,
+                                                     const struct cddpi_edge *edges, size_t count,
+                                                     int samples);
+/** Bytes that cddpi_edge_buffers_allocate() allocates. */
+size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, int samples);
+/** Wait for all messages, then release the memory. @p buffers may be NULL. */
+void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_buffer *buffers,
+                                size_t count);
 
 #endif

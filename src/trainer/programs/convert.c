@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/mapped_file.h"
-#include "base/stack.h"
 #include "base/streams.h"
-#include "programs/convert_options.h"
+#include "nn/weights/weights.h"
+#include "programs/program.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -13,13 +13,31 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, HEAD_SIZE = 64 };
+/* id, name, letter (0: none), argument (NULL: none), sentence */
+#define OPTION_MAP(X)                                                                              \
+    X(TO, "to", 0, "FORMAT",                                                                       \
+      "hf: for Hugging Face's GPT2LMHeadModel, OUT is a file if its name ends in .safetensors, "   \
+      "else a folder that gets model.safetensors and config.json; llmc: a model file; cddp: a "    \
+      "safetensors file, for model.weights")                                                       \
+    X(TYPE, "type", 0, "TYPE",                                                                     \
+      "of the elements: f32 (the default), bf16 or f16; llmc holds f32 and bf16, cddp f32")        \
+    X(HEADS, "heads", 0, "N", "attention heads, where IN does not tell")                           \
+    X(INFO, "info", 0, NULL, "print what IN is, and end")                                          \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
 
-static int fail(void)
-{
-    fprintf(stderr, "cddp-convert: %s\n", cddp_last_error());
-    return EXIT_FAILED;
-}
+CDDPI_OPTION_TABLE("cddp-convert", OPTION_MAP);
+
+enum { HEAD_SIZE = 64, HEADS_MAX = 1 << 18 };
+
+/* Strings point into argv. */
+struct convert_options {
+    enum cddpi_weights_format format;
+    cddp_type type;
+    int64_t heads; /* 0: not given */
+    const char *in;
+    const char *out; /* NULL: --info */
+};
 
 static bool exists(const char *folder, const char *name)
 {
@@ -94,7 +112,7 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
 }
 
 /* The number of heads; without other information, heads of 64 as in all published GPT-2 models. */
-static cddp_status resolve_heads(const struct cddpi_convert_options *options,
+static cddp_status resolve_heads(const struct convert_options *options,
                                  const struct cddpi_weights *weights, int64_t *out)
 {
     const struct cddpi_gpt2_shape *shape = cddpi_weights_shape(weights);
@@ -140,15 +158,8 @@ static void print_line(const char *path, enum cddpi_weights_format format, cddp_
     }
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text);
-
-    return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
-}
-
 /* Write a folder in Hugging Face's format: the weights, and their description. */
-static cddp_status write_folder(const struct cddpi_convert_options *options,
+static cddp_status write_folder(const struct convert_options *options,
                                 const struct cddpi_weights *weights, int64_t heads)
 {
     char *model = cddpi_format("%s/model.safetensors", options->out);
@@ -169,66 +180,119 @@ out:
     return status;
 }
 
-static int convert(const struct cddpi_convert_options *options, const struct cddpi_weights *weights)
+static cddp_status convert(const struct convert_options *options,
+                           const struct cddpi_weights *weights)
 {
     const struct cddpi_gpt2_shape *shape = cddpi_weights_shape(weights);
-    bool folder = options->format == CDDPI_WEIGHTS_HF && !ends_with(options->out, ".safetensors");
+    const char *end = options->out != NULL ? strrchr(options->out, '.') : NULL;
     int64_t heads = 0;
-    cddp_status status;
 
-    if (options->mode == CDDPI_CONVERT_INFO) {
+    if (options->out == NULL) {
         print_line(options->in, cddpi_weights_format(weights), cddpi_weights_type(weights), shape,
                    shape->heads);
-        return 0;
+        return CDDP_OK;
     }
-    status = resolve_heads(options, weights, &heads);
-    if (status == CDDP_OK && folder) {
-        status = write_folder(options, weights, heads);
-    } else if (status == CDDP_OK) {
-        status = cddpi_weights_write(weights, options->out, options->format, options->type, heads);
-    }
-    if (status != CDDP_OK) {
-        return fail();
+    CDDPI_TRY(resolve_heads(options, weights, &heads));
+    if (options->format == CDDPI_WEIGHTS_HF && (end == NULL || strcmp(end, ".safetensors") != 0)) {
+        CDDPI_TRY(write_folder(options, weights, heads));
+    } else {
+        CDDPI_TRY(
+            cddpi_weights_write(weights, options->out, options->format, options->type, heads));
     }
     print_line(options->out, options->format, options->type, shape, heads);
-    return 0;
+    return CDDP_OK;
 }
 
-static int run(const struct cddpi_convert_options *options)
+static cddp_status read_type(const char *const values[OPTION_COUNT], cddp_type *out)
 {
-    struct cddpi_weights *weights;
-    int result;
+    static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+    const char *words[3];
+    int word = 0;
+    cddp_status status;
 
-    (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
-    if (open_input(options->in, &weights) != CDDP_OK) {
-        return fail();
+    for (int i = 0; i < 3; i++) {
+        words[i] = cddp_type_name(types[i]);
     }
-    result = convert(options, weights);
+    status = cddpi_option_word(&table, values, OPTION_TYPE, words, 3, &word);
+    *out = types[word];
+    return status;
+}
+
+/* Refuse an option that would be ignored: it is a mistake. */
+static cddp_status check_info(const char *const values[OPTION_COUNT], int word_count)
+{
+    static const int useless[] = {OPTION_TO, OPTION_TYPE, OPTION_HEADS};
+
+    for (int i = 0; i < 3; i++) {
+        if (values[useless[i]] != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning with --info",
+                              rows[useless[i]].name);
+        }
+    }
+    return word_count == 1 ? CDDP_OK
+                           : cddpi_fail(CDDP_ERR_ARGUMENT,
+                                        "--info needs one file or folder: see cddp-convert --help");
+}
+
+static cddp_status read_values(const char *const values[OPTION_COUNT], int word_count,
+                               struct convert_options *options)
+{
+    int format = (int)options->format;
+
+    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_TO, cddpi_weights_format_names,
+                                CDDPI_CHOICE_COUNT(CDDPI_WEIGHTS_FORMAT_MAP), &format));
+    options->format = (enum cddpi_weights_format)format;
+    CDDPI_TRY(read_type(values, &options->type));
+    CDDPI_TRY(cddpi_option_whole(&table, values, OPTION_HEADS, 1, HEADS_MAX, &options->heads));
+    if (word_count != 2) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "name what to read and what to write, IN and OUT: see cddp-convert --help");
+    }
+    if (values[OPTION_TO] == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "the format is missing: give --to hf, llmc or cddp");
+    }
+    return CDDP_OK;
+}
+
+static int run(const char *const *values, char **words, int count)
+{
+    struct convert_options options = {.type = CDDP_F32, .in = count > 0 ? words[0] : NULL};
+    struct cddpi_weights *weights;
+    cddp_status status = values[OPTION_INFO] != NULL ? check_info(values, count)
+                                                     : read_values(values, count, &options);
+
+    if (status != CDDP_OK) {
+        return cddpi_program_fail(&table, CDDPI_EXIT_USAGE);
+    }
+    options.out = values[OPTION_INFO] == NULL ? words[1] : NULL;
+    cddpi_mapped_files_catch();
+    (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
+    if (open_input(options.in, &weights) != CDDP_OK) {
+        return cddpi_program_fail(&table, CDDPI_EXIT_FAILED);
+    }
+    status = convert(&options, weights);
     cddpi_weights_close(weights);
-    return result;
+    return status == CDDP_OK ? 0 : cddpi_program_fail(&table, CDDPI_EXIT_FAILED);
 }
 
 int main(int argc, char **argv)
 {
-    struct cddpi_convert_options options;
-    int result = 0;
+    static const struct cddpi_program program = {
+        .options = &table,
+        .column = 18,
+        .usage =
+            "usage: cddp-convert --to hf|llmc|cddp [--type f32|bf16|f16] [--heads N] IN OUT\n"
+            "       cddp-convert --info IN\n"
+            "       cddp-convert --help | --version\n"
+            "\nConverts the weights of a GPT-2. What IN is shows in its contents: a safetensors "
+            "file\n"
+            "of cddp's or of Hugging Face's, the index of one in shards, a model file of llm.c's\n"
+            "(version 3 or 5), a folder with a model.safetensors or a "
+            "model.safetensors.index.json, "
+            "or\n"
+            "a run's folder: then its newest whole checkpoint.\n\n",
+        .run = run};
 
-    cddpi_streams_open();
-    cddpi_mapped_files_catch();
-    if (cddpi_stack_ensure() != CDDP_OK) {
-        fprintf(stderr, "cddp-convert: %s\n", cddp_last_error());
-        return 1;
-    }
-    if (cddpi_convert_options_parse(argc, argv, &options) != CDDP_OK) {
-        (void)fail();
-        return EXIT_USAGE;
-    }
-    if (options.mode == CDDPI_CONVERT_HELP) {
-        cddpi_convert_options_help(stdout);
-    } else if (options.mode == CDDPI_CONVERT_VERSION) {
-        printf("cddp-convert %s\n", cddp_version());
-    } else {
-        result = run(&options);
-    }
-    return cddpi_streams_end("cddp-convert", result);
+    return cddpi_program_main(&program, argc, argv);
 }

@@ -2,16 +2,13 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
-#include "base/options.h"
 #include "base/replace.h"
 #include "base/streams.h"
+#include "programs/program.h"
 #include "report/timeline.h"
 #include "report/traces.h"
 
-#include <string.h>
 #include <sys/stat.h>
-
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
@@ -24,29 +21,6 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
     X(VERSION, "version", 0, NULL, "print the version")
 
 CDDPI_OPTION_TABLE("cddp-trace", OPTION_MAP);
-
-static int fail(int result)
-{
-    fprintf(stderr, "cddp-trace: %s\n", cddp_last_error());
-    return result;
-}
-
-static void help(void)
-{
-    printf(
-        "usage: cddp-trace [options] RUN_DIR\n"
-        "       cddp-trace [options] FILE...\n\n"
-        "Merges what the ranks of a run have traced (train.trace, CDDP_TRACE), or dumped when it\n"
-        "failed, for chrome://tracing and ui.perfetto.dev, and prints which ranks were late.\n\n");
-    cddpi_options_print(&table, 22, stdout);
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 static cddp_status choose_step(const struct cddpi_traces *traces, const char *wanted,
                                struct cddpi_traced_step *out)
@@ -82,25 +56,19 @@ static cddp_status put_picture(void *context, struct cddpi_writer *writer)
     return cddpi_timeline_put(picture->traces, picture->step, true, writer);
 }
 
-static cddp_status write_picture(const struct cddpi_traces *traces, const char *path,
-                                 const char *wanted_step)
-{
-    struct cddpi_traced_step step;
-    struct picture picture = {traces, &step};
-
-    CDDPI_TRY(choose_step(traces, wanted_step, &step));
-    return cddpi_file_replace(path, put_picture, &picture);
-}
-
 /* Write and print what the options ask for. @p path: the merged trace; NULL: do not write it. */
 static cddp_status write_traces(const struct cddpi_traces *traces, const char *path,
                                 const char *const *values)
 {
+    struct cddpi_traced_step step;
+    struct picture picture = {traces, &step};
+
     if (path != NULL) {
         CDDPI_TRY(cddpi_traces_write_chrome(traces, path));
     }
     if (values[OPTION_SVG] != NULL) {
-        CDDPI_TRY(write_picture(traces, values[OPTION_SVG], values[OPTION_STEP]));
+        CDDPI_TRY(choose_step(traces, values[OPTION_STEP], &step));
+        CDDPI_TRY(cddpi_file_replace(values[OPTION_SVG], put_picture, &picture));
     }
     if (values[OPTION_QUIET] == NULL) {
         cddpi_traces_print(traces, stdout);
@@ -113,7 +81,8 @@ static cddp_status write_traces(const struct cddpi_traces *traces, const char *p
 
 static cddp_status merge_traces(char *const *words, int count, const char *const *values)
 {
-    bool of_run = count == 1 && is_folder(words[0]);
+    struct stat info;
+    bool of_run = count == 1 && stat(words[0], &info) == 0 && S_ISDIR(info.st_mode);
     const char *output = values[OPTION_OUTPUT];
     char *default_path = of_run ? cddpi_format("%s/trace.json", words[0]) : NULL;
     struct cddpi_traces traces;
@@ -128,26 +97,30 @@ static cddp_status merge_traces(char *const *words, int count, const char *const
     return status;
 }
 
-int main(int argc, char **argv)
+static int run(const char *const *values, char **words, int count)
 {
-    const char *values[OPTION_COUNT] = {NULL};
-    int count;
-    int result = 0;
-
-    cddpi_streams_open();
-    if (cddpi_options_read(&table, argc, argv, values, &count) != CDDP_OK) {
-        return fail(EXIT_USAGE);
-    }
-    if (values[OPTION_HELP] != NULL) {
-        help();
-    } else if (values[OPTION_VERSION] != NULL) {
-        printf("cddp-trace %s\n", cddp_version());
-    } else if (count == 0) {
+    if (count == 0) {
         (void)cddpi_fail(CDDP_ERR_ARGUMENT, "give a run's folder, or the files of its ranks "
                                             "(see --help)");
-        result = fail(EXIT_USAGE);
-    } else if (merge_traces(argv + 1, count, values) != CDDP_OK) {
-        result = fail(EXIT_FAILED);
+        return cddpi_program_fail(&table, CDDPI_EXIT_USAGE);
     }
-    return cddpi_streams_end("cddp-trace", result);
+    return merge_traces(words, count, values) == CDDP_OK
+               ? 0
+               : cddpi_program_fail(&table, CDDPI_EXIT_FAILED);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct cddpi_program program = {
+        .options = &table,
+        .column = 22,
+        .usage = "usage: cddp-trace [options] RUN_DIR\n"
+                 "       cddp-trace [options] FILE...\n\n"
+                 "Merges what the ranks of a run have traced (train.trace, CDDP_TRACE), or dumped "
+                 "when it\n"
+                 "failed, for chrome://tracing and ui.perfetto.dev, and prints which ranks were "
+                 "late.\n\n",
+        .run = run};
+
+    return cddpi_program_main(&program, argc, argv);
 }

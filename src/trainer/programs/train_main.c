@@ -6,12 +6,12 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/number.h"
+#include "base/options.h"
 #include "base/processors.h"
 #include "base/shell.h"
 #include "base/stack.h"
 #include "base/streams.h"
 #include "group/watch/stop.h"
-#include "programs/train_options.h"
 #include "train/config/print_keys.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
@@ -22,9 +22,24 @@
 #include <cddp/process.h>
 #include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
+
+/* id, name, letter (0: none), argument (NULL: none), sentence. Each option chooses a mode. */
+#define OPTION_MAP(X)                                                                              \
+    X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
+      "print the resolved configuration, the model and sizes, and end")                            \
+    X(VALIDATE, "validate", 0, NULL,                                                               \
+      "say what is wrong with the configuration, if anything is, and end")                         \
+    X(GENERATE, "generate", 0, "PROMPT",                                                           \
+      "print PROMPT and what the model of the run's newest checkpoint adds to it")                 \
+    X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
+      "print how many ranks make sense on this machine, and end")                                  \
+    X(KEYS, "keys", 0, NULL, "print the table of keys of train.conf")                              \
+    X(HELP, "help", 'h', NULL, "print this text")                                                  \
+    X(VERSION, "version", 0, NULL, "print the version")
+
+CDDPI_OPTION_TABLE("cddp-train", OPTION_MAP);
 
 /* This process's rank; -1: not known yet. */
 static int own_rank(const struct cddpi_trainer *trainer)
@@ -156,38 +171,67 @@ static int print_nproc(const struct cddpi_config *config)
     return 0;
 }
 
-static int with_config(const struct cddpi_train_options *options)
+/* @p mode: the option that chose what to do; -1: train. @p words: train.conf and key=value texts.
+ */
+static int with_config(int mode, const char *prompt, char *const *words, int count)
 {
-    char *const *words = options->words;
     struct cddpi_config config;
-    cddp_status status = cddpi_config_load(words[0], words + 1, options->word_count - 1, &config);
+    cddp_status status = cddpi_config_load(words[0], words + 1, count - 1, &config);
     int result = 0;
 
     if (status != CDDP_OK) {
         return fail(status, NULL);
     }
-    if (options->mode == CDDPI_TRAIN_PRINT_NPROC) {
+    if (mode == OPTION_PRINT_NPROC) {
         result = print_nproc(&config);
-    } else if (options->mode == CDDPI_TRAIN_GENERATE) {
-        status = cddpi_trainer_generate(&config, options->prompt, stdout);
-        result = status == CDDP_OK ? 0 : fail(status, NULL);
-    } else if (options->mode == CDDPI_TRAIN_RUN) {
-        result = train(&config, words, options->word_count);
+    } else if (mode == OPTION_GENERATE) {
+        status = cddpi_trainer_generate(&config, prompt, stdout);
+    } else if (mode < 0) {
+        result = train(&config, words, count);
     } else {
         status = cddpi_trainer_validate(&config, cddpi_dry_run_ranks(&config));
-        if (status == CDDP_OK && options->mode == CDDPI_TRAIN_DRY_RUN) {
+        if (status == CDDP_OK && mode == OPTION_DRY_RUN) {
             status = cddpi_trainer_dry_run(&config, stdout);
         }
-        result = status == CDDP_OK ? 0 : fail(status, NULL);
+    }
+    if (status != CDDP_OK) {
+        result = fail(status, NULL);
     }
     cddpi_config_fini(&config);
     return result;
 }
 
+static void print_help(void)
+{
+    fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
+          "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
+          "       cddp-train --keys | --help | --version\n"
+          "\nTrains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun\n"
+          "starts.\n\n",
+          stdout);
+    cddpi_options_print(&table, 22, stdout);
+}
+
+/* Find which of the options that exclude each other was given; -1: none. */
+static cddp_status read_mode(const char *const *values, int word_count, int *out)
+{
+    static const int modes[] = {OPTION_DRY_RUN, OPTION_VALIDATE, OPTION_GENERATE,
+                                OPTION_PRINT_NPROC, OPTION_KEYS};
+
+    CDDPI_TRY(cddpi_option_choice(&table, values, modes, 5, out));
+    return word_count > 0 || *out == OPTION_KEYS
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "no configuration is named: name a train.conf, see cddp-train --help");
+}
+
 int main(int argc, char **argv)
 {
-    struct cddpi_train_options options;
+    const char *values[OPTION_COUNT] = {NULL};
+    int word_count = 0;
+    int mode = -1;
     int result = 0;
+    bool runs;
 
     cddpi_streams_open();
     if (cddpi_stack_ensure() != CDDP_OK) {
@@ -198,18 +242,23 @@ int main(int argc, char **argv)
     cddpi_mapped_files_catch();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
-    if (cddpi_train_options_parse(argc, argv, &options) != CDDP_OK) {
+    if (cddpi_options_read(&table, argc, argv, values, &word_count) != CDDP_OK) {
         print_failure(NULL);
         return EXIT_CONFIG;
     }
-    if (options.mode == CDDPI_TRAIN_HELP) {
-        cddpi_train_options_help(stdout);
-    } else if (options.mode == CDDPI_TRAIN_VERSION) {
+    runs = values[OPTION_HELP] == NULL && values[OPTION_VERSION] == NULL;
+    if (runs && read_mode(values, word_count, &mode) != CDDP_OK) {
+        print_failure(NULL);
+        return EXIT_CONFIG;
+    }
+    if (values[OPTION_HELP] != NULL) {
+        print_help();
+    } else if (values[OPTION_VERSION] != NULL) {
         printf("cddp-train %s\n", cddp_version());
-    } else if (options.mode == CDDPI_TRAIN_KEYS) {
+    } else if (mode == OPTION_KEYS) {
         cddpi_config_print_keys(stdout);
     } else {
-        result = with_config(&options);
+        result = with_config(mode, values[OPTION_GENERATE], argv + 1, word_count);
     }
     return cddpi_streams_end("cddp-train", result);
 }

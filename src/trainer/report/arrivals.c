@@ -111,17 +111,6 @@ void cddpi_arrivals_backward_end(struct cddpi_arrivals *arrivals)
     }
 }
 
-/* When the first gradient became ready. The times of buckets are relative to it. */
-static double first_ready(const struct arrivals_times *times, size_t count)
-{
-    double first = INFINITY;
-
-    for (size_t i = 0; i < count; i++) {
-        first = fmin(first, times->ready[i]); /* fmin() ignores NaN */
-    }
-    return first;
-}
-
 /* Make room for the times of @p count buckets. */
 static cddp_status reserve_buckets(struct cddpi_arrivals *arrivals, size_t count)
 {
@@ -167,7 +156,7 @@ cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     int64_t now_ns = cddpi_now_ns();
     struct arrivals_times *times;
-    double first;
+    double first = INFINITY; /* when the first gradient became ready; buckets' times begin there */
 
     if (arrivals == NULL) {
         return CDDP_OK;
@@ -182,7 +171,9 @@ cddp_status cddpi_arrivals_end(struct cddpi_arrivals *arrivals, const cddp_ddp *
     times->step = arrivals->end_ns > 0 ? (double)(now_ns - arrivals->end_ns) / 1e9 - times->exposed
                                        : NAN;
     arrivals->end_ns = now_ns;
-    first = first_ready(times, arrivals->param_count);
+    for (size_t i = 0; i < arrivals->param_count; i++) {
+        first = fmin(first, times->ready[i]); /* fmin() ignores NaN */
+    }
     for (size_t b = 0; b < stats.buckets; b++) {
         cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
 

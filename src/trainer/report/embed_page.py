@@ -24,7 +24,7 @@ whole = whole.replace("@STYLES@", style_hashes).replace("@SCRIPTS@", script_hash
 before, rest = whole.split("@TIMELINES@\n")
 between, after = rest.split("@RUNS@\n")
 with open(sys.argv[2], "w", encoding="ascii") as file:
-    file.write('#include "report/page_parts.h"\n')
+    file.write('#include "report/report_page.h"\n')
     for part in (("cddpi_page_head", before), ("cddpi_page_body", between), ("cddpi_page_tail", after),
                  ("cddpi_picture_style", styles[0])):
         file.write(array(*part))

@@ -3,19 +3,98 @@
 #include "report/metrics.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/replace.h"
+#include "group/launch/launch_variable.h"
 #include "report/tfevents.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+static bool is_above_zero(const char *name)
+{
+    const char *text = cddpi_launch_variable(name);
+    int64_t number;
+
+    return text != NULL && cddpi_parse_integer(text, 1, INT64_MAX, &number);
+}
+
+/* cddp-run's random id, or the id that the user gives to all starts of one job. */
+static bool name_of_cddp(struct cddpi_job_name *out)
+{
+    const char *job = cddpi_env(CDDPI_ENV_JOB);
+
+    if (job == NULL) {
+        return false;
+    }
+    snprintf(out->text, sizeof out->text, "%s", job);
+    out->is_restart = cddpi_launch_variable("CDDP_GENERATION") == NULL ||
+                      is_above_zero("CDDP_GENERATION");
+    return true;
+}
+
+static bool name_of_torchrun(struct cddpi_job_name *out)
+{
+    const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
+
+    if (run == NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return false; /* CDDP_RANK is set: cddp-run is the launcher */
+    }
+    snprintf(out->text, sizeof out->text, "torchrun %s", run);
+    out->is_restart = is_above_zero("TORCHELASTIC_RESTART_COUNT");
+    return true;
+}
+
+/* A torchrun keeps all its attempts in one folder, FOLDER/attempt_0/0/error.json. The folder
+ * identifies restarts that torchrun does not count, because nodes joined or left. */
+static bool name_of_agent(struct cddpi_job_name *out)
+{
+    const char *file = cddpi_launch_variable("TORCHELASTIC_ERROR_FILE");
+    const char *attempt = file != NULL ? strstr(file, "/attempt_") : NULL;
+
+    if (attempt == NULL || cddpi_env(CDDPI_ENV_RANK) != NULL) {
+        return false;
+    }
+    snprintf(out->text, sizeof out->text, "torchrun of %.*s", (int)(attempt - file), file);
+    out->is_restart = true;
+    return true;
+}
+
+static bool name_of_slurm(struct cddpi_job_name *out)
+{
+    const char *job = cddpi_launch_variable("SLURM_JOB_ID");
+    const char *step = cddpi_launch_variable("SLURM_STEP_ID");
+
+    if (job == NULL) {
+        return false;
+    }
+    snprintf(out->text, sizeof out->text, "Slurm %s%s%s", job, step != NULL ? "." : "",
+             step != NULL ? step : "");
+    out->is_restart = is_above_zero("SLURM_RESTART_COUNT");
+    return true;
+}
+
+int cddpi_job_names(struct cddpi_job_name out[CDDPI_JOB_NAMES])
+{
+    static bool (*const rows[CDDPI_JOB_NAMES])(struct cddpi_job_name *) = {
+        name_of_cddp, name_of_torchrun, name_of_agent, name_of_slurm};
+    int count = 0;
+
+    for (int i = 0; i < CDDPI_JOB_NAMES; i++) {
+        count += rows[i](&out[count]) ? 1 : 0;
+    }
+    return count;
+}
 
 static const char RUN_BEGINS[] = "{\"kind\":\"run\","; /* the line that begins a run */
 
@@ -31,17 +110,18 @@ struct cddpi_metrics {
 /* Which lines of a file are kept. */
 struct metrics_cut {
     FILE *from;
+    char *line;
     uint64_t step;       /* the last step that is kept */
     bool has_evaluation; /* of that step */
 };
 
 /* Whether to keep a line of the old file: a complete object of a step up to the cut. */
-static bool keep_line(struct metrics_cut *cut, const char *line, size_t bytes)
+static bool keep_line(struct metrics_cut *cut)
 {
-    json_t *object = json_loadb(line, bytes, 0, NULL);
+    json_t *object = json_loads(cut->line, 0, NULL);
     json_t *number = json_object_get(object, "step");
     uint64_t step = (uint64_t)json_integer_value(number);
-    bool keep = line[bytes - 1] == '\n' && json_is_integer(number) &&
+    bool keep = strchr(cut->line, '\n') != NULL && json_is_integer(number) &&
                 json_integer_value(number) >= 0 && step <= cut->step;
 
     if (keep && step == cut->step && json_object_get(object, "eval_loss") != NULL) {
@@ -65,14 +145,14 @@ static bool has_name(const json_t *object, const char *name)
     return found;
 }
 
-static const struct cddpi_job_name *find_name(const char *line, size_t bytes,
-                                              const struct cddpi_job_name *names, int count)
+static const struct cddpi_job_name *find_name(const char *line, const struct cddpi_job_name *names,
+                                              int count)
 {
     const struct cddpi_job_name *found = NULL;
     json_t *object = NULL;
 
     if (strncmp(line, RUN_BEGINS, sizeof RUN_BEGINS - 1) == 0) {
-        object = json_loadb(line, bytes, 0, NULL);
+        object = json_loads(line, 0, NULL);
     }
     for (int i = 0; found == NULL && i < count; i++) {
         found = names[i].is_restart && has_name(object, names[i].text) ? &names[i] : NULL;
@@ -81,33 +161,57 @@ static const struct cddpi_job_name *find_name(const char *line, size_t bytes,
     return found;
 }
 
+bool cddpi_metrics_next_line(FILE *file, char line[CDDPI_METRICS_LINE_BYTES])
+{
+    char *last = line + CDDPI_METRICS_LINE_BYTES -
+                 2; /* it stays 0 unless a line fills the memory */
+
+    *last = '\0';
+    if (fgets(line, CDDPI_METRICS_LINE_BYTES, file) == NULL) {
+        return false;
+    }
+    if (*last != '\0' && *last != '\n') {
+        for (int byte = 0; byte != EOF && byte != '\n';) {
+            byte = fgetc(file);
+        }
+        line[0] = '\0';
+    }
+    return true;
+}
+
+/* Open DIR/metrics.jsonl, and get memory for a line. *out_file is NULL if there is no such file. */
+static cddp_status open_lines(const char *path, FILE **out_file, char **out_line)
+{
+    cddp_status status;
+
+    *out_line = cddpi_zalloc(CDDPI_METRICS_LINE_BYTES);
+    if (*out_line == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    }
+    status = cddpi_file_stream(path, "r", out_file);
+    return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
+}
+
 cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names, int count,
                                    const struct cddpi_job_name **out)
 {
     char *path = cddpi_format("%s/metrics.jsonl", dir);
     FILE *file = NULL;
     char *line = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-    cddp_status status;
+    cddp_status status = path != NULL ? open_lines(path, &file, &line)
+                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
 
     *out = NULL;
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
+    while (file != NULL && *out == NULL && cddpi_metrics_next_line(file, line)) {
+        *out = find_name(line, names, count);
     }
-    status = cddpi_file_stream(path, "r", &file);
-    if (status != CDDP_OK) {
-        cddpi_free(path);
-        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
-    }
-    while (*out == NULL && (bytes = getline(&line, &room, file)) > 0) {
-        *out = find_name(line, (size_t)bytes, names, count);
-    }
-    if (*out == NULL && !feof(file)) {
+    if (file != NULL && ferror(file)) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
     }
-    free(line);
-    fclose(file);
+    if (file != NULL) {
+        fclose(file);
+    }
+    cddpi_free(line);
     cddpi_free(path);
     return status;
 }
@@ -115,21 +219,14 @@ cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name 
 static cddp_status put_kept(void *context, struct cddpi_writer *writer)
 {
     struct metrics_cut *cut = context;
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && (bytes = getline(&line, &room, cut->from)) > 0) {
-        if (keep_line(cut, line, (size_t)bytes)) {
-            status = cddpi_writer_put(writer, line, (size_t)bytes);
+    while (cddpi_metrics_next_line(cut->from, cut->line)) {
+        if (keep_line(cut)) {
+            CDDPI_TRY(cddpi_writer_put(writer, cut->line, strlen(cut->line)));
         }
     }
-    if (status == CDDP_OK && !feof(cut->from)) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", writer->shown);
-    }
-    free(line);
-    return status;
+    return ferror(cut->from) ? cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", writer->shown)
+                             : CDDP_OK;
 }
 
 bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
@@ -140,14 +237,14 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
 /* Replace the file, if it exists, by its lines up to @p step. */
 static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
 {
-    struct metrics_cut cut = {NULL, step, false};
-    cddp_status status = cddpi_file_stream(path, "r", &cut.from);
+    struct metrics_cut cut = {.step = step};
+    cddp_status status = open_lines(path, &cut.from, &cut.line);
 
-    if (status != CDDP_OK) {
-        return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
+    if (cut.from != NULL) {
+        status = cddpi_file_replace(path, put_kept, &cut);
+        fclose(cut.from);
     }
-    status = cddpi_file_replace(path, put_kept, &cut);
-    fclose(cut.from);
+    cddpi_free(cut.line);
     *out_has_evaluation = cut.has_evaluation;
     return status;
 }

@@ -3,13 +3,26 @@
 #ifndef CDDPI_TRAIN_REPORT_METRICS_H
 #define CDDPI_TRAIN_REPORT_METRICS_H
 
-#include "report/job_names.h"
 #include "report/prometheus.h"
 
 #include <cddp/status.h>
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
+
+enum { CDDPI_JOB_NAMES = 4, CDDPI_JOB_NAME_BYTES = 512 };
+
+struct cddpi_job_name {
+    char text[CDDPI_JOB_NAME_BYTES];
+    bool is_restart; /* the launcher says that this start is a restart, or may be one */
+};
+
+/** Get the names of this process's job from the environment. Several launchers may have named it,
+ *  such as cddp-run inside of Slurm. Returns the number of names. */
+int cddpi_job_names(struct cddpi_job_name out[CDDPI_JOB_NAMES]);
+
+enum { CDDPI_METRICS_LINE_BYTES = 1 << 20 };
 
 struct cddpi_metrics;
 
@@ -24,6 +37,10 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics);
  *  out is NULL if there is no such name or no file. A file that cannot be read is an error. */
 CDDP_CHECKED cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names,
                                                 int count, const struct cddpi_job_name **out);
+/** Read the next line of @p file, which anyone may have written, with its newline if it has one. A
+ *  line that is too long for cddp's metrics becomes "". Returns false at the end, or if reading
+ *  fails. */
+bool cddpi_metrics_next_line(FILE *file, char line[CDDPI_METRICS_LINE_BYTES]);
 /** Whether the file still exists under its name. */
 bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics);
 /** Write the same numbers to @p prometheus. cddpi_metrics_close() will close it. */

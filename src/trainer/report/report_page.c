@@ -1,14 +1,251 @@
-/* report_page.c - owns report.html: inserts the timelines and the runs' JSON into page.html. */
+/* report_page.c - owns report.html: reads the files of runs, and inserts their JSON and timelines
+ * into page.html. The files are not trusted, and may end in the middle of a line. */
 #include "report/report_page.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/replace.h"
-#include "report/page_parts.h"
-#include "report/run_read.h"
+#include "base/utf8.h"
+#include "report/metrics.h"
 #include "report/timeline.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { MOST_ROWS = 1 << 22, MOST_CONFIG_BYTES = 1 << 20 };
+enum { MOST_POINTS = 1000 };
+
+static const char *const columns[] = {
+    "step",    "loss",      "accuracy",      "eval_loss",    "eval_accuracy",
+    "step_ms", "data_ms",   "forward_ms",    "backward_ms",  "exposed_comm_ms",
+    "lr",      "grad_norm", "samples_per_s", "optimizer_ms", "peak_rss_mib",
+};
+enum { STEP, COLUMNS = sizeof columns / sizeof columns[0] };
+
+struct run_rows {
+    double (*rows)[COLUMNS]; /* NaN: the line lacks this number */
+    size_t count, room;
+};
+
+/* A page's numbers are doubles, so a larger integer, such as a seed, is passed as text. */
+static void spell_large_integers(json_t *object)
+{
+    const json_int_t most = (json_int_t)1 << 53;
+
+    for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at)) {
+        json_int_t value = json_integer_value(json_object_iter_value(at));
+
+        if (value > most || value < -most) {
+            (void)json_object_iter_set_new(object, at, json_sprintf("%lld", (long long)value));
+        }
+    }
+}
+
+static cddp_status take_row(struct run_rows *rows, const json_t *line)
+{
+    if (rows->count == rows->room) {
+        size_t room = rows->room > 0 ? rows->room * 2 : 256;
+        void *larger = cddpi_realloc(rows->rows, room * sizeof *rows->rows);
+
+        if (larger == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu lines of metrics", room);
+        }
+        rows->rows = larger;
+        rows->room = room;
+    }
+    for (size_t c = 0; c < COLUMNS; c++) {
+        const json_t *value = json_object_get(line, columns[c]);
+
+        rows->rows[rows->count][c] = json_is_number(value) ? json_number_value(value) : NAN;
+    }
+    rows->count++;
+    return CDDP_OK;
+}
+
+static cddp_status take_line(json_t *line, json_t *run, struct run_rows *rows)
+{
+    const char *kind = json_string_value(json_object_get(line, "kind"));
+
+    if (kind != NULL && strcmp(kind, "run") == 0) {
+        spell_large_integers(line);
+        (void)json_object_set(run, "begin", line);
+        (void)json_object_set_new(run, "end", json_null());
+    } else if (kind != NULL && strcmp(kind, "end") == 0) {
+        (void)json_object_set(run, "end", line);
+    } else if (kind == NULL && json_is_number(json_object_get(line, "step")) &&
+               rows->count < MOST_ROWS) {
+        return take_row(rows, line);
+    }
+    return CDDP_OK;
+}
+
+/* Summarise one column, as read_run() describes; NULL: the column has no number. */
+static json_t *summarize_column(const struct run_rows *rows, size_t column)
+{
+    json_t *x = json_array();
+    json_t *y = json_array();
+    size_t count = 0;
+    size_t seen = 0;
+    double last = 0;
+    double later_sum = 0;
+    double sum_x = 0;
+    double sum_y = 0;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        count += isfinite(rows->rows[i][column]);
+    }
+    for (size_t i = 0, of_point = 0; i < rows->count; i++) {
+        if (!isfinite(rows->rows[i][column])) {
+            continue;
+        }
+        last = rows->rows[i][column];
+        later_sum += seen++ >= count / 2 ? last : 0;
+        sum_x += rows->rows[i][STEP];
+        sum_y += last;
+        if (++of_point < (count + MOST_POINTS - 1) / MOST_POINTS && seen < count) {
+            continue;
+        }
+        if (isfinite(sum_x) && isfinite(sum_y) && column != STEP) {
+            (void)json_array_append_new(x, json_real(sum_x / (double)of_point));
+            (void)json_array_append_new(y, json_real(sum_y / (double)of_point));
+        }
+        of_point = 0;
+        sum_x = sum_y = 0;
+    }
+    later_sum /= (double)(count - count / 2);
+    return json_pack("{s:f, s:f, s:o, s:o}", "last", last, "typical",
+                     isfinite(later_sum) ? later_sum : last, "x", x, "y", y);
+}
+
+static json_t *summarize_columns(const struct run_rows *rows)
+{
+    json_t *metrics = json_object();
+
+    for (size_t c = 0; c < COLUMNS; c++) {
+        for (size_t i = 0; i < rows->count; i++) {
+            if (isfinite(rows->rows[i][c])) {
+                (void)json_object_set_new(metrics, columns[c], summarize_column(rows, c));
+                break;
+            }
+        }
+    }
+    return metrics;
+}
+
+static cddp_status read_lines(FILE *file, char *line, json_t *run, struct run_rows *rows)
+{
+    while (cddpi_metrics_next_line(file, line)) {
+        json_t *object = json_loads(line, 0, NULL);
+        cddp_status status = object != NULL ? take_line(object, run, rows) : CDDP_OK;
+
+        json_decref(object);
+        CDDPI_TRY(status);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status read_metrics(const char *dir, json_t *run)
+{
+    char *path = cddpi_format("%s/metrics.jsonl", dir);
+    char *line = cddpi_zalloc(CDDPI_METRICS_LINE_BYTES);
+    struct run_rows rows = {0};
+    FILE *file = NULL;
+    cddp_status status;
+
+    if (path == NULL || line == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to read its metrics", dir);
+        goto out;
+    }
+    status = cddpi_file_stream(path, "r", &file);
+    if (status != CDDP_OK) {
+        status = status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
+        goto out;
+    }
+    CDDPI_TRY_GOTO(out, status, read_lines(file, line, run, &rows));
+    if (rows.count == 0 && json_is_null(json_object_get(run, "begin"))) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "%s has no line of metrics", path);
+        goto out;
+    }
+    if (json_object_set_new(run, "metrics", summarize_columns(&rows)) != 0) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its curves", path);
+    }
+
+out:
+    if (file != NULL) {
+        fclose(file);
+    }
+    cddpi_free(rows.rows);
+    cddpi_free(line);
+    cddpi_free(path);
+    return status;
+}
+
+/* Copy @p text, with U+FFFD for everything that is not text; NULL becomes null. */
+static json_t *to_clean_string(const char *text, size_t bytes)
+{
+    char *clean = cddpi_utf8_clean(text, bytes);
+    json_t *string = clean != NULL ? json_string(clean) : json_null();
+
+    cddpi_free(clean);
+    return string;
+}
+
+static json_t *read_config(const char *dir)
+{
+    char *path = cddpi_format("%s/train.conf", dir);
+    char *text = cddpi_zalloc(MOST_CONFIG_BYTES);
+    json_t *config = NULL;
+    FILE *file;
+
+    if (path != NULL && text != NULL && cddpi_file_stream(path, "r", &file) == CDDP_OK) {
+        config = to_clean_string(text, fread(text, 1, MOST_CONFIG_BYTES, file));
+        fclose(file);
+    }
+    cddpi_free(text);
+    cddpi_free(path);
+    return config != NULL ? config : json_null();
+}
+
+/* Read run @p dir as the object that page.html draws:
+ *    dir, name   the path of the folder, and its own name
+ *    begin, end  the last line of kind "run", and the "end" that follows it; null: no such line
+ *    config      the text of train.conf; null: no such file
+ *    metrics     for each column that has a number: last; typical, the mean of the later half; x
+ *                (steps) and y, at most a thousand points. If there are more steps, each point is
+ *                the mean of several. Column "step" has only last.
+ *  Lines that are not metrics are skipped. All text is UTF-8. */
+static cddp_status read_run(const char *dir, json_t **out)
+{
+    size_t end = strlen(dir);
+    size_t name;
+    json_t *run;
+    cddp_status status;
+
+    while (end > 1 && dir[end - 1] == '/') {
+        end--;
+    }
+    for (name = end; name > 0 && dir[name - 1] != '/';) {
+        name--;
+    }
+    run = json_pack("{s:o, s:o, s:n, s:n}", "dir", to_clean_string(dir, strlen(dir)), "name",
+                    to_clean_string(dir + name, end - name), "begin", "end");
+    if (run == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
+    }
+    status = read_metrics(dir, run);
+    if (status == CDDP_OK && json_object_set_new(run, "config", read_config(dir)) != 0) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
+    }
+    if (status != CDDP_OK) {
+        json_decref(run);
+        return status;
+    }
+    *out = run;
+    return CDDP_OK;
+}
 
 static cddp_status put_text(struct cddpi_writer *writer, const char *text)
 {
@@ -79,7 +316,7 @@ out:
 struct report_page {
     char *const *dirs;
     int count;
-    json_t *runs; /* an array of objects by cddpi_run_read() */
+    json_t *runs; /* an array of objects by read_run() */
 };
 
 static cddp_status put_page(void *context, struct cddpi_writer *writer)
@@ -103,7 +340,7 @@ cddp_status cddpi_report_page_write(char *const *dirs, int count, const char *pa
     for (int i = 0; i < count; i++) {
         json_t *run = NULL;
 
-        CDDPI_TRY_GOTO(out, status, cddpi_run_read(dirs[i], &run));
+        CDDPI_TRY_GOTO(out, status, read_run(dirs[i], &run));
         if (json_array_append_new(page.runs, run) != 0) {
             status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d runs", count);
             goto out;

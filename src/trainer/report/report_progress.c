@@ -43,19 +43,48 @@ static void format_left(double seconds, char *out, size_t bytes)
     }
 }
 
-void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state)
+bool cddpi_progress_is_due(const struct cddpi_progress *progress)
 {
     int64_t pause = progress->mode == CDDPI_PROGRESS_TTY ? 100000000 : 5000000000;
-    int64_t now = cddpi_now_ns();
+
+    return progress->mode != CDDPI_PROGRESS_OFF &&
+           (progress->shown_ns == 0 || cddpi_now_ns() - progress->shown_ns >= pause);
+}
+
+void cddpi_progress_show(struct cddpi_progress *progress, const char *format, ...)
+{
+    bool is_terminal = progress->mode == CDDPI_PROGRESS_TTY;
+    char text[340];
+    char line[360];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(line, sizeof line, "%s%s%s", is_terminal ? "\r\033[K" : "", text,
+             is_terminal ? "" : "\n");
+    cddpi_print(line);
+    progress->shown_ns = cddpi_now_ns();
+    progress->open_line = is_terminal;
+}
+
+void cddpi_progress_erase(struct cddpi_progress *progress)
+{
+    if (progress->open_line) {
+        cddpi_print("\r\033[K");
+        progress->open_line = false;
+    }
+}
+
+void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state)
+{
     char left[32];
     char mfu[32] = "";
     char exposed[40] = "";
     char loss[32] = "-";
     char skipped[40] = "";
-    char line[360];
 
-    if (progress->mode == CDDPI_PROGRESS_OFF ||
-        (progress->shown_ns != 0 && now - progress->shown_ns < pause)) {
+    if (!cddpi_progress_is_due(progress)) {
         return;
     }
     format_left(state->seconds_left, left, sizeof left);
@@ -71,15 +100,11 @@ void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_pro
     if (state->skipped > 0) {
         snprintf(skipped, sizeof skipped, " (%llu skipped)", (unsigned long long)state->skipped);
     }
-    snprintf(
-        line, sizeof line, "%sepoch %llu/%llu  step %llu/%llu%s  loss %s  %.0f %s/s%s%s  %s left%s",
-        progress->mode == CDDPI_PROGRESS_TTY ? "\r\033[K" : "", (unsigned long long)state->epoch,
-        (unsigned long long)state->epochs, (unsigned long long)state->step,
-        (unsigned long long)state->steps, skipped, loss, state->rate, state->unit, mfu, exposed,
-        left, progress->mode == CDDPI_PROGRESS_TTY ? "" : "\n");
-    cddpi_print(line);
-    progress->shown_ns = now;
-    progress->open_line = progress->mode == CDDPI_PROGRESS_TTY;
+    cddpi_progress_show(progress,
+                        "epoch %llu/%llu  step %llu/%llu%s  loss %s  %.0f %s/s%s%s  %s left",
+                        (unsigned long long)state->epoch, (unsigned long long)state->epochs,
+                        (unsigned long long)state->step, (unsigned long long)state->steps, skipped,
+                        loss, state->rate, state->unit, mfu, exposed, left);
 }
 
 void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ...)

@@ -1,4 +1,4 @@
-/* report_progress.h - prints rank 0's progress to stderr during a run. */
+/* report_progress.h - prints progress to stderr: rank 0's during a run, and cddp-tokenize's. */
 #ifndef CDDPI_TRAIN_REPORT_PROGRESS_H
 #define CDDPI_TRAIN_REPORT_PROGRESS_H
 
@@ -28,6 +28,14 @@ struct cddpi_progress_state {
 /** Choose the mode: off if @p silent (all ranks but 0), else $CDDP_PROGRESS, else the mode that
  *  fits stderr. */
 void cddpi_progress_init(struct cddpi_progress *progress, bool silent);
+
+/** Whether enough time has passed since the last line: 0.1 s on a terminal, else 5 s. */
+bool cddpi_progress_is_due(const struct cddpi_progress *progress);
+/** Print a line, which the next one redraws on a terminal. */
+void cddpi_progress_show(struct cddpi_progress *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** Wipe the line that is redrawn. */
+void cddpi_progress_erase(struct cddpi_progress *progress);
 
 /** Print where the run is, at most every 0.1 s on a terminal, else every 5 s. */
 void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state);

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "report/traces.h"
 
+#include <stdio.h>
+
 /** Draw @p step as SVG.
  *  @param alone  As a separate file, with a style sheet and a background. false: part of the page,
  *                which has the style. */
@@ -13,5 +15,9 @@ CDDP_CHECKED cddp_status cddpi_timeline_put(const struct cddpi_traces *traces,
                                             struct cddpi_writer *writer);
 /** Choose the step to draw: the one that took the median time. Returns false if there is none. */
 bool cddpi_timeline_choose(const struct cddpi_traces *traces, struct cddpi_traced_step *out);
+
+/** Write @p text as XML or HTML text, or as a quoted attribute, so that nothing in it is markup.
+ *  Bytes that are not UTF-8 and control characters become U+FFFD. */
+void cddpi_html_put(FILE *out, const char *text);
 
 #endif

@@ -105,7 +105,7 @@ static cddp_status read_rank(const json_t *json, const char *path, struct cddpi_
     for (size_t i = 0; i < out->call_count; i++) {
         read_call(json_array_get(calls, i), &out->calls[i]);
     }
-    return CDDP_OK;
+    return cddpi_traces_sort_calls(out);
 }
 
 static cddp_status read_file(const char *path, struct cddpi_traced_rank *out, int *out_world_size)
@@ -141,21 +141,6 @@ static bool is_mutual(const struct cddpi_traced_call *call)
            strcmp(call->operation, "all_gather") == 0;
 }
 
-const struct cddpi_traced_call *cddpi_traces_find_call(const struct cddpi_traced_rank *rank,
-                                                       const struct cddpi_traced_call *like,
-                                                       size_t near)
-{
-    for (size_t i = 0; i < rank->call_count; i++) {
-        const struct cddpi_traced_call *call = &rank->calls[(near + i) % rank->call_count];
-
-        if (call->number == like->number && call->on_device == like->on_device &&
-            !call->is_message) {
-            return call;
-        }
-    }
-    return NULL;
-}
-
 /* How far the clock of @p rank is behind the clock of @p first. */
 static void find_offset(const struct cddpi_traced_rank *first, struct cddpi_traced_rank *rank)
 {
@@ -172,7 +157,7 @@ static void find_offset(const struct cddpi_traced_rank *first, struct cddpi_trac
         if (!is_mutual(ours) || !has_ended(ours)) {
             continue;
         }
-        theirs = cddpi_traces_find_call(rank, ours, i);
+        theirs = cddpi_traces_find_call(rank, ours);
         if (theirs == NULL || !has_ended(theirs) ||
             strcmp(theirs->operation, ours->operation) != 0) {
             continue;
@@ -265,6 +250,7 @@ cddp_status cddpi_traces_read(char *const *paths, int count, struct cddpi_traces
         }
     }
     align_clocks(&traces);
+    CDDPI_TRY_GOTO(fail, status, cddpi_traces_find_steps(&traces));
     *out = traces;
     return CDDP_OK;
 
@@ -341,7 +327,9 @@ void cddpi_traces_fini(struct cddpi_traces *traces)
     for (int r = 0; r < traces->count; r++) {
         cddpi_free(traces->ranks[r].spans);
         cddpi_free(traces->ranks[r].calls);
+        cddpi_free(traces->ranks[r].by_number);
     }
     cddpi_free(traces->ranks);
+    cddpi_free(traces->steps);
     *traces = (struct cddpi_traces){0};
 }

@@ -43,13 +43,26 @@ struct cddpi_traced_rank {
     size_t span_count;
     struct cddpi_traced_call *calls;
     size_t call_count;
+    const struct cddpi_traced_call **by_number; /* the collectives, to find one by its number */
+    size_t collective_count;
+};
+
+/* One step of all ranks. Times in nanoseconds. */
+struct cddpi_traced_step {
+    uint64_t step;
+    int64_t begin_ns, end_ns; /* from the first rank's begin to the last rank's end */
+    int last;                 /* the rank that began to wait last; -1: not known */
+    double late_ns;           /* how long the other ranks waited for that rank, on average */
+    double exposed_ns;        /* communication that even that rank had to wait for */
 };
 
 struct cddpi_traces {
     struct cddpi_traced_rank *ranks; /* in rank order; ranks without a file are missing */
     int count;
     int world_size;
-    int64_t begin_ns, end_ns; /* from the first event to the last */
+    int64_t begin_ns, end_ns;        /* from the first event to the last */
+    struct cddpi_traced_step *steps; /* of the first rank, in their order */
+    size_t step_count;
 };
 
 /** Read the files @p paths, one for each rank.
@@ -62,22 +75,15 @@ CDDP_CHECKED cddp_status cddpi_traces_read(char *const *paths, int count, struct
 CDDP_CHECKED cddp_status cddpi_traces_read_folder(const char *dir, struct cddpi_traces *out);
 void cddpi_traces_fini(struct cddpi_traces *traces); /* accepts zeroed traces */
 
-/** The collective of @p rank with the number of @p like, or NULL. The search begins at index @p
- *  near, since all ranks call collectives in the same order. */
+/* traces_find.c, for traces.c: what the next function needs of @p rank, and traces->steps. */
+CDDP_CHECKED cddp_status cddpi_traces_sort_calls(struct cddpi_traced_rank *rank);
+CDDP_CHECKED cddp_status cddpi_traces_find_steps(struct cddpi_traces *traces);
+
+/** The collective of @p rank with the number of @p like, or NULL. */
 const struct cddpi_traced_call *cddpi_traces_find_call(const struct cddpi_traced_rank *rank,
-                                                       const struct cddpi_traced_call *like,
-                                                       size_t near);
+                                                       const struct cddpi_traced_call *like);
 
-/* One step of all ranks. Times in nanoseconds. */
-struct cddpi_traced_step {
-    uint64_t step;
-    int64_t begin_ns, end_ns; /* from the first rank's begin to the last rank's end */
-    int last;                 /* the rank that began to wait last; -1: not known */
-    double late_ns;           /* how long the other ranks waited for that rank, on average */
-    double exposed_ns;        /* communication that even that rank had to wait for */
-};
-
-/** Look at the step with index @p index. Returns false if there are fewer steps. */
+/** Copy the step with index @p index. Returns false if there are fewer steps. */
 bool cddpi_traces_step(const struct cddpi_traces *traces, size_t index,
                        struct cddpi_traced_step *out);
 

@@ -6,75 +6,6 @@
 
 #include <string.h>
 
-static const struct cddpi_traced_span *find_span(const struct cddpi_traced_rank *rank,
-                                                 const char *name, uint64_t step)
-{
-    const struct cddpi_traced_span *found = NULL;
-
-    for (size_t i = 0; i < rank->span_count; i++) {
-        if (rank->spans[i].step == step && rank->spans[i].device < 0 &&
-            strcmp(rank->spans[i].name, name) == 0) {
-            found = &rank->spans[i]; /* ends as the last one, which synchronises */
-        }
-    }
-    return found;
-}
-
-/* Get the step number of the first rank's step with index @p index. */
-static bool number_of_step(const struct cddpi_traces *traces, size_t index, uint64_t *out)
-{
-    for (size_t i = 0; traces->count > 0 && i < traces->ranks[0].span_count; i++) {
-        const struct cddpi_traced_span *span = &traces->ranks[0].spans[i];
-
-        if (strcmp(span->name, "step") == 0 && index-- == 0) {
-            *out = span->step;
-            return true;
-        }
-    }
-    return false;
-}
-
-bool cddpi_traces_step(const struct cddpi_traces *traces, size_t index,
-                       struct cddpi_traced_step *out)
-{
-    struct cddpi_traced_step found = {.last = -1};
-    const struct cddpi_traced_span *last = NULL;
-    double waited = 0;
-    int waits = 0;
-
-    if (!number_of_step(traces, index, &found.step)) {
-        return false;
-    }
-    for (int r = 0; r < traces->count; r++) {
-        const struct cddpi_traced_rank *rank = &traces->ranks[r];
-        const struct cddpi_traced_span *whole = find_span(rank, "step", found.step);
-        const struct cddpi_traced_span *wait = find_span(rank, "wait", found.step);
-
-        if (whole != NULL) {
-            found.begin_ns = found.begin_ns == 0 || whole->begin_ns < found.begin_ns
-                                 ? whole->begin_ns
-                                 : found.begin_ns;
-            found.end_ns = whole->end_ns > found.end_ns ? whole->end_ns : found.end_ns;
-        }
-        if (wait != NULL && (last == NULL || wait->begin_ns > last->begin_ns)) {
-            last = wait;
-            found.last = rank->rank;
-        }
-    }
-    for (int r = 0; r < traces->count && last != NULL; r++) {
-        const struct cddpi_traced_span *wait = find_span(&traces->ranks[r], "wait", found.step);
-
-        if (wait != NULL && wait != last) {
-            waited += (double)(last->begin_ns - wait->begin_ns);
-            waits++;
-        }
-    }
-    found.late_ns = waits > 0 ? waited / waits : 0;
-    found.exposed_ns = last != NULL ? (double)(last->end_ns - last->begin_ns) : 0;
-    *out = found;
-    return true;
-}
-
 static void print_steps(const struct cddpi_traces *traces, FILE *out)
 {
     struct cddpi_traced_step step;
@@ -122,8 +53,7 @@ static int last_caller(const struct cddpi_traces *traces, size_t index, double *
     int last = -1;
 
     for (int r = 0; r < traces->count && !call->is_message; r++) {
-        const struct cddpi_traced_call *own = cddpi_traces_find_call(&traces->ranks[r], call,
-                                                                     index);
+        const struct cddpi_traced_call *own = cddpi_traces_find_call(&traces->ranks[r], call);
 
         if (own == NULL || own->enqueued_ns == INT64_MIN) {
             return -1;
@@ -219,7 +149,7 @@ static void print_open(const struct cddpi_traces *traces, FILE *out)
                     call->state);
             for (int other = 0; other < traces->count && !call->is_message; other++) {
                 const struct cddpi_traced_call *theirs = cddpi_traces_find_call(
-                    &traces->ranks[other], call, i);
+                    &traces->ranks[other], call);
 
                 if (other != r && theirs == NULL) {
                     fprintf(out, "; rank %d has not called it", traces->ranks[other].rank);

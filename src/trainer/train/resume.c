@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
-#include "report/job_names.h"
+#include "report/metrics.h"
 #include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"

@@ -28,7 +28,7 @@ static void set_number(const char *name, int value)
     set_text(name, text);
 }
 
-/* Set the same variables as the launcher (launcher/supervise/environment.c). */
+/* Set the same variables as the launcher (launcher/supervise/worker.c). */
 static void set_environment(const struct cddpi_spawn_job *job, int rank)
 {
     static const char *const ranks[] = {"CDDP_RANK", "CDDP_LOCAL_RANK", "RANK", "LOCAL_RANK",

@@ -19,17 +19,19 @@ cddp_status cddpi_device_model_create(const struct cddpi_model_spec *spec, uint6
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", sizeof *part);
     }
     part->device = cddpi_device_or_cpu(spec->device);
-    status = cddpi_model_create(spec, seed, group, &part->model);
-    if (status == CDDP_OK && cddpi_device_is_async(part->device)) {
-        status = cddpi_gpu_side_create(
-            part, spec, group != NULL ? cddp_group_timeout_ms(group) : cddpi_env_timeout_ms());
-    }
-    if (status != CDDP_OK) {
-        cddpi_device_model_destroy(part);
-        return status;
+    CDDPI_TRY_GOTO(fail, status, cddpi_model_create(spec, seed, group, &part->model));
+    if (cddpi_device_is_async(part->device)) {
+        CDDPI_TRY_GOTO(fail, status,
+                       cddpi_gpu_side_create(part, spec,
+                                             group != NULL ? cddp_group_timeout_ms(group)
+                                                           : cddpi_env_timeout_ms()));
     }
     *out = part;
     return CDDP_OK;
+
+fail:
+    cddpi_device_model_destroy(part);
+    return status;
 }
 
 void cddpi_device_model_destroy(struct cddpi_device_model *part)

@@ -82,29 +82,6 @@ void cddpi_gpu_side_destroy(struct cddpi_device_model *part);
 /** Make sure that @p memory has at least @p bytes. Its old contents are lost. */
 CDDP_CHECKED cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *memory,
                                            size_t bytes, const char *what);
-void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memory);
-
-/** Enqueue a copy of @p bytes in the copy stream; 0 bytes: nothing. */
-CDDP_CHECKED cddp_status cddpi_gpu_side_copy(const struct cddpi_device_model *part, void *to,
-                                             const void *from, size_t bytes);
-
-/* gpu_slot.c: functions on the current slot. */
-
-/** The offset of item @p item of a batch in a slot for @p room samples. */
-size_t cddpi_gpu_slot_item(const struct cddpi_gpu_side *gpu, int item, int room);
-CDDP_CHECKED cddp_status cddpi_gpu_slot_make_room(const struct cddpi_device_model *part,
-                                                  int samples);
-/** Bind the edges at @p side of the model to the slot's memory. */
-void cddpi_gpu_slot_bind(const struct cddpi_device_model *part, enum cddpi_edge_side side);
-/** Copy @p bytes of the caller's memory to offset @p place of the slot, in the copy stream. */
-CDDP_CHECKED cddp_status cddpi_gpu_slot_put(const struct cddpi_device_model *part, size_t place,
-                                            const void *from, size_t bytes);
-CDDP_CHECKED cddp_status cddpi_gpu_slot_put_edges(const struct cddpi_device_model *part,
-                                                  const struct cddpi_device_edges *edges,
-                                                  bool grads, int samples);
-CDDP_CHECKED cddp_status cddpi_gpu_slot_take_edges(const struct cddpi_device_model *part,
-                                                   const struct cddpi_device_edges *edges,
-                                                   bool grads, int samples, bool arrived);
 
 /** Forward and backward on a GPU. */
 CDDP_CHECKED cddp_status cddpi_gpu_side_forward(struct cddpi_device_model *part,

@@ -14,7 +14,7 @@ static cddp_status no_memory(size_t bytes)
 
 /* --- memory --- */
 
-void cddpi_mirror_release(struct cddpi_device *device, struct cddpi_mirror *memory)
+static void release_mirror(struct cddpi_device *device, struct cddpi_mirror *memory)
 {
     device->ops->release(device, memory->there);
     device->ops->unpin(device, memory->pinned);
@@ -34,19 +34,16 @@ cddp_status cddpi_mirror_grow(struct cddpi_device *device, struct cddpi_mirror *
                               size_t bytes, const char *what)
 {
     void *there = NULL;
-    cddp_status status;
 
     if (bytes <= memory->bytes) {
         return CDDP_OK;
     }
-    cddpi_mirror_release(device, memory);
-    status = device->ops->alloc(device, bytes, what, &there);
+    release_mirror(device, memory);
+    CDDPI_TRY(device->ops->alloc(device, bytes, what, &there));
     memory->there = there;
-    if (status == CDDP_OK) {
-        status = pin_memory(device, bytes, &memory->pinned);
-    }
-    memory->bytes = status == CDDP_OK ? bytes : 0;
-    return status;
+    CDDPI_TRY(pin_memory(device, bytes, &memory->pinned));
+    memory->bytes = bytes;
+    return CDDP_OK;
 }
 
 /* --- parameters and buffers --- */
@@ -183,7 +180,6 @@ cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
 {
     struct cddpi_device *device = part->device;
     struct cddpi_gpu_side *gpu = cddpi_zalloc(sizeof *gpu);
-    cddp_status status;
 
     part->gpu = gpu;
     if (gpu == NULL) {
@@ -195,19 +191,19 @@ cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
                                            "rank has one device: bf16 needs none");
     }
     gpu->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *gpu->slots);
-    CDDPI_TRY_GOTO(done, status,
-                   gpu->slots != NULL ? make_params(part)
-                                      : no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots));
-    CDDPI_TRY_GOTO(done, status, make_grads(part));
-    CDDPI_TRY_GOTO(done, status, make_buffers(part));
-    CDDPI_TRY_GOTO(done, status, make_edges(part, CDDPI_EDGE_IN, &gpu->in));
-    CDDPI_TRY_GOTO(done, status, make_edges(part, CDDPI_EDGE_OUT, &gpu->out));
-    CDDPI_TRY_GOTO(done, status, device->ops->event_create(device, false, &gpu->from));
-    CDDPI_TRY_GOTO(done, status, device->ops->event_create(device, false, &gpu->to));
-done:
+    if (gpu->slots == NULL) {
+        return no_memory(CDDPI_MODEL_SLOTS * sizeof *gpu->slots);
+    }
+    CDDPI_TRY(make_params(part));
+    CDDPI_TRY(make_grads(part));
+    CDDPI_TRY(make_buffers(part));
+    CDDPI_TRY(make_edges(part, CDDPI_EDGE_IN, &gpu->in));
+    CDDPI_TRY(make_edges(part, CDDPI_EDGE_OUT, &gpu->out));
+    CDDPI_TRY(device->ops->event_create(device, false, &gpu->from));
+    CDDPI_TRY(device->ops->event_create(device, false, &gpu->to));
     count_items(part, spec, gpu->item_bytes);
     cddpi_model_on_param(part->model, cddpi_gpu_side_put_param, part);
-    return status;
+    return CDDP_OK;
 }
 
 /* Wait before memory is released that enqueued work may still use. If a failure led here, it stays
@@ -236,10 +232,10 @@ void cddpi_gpu_side_destroy(struct cddpi_device_model *part)
     device->ops->event_destroy(device, gpu->from);
     device->ops->event_destroy(device, gpu->to);
     for (int i = 0; gpu->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
-        cddpi_mirror_release(device, &gpu->slots[i].memory);
+        release_mirror(device, &gpu->slots[i].memory);
     }
-    cddpi_mirror_release(device, &gpu->params_way);
-    cddpi_mirror_release(device, &gpu->buffers_way);
+    release_mirror(device, &gpu->params_way);
+    release_mirror(device, &gpu->buffers_way);
     cddpi_free(gpu->own);
     cddpi_free(gpu->params);
     cddpi_free(gpu->buffers);

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "group/watch/group_trace.h"
 #include "parallel/device_trace.h"
-#include "parallel/pipeline/edge_buffer.h"
+#include "parallel/parallel_memory.h"
 
 #include <string.h>
 
@@ -194,21 +194,19 @@ static cddp_status start_output(const struct pipeline_run *run,
  * waits in their group, and the caller may wait in another group next. */
 static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 {
-    cddp_status status = CDDP_OK;
-
     for (int c = 0; c < pipeline->shape.chunks; c++) {
         struct chunk *chunk = &pipeline->chunks[c];
 
         for (int s = 0; s < pipeline->slot_count; s++) {
-            for (size_t k = 0; status == CDDP_OK && k < chunk->in_count; k++) {
-                status = cddpi_message_finish(&chunk->slots[s].in[k].grad_work);
+            for (size_t k = 0; k < chunk->in_count; k++) {
+                CDDPI_TRY(cddpi_message_finish(&chunk->slots[s].in[k].grad_work));
             }
-            for (size_t k = 0; status == CDDP_OK && k < chunk->out_count; k++) {
-                status = cddpi_message_finish(&chunk->slots[s].out[k].data_work);
+            for (size_t k = 0; k < chunk->out_count; k++) {
+                CDDPI_TRY(cddpi_message_finish(&chunk->slots[s].out[k].data_work));
             }
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- memory --- */
@@ -217,22 +215,18 @@ static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chunk,
                              struct pipeline_slot *slot, int samples)
 {
-    cddp_status status;
-
     if (samples <= slot->samples) {
         return CDDP_OK;
     }
     cddpi_edge_buffers_release(pipeline->device, slot->in, chunk->in_count);
     cddpi_edge_buffers_release(pipeline->device, slot->out, chunk->out_count);
     slot->samples = 0;
-    status = cddpi_edge_buffers_allocate(pipeline->device, slot->in, chunk->in, chunk->in_count,
-                                         samples);
-    if (status == CDDP_OK) {
-        status = cddpi_edge_buffers_allocate(pipeline->device, slot->out, chunk->out,
-                                             chunk->out_count, samples);
-    }
-    slot->samples = status == CDDP_OK ? samples : 0;
-    return status;
+    CDDPI_TRY(cddpi_edge_buffers_allocate(pipeline->device, slot->in, chunk->in, chunk->in_count,
+                                          samples));
+    CDDPI_TRY(cddpi_edge_buffers_allocate(pipeline->device, slot->out, chunk->out, chunk->out_count,
+                                          samples));
+    slot->samples = samples;
+    return CDDP_OK;
 }
 
 size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
@@ -256,20 +250,19 @@ size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
 static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
                              int count)
 {
-    cddp_status status = CDDP_OK;
     int samples = 0;
 
     for (int m = 0; m < count; m++) {
         samples = batches[m].count > samples ? batches[m].count : samples;
     }
     for (int c = 0; c < pipeline->shape.chunks; c++) {
-        for (int s = 0; status == CDDP_OK && s < pipeline->slot_count; s++) {
-            struct chunk *chunk = &pipeline->chunks[c];
+        struct chunk *chunk = &pipeline->chunks[c];
 
-            status = grow_slot(pipeline, chunk, &chunk->slots[s], samples);
+        for (int s = 0; s < pipeline->slot_count; s++) {
+            CDDPI_TRY(grow_slot(pipeline, chunk, &chunk->slots[s], samples));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- a step --- */
@@ -300,27 +293,25 @@ static cddp_status compute_action(struct pipeline_run *run,
     bool completes = run->ready != NULL && action->micro_batch == run->last;
     struct cddpi_loss_result result = {0, 0, 0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
-    cddp_status status = cddpi_model_use_slots(chunk->model, &slots);
 
     run->chunk = action->chunk;
-    if (status == CDDP_OK && action->pass == CDDPI_PASS_WEIGHTS) {
+    CDDPI_TRY(cddpi_model_use_slots(chunk->model, &slots));
+    if (action->pass == CDDPI_PASS_WEIGHTS) {
         return cddpi_model_weights(chunk->model, action->micro_batch > 0,
                                    completes ? on_ready : NULL, run);
     }
     bind_edges(chunk, &chunk->slots[action->slot]);
-    if (status == CDDP_OK && action->pass == CDDPI_PASS_BACKWARD) {
+    if (action->pass == CDDPI_PASS_BACKWARD) {
         return cddpi_model_backward(chunk->model, run->scales[action->micro_batch],
                                     action->micro_batch > 0, completes ? on_ready : NULL, run);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_model_forward(chunk->model, batch, run->training, &result);
-    }
-    if (status == CDDP_OK && stage_of(run->pipeline, action->chunk) == last_stage(run->pipeline)) {
+    CDDPI_TRY(cddpi_model_forward(chunk->model, batch, run->training, &result));
+    if (stage_of(run->pipeline, action->chunk) == last_stage(run->pipeline)) {
         run->result.loss_sum += result.loss_sum;
         run->result.correct += result.correct;
         run->result.count += result.count;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Run an action. Its own receive has been started already; start the next action's receive, so that
@@ -332,31 +323,26 @@ static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_act
     cddp_status status = finish_messages(run, action);
 
     note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, action->micro_batch);
-    if (status == CDDP_OK && next != NULL) {
-        status = start_input(run, next);
+    CDDPI_TRY(status);
+    if (next != NULL) {
+        CDDPI_TRY(start_input(run, next));
     }
-    if (status == CDDP_OK) {
-        begun = cddpi_now_ns();
-        status = compute_action(run, action);
-        note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
-    }
-    if (status == CDDP_OK && run->batches[action->micro_batch].count > 0) {
-        status = start_output(run, action);
-    }
-    return status;
+    begun = cddpi_now_ns();
+    status = compute_action(run, action);
+    note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
+    CDDPI_TRY(status);
+    return run->batches[action->micro_batch].count > 0 ? start_output(run, action) : CDDP_OK;
 }
 
 static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline_action *actions,
                            size_t count)
 {
-    cddp_status status = start_input(run, &actions[0]);
+    cddp_status status;
     int64_t begun;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        status = act(run, &actions[i], i + 1 < count ? &actions[i + 1] : NULL);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(start_input(run, &actions[0]));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(act(run, &actions[i], i + 1 < count ? &actions[i + 1] : NULL));
     }
     begun = cddpi_now_ns();
     status = finish_all(run->pipeline);
@@ -385,18 +371,14 @@ cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cd
         return cddpi_fail(CDDP_ERR_ARGUMENT, "pipeline: %d micro-batches; it was made for %d",
                           count, pipeline->shape.micro_batches);
     }
-    status = cddpi_pipeline_plan(&shape, pipeline->rank, &actions, &action_count);
-    if (status == CDDP_OK) {
-        status = make_room(pipeline, batches, count);
-    }
     pipeline->times = (struct cddpi_pipeline_times){0, 0, 0};
-    if (status == CDDP_OK) {
-        status = act_all(&run, actions, action_count);
-    }
+    CDDPI_TRY(cddpi_pipeline_plan(&shape, pipeline->rank, &actions, &action_count));
+    CDDPI_TRY_GOTO(out, status, make_room(pipeline, batches, count));
+    CDDPI_TRY_GOTO(out, status, act_all(&run, actions, action_count));
+    *out = run.result;
+
+out:
     cddpi_free(actions);
-    if (status == CDDP_OK) {
-        *out = run.result;
-    }
     return status;
 }
 
@@ -457,32 +439,22 @@ static cddp_status count_slots(struct cddpi_pipeline *pipeline)
     struct cddpi_pipeline_action *actions = NULL;
     size_t count = 0;
     int most = 0;
-    cddp_status status = cddpi_pipeline_plan(&pipeline->shape, pipeline->rank, &actions, &count);
 
-    for (int c = 0; status == CDDP_OK && c < pipeline->shape.chunks; c++) {
-        int slots = cddpi_pipeline_slots(actions, count, c);
-        int kept = cddpi_pipeline_kept(actions, count, c);
+    CDDPI_TRY(cddpi_pipeline_plan(&pipeline->shape, pipeline->rank, &actions, &count));
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        int kept;
+        int slots = cddpi_pipeline_slots(actions, count, c, &kept);
 
         pipeline->slot_count = slots > pipeline->slot_count ? slots : pipeline->slot_count;
         most = kept > most ? kept : most;
     }
     cddpi_free(actions);
-    if (status == CDDP_OK && most > CDDPI_MODEL_SLOTS) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "pipeline: %d micro-batches at once; %d are possible, and 1f1b needs "
-                          "fewer",
-                          most, CDDPI_MODEL_SLOTS);
-    }
-    return status;
-}
-
-static cddp_status create_groups(struct cddpi_pipeline *pipeline, cddp_group *group)
-{
-    pipeline->values = group;
-    pipeline->gradients = group;
-    return pipeline->shape.chunks == 1
+    return most <= CDDPI_MODEL_SLOTS
                ? CDDP_OK
-               : cddp_group_split(group, 0, pipeline->rank, &pipeline->gradients);
+               : cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "pipeline: %d micro-batches at once; %d are possible, and 1f1b needs "
+                            "fewer",
+                            most, CDDPI_MODEL_SLOTS);
 }
 
 cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t seed,
@@ -502,26 +474,28 @@ cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t 
     pipeline->rank = cddp_group_rank(options->group);
     pipeline->traced = options->traced;
     pipeline->device = cddpi_device_or_cpu(spec->device);
-    status = count_slots(pipeline);
-    if (status == CDDP_OK) {
-        status = create_groups(pipeline, options->group);
+    pipeline->values = options->group;
+    pipeline->gradients = options->group;
+    CDDPI_TRY_GOTO(fail, status, count_slots(pipeline));
+    if (options->chunks > 1) {
+        CDDPI_TRY_GOTO(fail, status,
+                       cddp_group_split(options->group, 0, pipeline->rank, &pipeline->gradients));
     }
-    if (status == CDDP_OK) {
-        pipeline->chunks = cddpi_zalloc_array((size_t)options->chunks, sizeof *pipeline->chunks);
-        status = pipeline->chunks != NULL
-                     ? CDDP_OK
-                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d chunks",
-                                  options->chunks);
+    pipeline->chunks = cddpi_zalloc_array((size_t)options->chunks, sizeof *pipeline->chunks);
+    if (pipeline->chunks == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d chunks",
+                            options->chunks);
+        goto fail;
     }
-    for (int c = 0; status == CDDP_OK && c < options->chunks; c++) {
-        status = create_chunk(pipeline, spec, seed, options, c);
-    }
-    if (status != CDDP_OK) {
-        cddpi_pipeline_destroy(pipeline);
-        return status;
+    for (int c = 0; c < options->chunks; c++) {
+        CDDPI_TRY_GOTO(fail, status, create_chunk(pipeline, spec, seed, options, c));
     }
     *out = pipeline;
     return CDDP_OK;
+
+fail:
+    cddpi_pipeline_destroy(pipeline);
+    return status;
 }
 
 static void destroy_chunk(struct cddpi_pipeline *pipeline, struct chunk *chunk)

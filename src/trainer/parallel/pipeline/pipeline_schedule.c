@@ -165,14 +165,12 @@ static size_t order(const struct cddpi_pipeline_shape *shape, int rank,
 cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int rank,
                                 struct cddpi_pipeline_action **out, size_t *out_count)
 {
-    cddp_status status = check_shape(shape);
     struct cddpi_pipeline_action *actions;
     size_t most;
     size_t count;
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_shape(shape));
     most = (shape->schedule == CDDPI_PIPELINE_ZERO_BUBBLE ? 3 : 2) * (size_t)shape->chunks *
            (size_t)shape->micro_batches;
     actions = cddpi_zalloc_array(most, sizeof *actions);
@@ -190,28 +188,19 @@ cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int ra
     return CDDP_OK;
 }
 
-int cddpi_pipeline_slots(const struct cddpi_pipeline_action *actions, size_t count, int chunk)
+int cddpi_pipeline_slots(const struct cddpi_pipeline_action *actions, size_t count, int chunk,
+                         int *out_kept)
 {
     int slots = 0;
 
+    *out_kept = 0;
     for (size_t i = 0; i < count; i++) {
-        if (actions[i].chunk == chunk && actions[i].slot >= slots) {
-            slots = actions[i].slot + 1;
+        if (actions[i].chunk == chunk) {
+            slots = actions[i].slot >= slots ? actions[i].slot + 1 : slots;
+            *out_kept = actions[i].kept >= *out_kept ? actions[i].kept + 1 : *out_kept;
         }
     }
     return slots;
-}
-
-int cddpi_pipeline_kept(const struct cddpi_pipeline_action *actions, size_t count, int chunk)
-{
-    int kept = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        if (actions[i].chunk == chunk && actions[i].kept >= kept) {
-            kept = actions[i].kept + 1;
-        }
-    }
-    return kept;
 }
 
 /* Every pass takes time 1. If there are fewer micro-batches than ranks, a micro-batch's way to the

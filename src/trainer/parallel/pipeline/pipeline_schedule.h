@@ -59,10 +59,10 @@ struct cddpi_pipeline_action {
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the text says what does not fit), CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int rank,
                                              struct cddpi_pipeline_action **out, size_t *out_count);
-/** How many slots chunk @p chunk needs for these actions. */
-int cddpi_pipeline_slots(const struct cddpi_pipeline_action *actions, size_t count, int chunk);
-/** The same for `kept`: at least as many. */
-int cddpi_pipeline_kept(const struct cddpi_pipeline_action *actions, size_t count, int chunk);
+/** How many slots chunk @p chunk needs for these actions. @p out_kept: the same for `kept`, at
+ * least as many. */
+int cddpi_pipeline_slots(const struct cddpi_pipeline_action *actions, size_t count, int chunk,
+                         int *out_kept);
 /** The fraction of time in which a rank waits, 0 to 1, if every stage takes equally long, and in
  *  zero_bubble every pass, too. */
 double cddpi_pipeline_bubble(const struct cddpi_pipeline_shape *shape);

@@ -11,23 +11,6 @@
 
 /* --- parameters --- */
 
-static const cddp_param *list_of(const struct cddpi_device_model *model, bool buffers,
-                                 size_t *out_count)
-{
-    return buffers ? cddpi_device_model_buffers(model, out_count)
-                   : cddpi_device_model_params(model, out_count);
-}
-
-static size_t find_param(const cddp_param *list, size_t count, const char *name)
-{
-    size_t i = 0;
-
-    while (i < count && strcmp(list[i].name, name) != 0) {
-        i++;
-    }
-    return i;
-}
-
 /* The nearest segment before @p s that also has the parameter, and the parameter's index there; -1:
  * there is none. */
 static int owner_before(const struct cddpi_placed *placed, int s, const char *name,
@@ -35,9 +18,9 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
 {
     for (int before = s - 1; before >= 0; before--) {
         size_t count;
-        const cddp_param *params = list_of(placed->parts[before].model, false, &count);
+        const cddp_param *params = cddpi_device_model_params(placed->parts[before].model, &count);
 
-        *out_index = find_param(params, count, name);
+        *out_index = cddpi_tensors_find(params, count, name);
         if (*out_index < count) {
             return before;
         }
@@ -84,7 +67,7 @@ static cddp_status share_param(struct cddpi_placed *placed, int s, size_t index,
 static cddp_status take_params(struct cddpi_placed *placed, int s)
 {
     struct cddpi_placed_part *part = &placed->parts[s];
-    const cddp_param *params = list_of(part->model, false, &part->param_count);
+    const cddp_param *params = cddpi_device_model_params(part->model, &part->param_count);
     size_t count = part->param_count;
 
     part->numbers = cddpi_zalloc_array(count + 1, sizeof *part->numbers);
@@ -109,16 +92,6 @@ static cddp_status take_params(struct cddpi_placed *placed, int s)
     return CDDP_OK;
 }
 
-static void take_buffers(struct cddpi_placed *placed, int s)
-{
-    size_t count;
-    const cddp_param *buffers = list_of(placed->parts[s].model, true, &count);
-
-    for (size_t i = 0; i < count; i++) {
-        placed->buffers[placed->buffer_count++] = buffers[i];
-    }
-}
-
 /* Make the order in which backward completes the gradients. A parameter shared by several segments
  * is completed by the first of them. */
 static void order_params(struct cddpi_placed *placed)
@@ -141,14 +114,12 @@ static cddp_status join_tensors(struct cddpi_placed *placed)
 {
     size_t params = 0;
     size_t buffers = 0;
-    cddp_status status = CDDP_OK;
+    size_t count;
 
     for (int s = 0; s < placed->part_count; s++) {
-        size_t count;
-
-        (void)list_of(placed->parts[s].model, false, &count);
+        (void)cddpi_device_model_params(placed->parts[s].model, &count);
         params += count;
-        (void)list_of(placed->parts[s].model, true, &count);
+        (void)cddpi_device_model_buffers(placed->parts[s].model, &count);
         buffers += count;
     }
     placed->params = cddpi_zalloc_array(params + 1, sizeof *placed->params);
@@ -159,14 +130,16 @@ static cddp_status join_tensors(struct cddpi_placed *placed)
         placed->ready_order == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu parameters", params);
     }
-    for (int s = 0; status == CDDP_OK && s < placed->part_count; s++) {
-        status = take_params(placed, s);
-        take_buffers(placed, s);
+    for (int s = 0; s < placed->part_count; s++) {
+        const cddp_param *own = cddpi_device_model_buffers(placed->parts[s].model, &count);
+
+        for (size_t i = 0; i < count; i++) {
+            placed->buffers[placed->buffer_count++] = own[i];
+        }
+        CDDPI_TRY(take_params(placed, s));
     }
-    if (status == CDDP_OK) {
-        order_params(placed);
-    }
-    return status;
+    order_params(placed);
+    return CDDP_OK;
 }
 
 const cddp_param *cddpi_placed_params(const struct cddpi_placed *placed, size_t *out_count)
@@ -364,17 +337,13 @@ static cddp_status make_plans(struct cddpi_placed *placed,
     struct cddpi_placed_shape one = {placed->segments, placed->part_count, options->devices->count,
                                      placed->schedule, 1};
     struct cddpi_placed_shape all = one;
-    cddp_status status = cddpi_placed_plan(&one, CDDPI_PLACED_FORWARD, &placed->forward);
 
     all.micro_batches = options->micro_batches;
-    if (status == CDDP_OK) {
-        status = cddpi_placed_plan(&one, CDDPI_PLACED_BACKWARD, &placed->backward);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_placed_plan(&all, CDDPI_PLACED_BOTH, &placed->step);
-    }
+    CDDPI_TRY(cddpi_placed_plan(&one, CDDPI_PLACED_FORWARD, &placed->forward));
+    CDDPI_TRY(cddpi_placed_plan(&one, CDDPI_PLACED_BACKWARD, &placed->backward));
+    CDDPI_TRY(cddpi_placed_plan(&all, CDDPI_PLACED_BOTH, &placed->step));
     placed->slots = placed->step.slots;
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status copy_segments(struct cddpi_placed *placed,
@@ -413,25 +382,17 @@ cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t se
 
         placed->has_gpu = placed->has_gpu || cddpi_device_is_async(core->device);
     }
-    status = copy_segments(placed, options);
-    if (status == CDDP_OK) {
-        status = make_plans(placed, options);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_workers_create(options->devices, &placed->workers);
-    }
-    if (status == CDDP_OK) {
-        status = make_parts(placed, spec, seed, options->group);
-    }
-    if (status == CDDP_OK) {
-        status = join_tensors(placed);
-    }
-    if (status != CDDP_OK) {
-        cddpi_placed_destroy(placed);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, copy_segments(placed, options));
+    CDDPI_TRY_GOTO(fail, status, make_plans(placed, options));
+    CDDPI_TRY_GOTO(fail, status, cddpi_workers_create(options->devices, &placed->workers));
+    CDDPI_TRY_GOTO(fail, status, make_parts(placed, spec, seed, options->group));
+    CDDPI_TRY_GOTO(fail, status, join_tensors(placed));
     *out = placed;
     return CDDP_OK;
+
+fail:
+    cddpi_placed_destroy(placed);
+    return status;
 }
 
 static void destroy_part(struct cddpi_placed *placed, struct cddpi_placed_part *part)

@@ -192,19 +192,18 @@ static cddp_status make_room(struct cddpi_placed_part *part, int samples)
 {
     struct cddpi_device *device = cddpi_device_cpu();
     size_t slots = (size_t)part->placed->slots;
-    cddp_status status = CDDP_OK;
 
     if (samples <= part->room || part->out_count == 0) {
         return CDDP_OK;
     }
     cddpi_edge_buffers_release(device, part->buffers, slots * part->out_count);
     part->room = 0;
-    for (size_t i = 0; status == CDDP_OK && i < slots; i++) {
-        status = cddpi_edge_buffers_allocate(device, part->buffers + i * part->out_count, part->out,
-                                             part->out_count, samples);
+    for (size_t i = 0; i < slots; i++) {
+        CDDPI_TRY(cddpi_edge_buffers_allocate(device, part->buffers + i * part->out_count,
+                                              part->out, part->out_count, samples));
     }
-    part->room = status == CDDP_OK ? samples : 0;
-    return status;
+    part->room = samples;
+    return CDDP_OK;
 }
 
 static cddp_status start_run(struct placed_run *run)
@@ -258,7 +257,6 @@ cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi
 static cddp_status add_shares(const struct placed_run *run)
 {
     struct cddpi_placed *placed = run->placed;
-    cddp_status status = CDDP_OK;
 
     for (int s = 0; s < placed->part_count; s++) {
         const struct cddpi_placed_part *part = &placed->parts[s];
@@ -277,13 +275,13 @@ static cddp_status add_shares(const struct placed_run *run)
     for (int s = 0; run->ready != NULL && s < placed->part_count; s++) {
         const struct cddpi_placed_part *part = &placed->parts[s];
 
-        for (size_t i = 0; status == CDDP_OK && i < part->param_count; i++) {
-            status = comes_later(part, i) && !part->is_later[i]
-                         ? run->ready(run->context, part->numbers[i])
-                         : CDDP_OK;
+        for (size_t i = 0; i < part->param_count; i++) {
+            if (comes_later(part, i) && !part->is_later[i]) {
+                CDDPI_TRY(run->ready(run->context, part->numbers[i]));
+            }
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, bool accumulate,
@@ -329,26 +327,20 @@ cddp_status cddpi_placed_step(struct cddpi_placed *placed, const struct cddpi_ba
                              .training = true,
                              .ready = ready,
                              .context = context};
-    cddp_status status = plan_step(placed, count);
 
-    if (status == CDDP_OK && placed->step.slots > placed->slots) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                            "parallel: %d micro-batches at once; it was made for %d",
-                            placed->step.slots, placed->slots);
+    CDDPI_TRY(plan_step(placed, count));
+    if (placed->step.slots > placed->slots) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "parallel: %d micro-batches at once; it was made for %d",
+                          placed->step.slots, placed->slots);
     }
     for (int s = 0; s < placed->part_count; s++) {
-        for (int m = 0; status == CDDP_OK && m < count; m++) {
-            status = make_room(&placed->parts[s], batches[m].count);
+        for (int m = 0; m < count; m++) {
+            CDDPI_TRY(make_room(&placed->parts[s], batches[m].count));
         }
     }
-    if (status == CDDP_OK) {
-        status = start_run(&run);
-    }
-    if (status == CDDP_OK) {
-        status = add_shares(&run);
-    }
-    if (status == CDDP_OK) {
-        *out = run.result;
-    }
-    return status;
+    CDDPI_TRY(start_run(&run));
+    CDDPI_TRY(add_shares(&run));
+    *out = run.result;
+    return CDDP_OK;
 }

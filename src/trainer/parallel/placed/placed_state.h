@@ -4,9 +4,9 @@
 
 #include "device/workers.h"
 #include "parallel/device_model/device_model.h"
-#include "parallel/pipeline/edge_buffer.h"
+#include "parallel/parallel_memory.h"
 #include "parallel/placed/placed.h"
-#include "parallel/placed/placed_plan.h"
+#include "parallel/placed/placement.h"
 
 #include <pthread.h>
 

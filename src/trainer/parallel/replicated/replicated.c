@@ -130,18 +130,15 @@ static cddp_status make_rest(struct cddpi_replicated *replicated, struct replica
 {
     struct cddpi_layer_range before = {0, copied.first};
     struct cddpi_layer_range behind = {copied.end, layers};
-    cddp_status status = CDDP_OK;
 
     making->spec.part_loss = CDDPI_PART_WITH_LOSS;
     if (copied.end == layers) {
         making->spec.part_loss = CDDPI_PART_LOSS_ALONE;
         behind.first = 0;
     }
-    status = make_one(replicated, making, replicated->output_device, behind, &replicated->tail);
+    CDDPI_TRY(make_one(replicated, making, replicated->output_device, behind, &replicated->tail));
     making->spec.part_loss = CDDPI_PART_WITH_LOSS;
-    return status == CDDP_OK && copied.first > 0
-               ? make_one(replicated, making, 0, before, &replicated->head)
-               : status;
+    return copied.first > 0 ? make_one(replicated, making, 0, before, &replicated->head) : CDDP_OK;
 }
 
 /* Create one model at a time, because some libraries choose their implementations at first use. */
@@ -152,17 +149,15 @@ static cddp_status make_models(struct cddpi_replicated *replicated,
     struct replicated_making making = {.replicated = replicated, .spec = *spec, .seed = seed};
     bool has_params;
     int layers = 0;
-    cddp_status status = cddpi_model_layer_has_params(spec, 0, &has_params, &layers);
 
+    CDDPI_TRY(cddpi_model_layer_has_params(spec, 0, &has_params, &layers));
     copied.end = copied.end == 0 ? layers : copied.end;
     making.spec.part_loss = CDDPI_PART_WITHOUT_LOSS;
-    for (int d = 0; status == CDDP_OK && d < replicated->devices->count; d++) {
-        status = make_one(replicated, &making, d, copied, &replicated->replicas[d].model);
-        if (status == CDDP_OK) {
-            status = make_grads(&replicated->replicas[d]);
-        }
+    for (int d = 0; d < replicated->devices->count; d++) {
+        CDDPI_TRY(make_one(replicated, &making, d, copied, &replicated->replicas[d].model));
+        CDDPI_TRY(make_grads(&replicated->replicas[d]));
     }
-    return status == CDDP_OK ? make_rest(replicated, &making, copied, layers) : status;
+    return make_rest(replicated, &making, copied, layers);
 }
 
 static cddp_status make_edges(struct cddpi_replicated *replicated,
@@ -187,7 +182,7 @@ cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_
                                     struct cddpi_layer_range layers, struct cddpi_replicated **out)
 {
     struct cddpi_replicated *replicated = cddpi_zalloc(sizeof *replicated);
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (replicated == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
@@ -199,25 +194,18 @@ cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_
     if (replicated->replicas == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d devices",
                             devices->count);
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_workers_create(devices, &replicated->workers);
-    }
-    if (status == CDDP_OK) {
-        status = make_models(replicated, spec, seed, layers);
-    }
-    if (status == CDDP_OK) {
-        status = make_edges(replicated, spec);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_replicated_join_params(replicated);
-    }
-    if (status != CDDP_OK) {
-        cddpi_replicated_destroy(replicated);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, cddpi_workers_create(devices, &replicated->workers));
+    CDDPI_TRY_GOTO(fail, status, make_models(replicated, spec, seed, layers));
+    CDDPI_TRY_GOTO(fail, status, make_edges(replicated, spec));
+    CDDPI_TRY_GOTO(fail, status, cddpi_replicated_join_params(replicated));
     *out = replicated;
     return CDDP_OK;
+
+fail:
+    cddpi_replicated_destroy(replicated);
+    return status;
 }
 
 static void destroy_replica(struct cddpi_replica *replica)

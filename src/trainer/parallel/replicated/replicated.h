@@ -14,14 +14,6 @@
 
 struct cddpi_replicated;
 
-/** Find the range of consecutive layers that @p names name. Layers without parameters between them
- *  and directly after them need no name.
- *  @return CDDP_OK; CDDP_ERR_CONFIG: a name is not a layer's, a name is repeated, or a layer with
- *          parameters between two named ones is not named; CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *spec,
-                                                 char *const *names, int name_count,
-                                                 struct cddpi_layer_range *out);
-
 /** Copy @p layers of the model to each of @p devices (borrowed, they outlive it). The layers before
  *  them are on the first device, the layers after them and the loss on device @p output_device.
  *  @param spec    Of the model; its device is ignored. batch_norm with sync is not supported.

@@ -79,16 +79,6 @@ void cddpi_replicated_bind_params(struct cddpi_replicated *replicated, void *con
 
 /* --- the list --- */
 
-static size_t find_param(const cddp_param *params, size_t count, const char *name)
-{
-    size_t i = 0;
-
-    while (i < count && strcmp(params[i].name, name) != 0) {
-        i++;
-    }
-    return i;
-}
-
 static cddp_status fail_shared(const cddp_param *param)
 {
     return cddpi_fail(
@@ -96,14 +86,6 @@ static cddp_status fail_shared(const cddp_param *param)
         "the weight %s is read by layers with copies and by others: name all of them, "
         "or none",
         param->name);
-}
-
-static cddp_status fail_on_gpu(const cddp_param *param)
-{
-    return cddpi_fail(CDDP_ERR_CONFIG,
-                      "the weight %s is read before the layers with copies and behind them, which "
-                      "GPUs do not do yet: copy all layers",
-                      param->name);
 }
 
 static cddp_status allocate(struct cddpi_replicated *replicated, size_t params, size_t buffers,
@@ -141,20 +123,23 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
     const cddp_param *params = cddpi_device_model_params(replicated->tail, &count);
 
     for (size_t i = 0; i < count; i++) {
-        size_t owner = find_param(replicated->params, others, params[i].name);
+        size_t owner = cddpi_tensors_find(replicated->params, others, params[i].name);
 
         if (owner == others) {
             replicated->tail_numbers[i] = (uint32_t)replicated->param_count;
             replicated->params[replicated->param_count++] = params[i];
         } else if (cddpi_device_model_is_on_gpu(replicated->tail) ||
                    (replicated->head != NULL && cddpi_device_model_is_on_gpu(replicated->head))) {
-            CDDPI_TRY(fail_on_gpu(&params[i]));
+            return cddpi_fail(CDDP_ERR_CONFIG,
+                              "the weight %s is read before the layers with copies and behind "
+                              "them, which GPUs do not do yet: copy all layers",
+                              params[i].name);
         } else if (owner < replicated->first_param) {
             replicated->tail_numbers[i] = (uint32_t)owner;
             CDDPI_TRY(
                 cddpi_device_model_share_param(replicated->tail, i, replicated->head, owner, true));
         } else {
-            CDDPI_TRY(fail_shared(&params[i]));
+            return fail_shared(&params[i]);
         }
     }
     return CDDP_OK;
@@ -224,7 +209,7 @@ cddp_status cddpi_replicated_join_params(struct cddpi_replicated *replicated)
     }
     params = cddpi_device_model_params(copy, &replicated->copied_params);
     for (size_t i = 0; i < replicated->copied_params; i++) {
-        if (find_param(replicated->params, replicated->first_param, params[i].name) <
+        if (cddpi_tensors_find(replicated->params, replicated->first_param, params[i].name) <
             replicated->first_param) {
             return fail_shared(&params[i]);
         }

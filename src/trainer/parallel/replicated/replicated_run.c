@@ -22,37 +22,38 @@ struct replicated_run {
     struct cddpi_device_trace *trace;
 };
 
+/* Which devices take part in a step. */
+enum replicated_run_part {
+    FIRST,
+    FIRST_WITH_HEAD, /* the first one, if layers come before the copied ones */
+    USED,            /* those that have samples */
+    COPIED,          /* the same, but the first one, which has the model already */
+    WITH_LOSS
+};
+
 /* What some of the devices do at the same time. */
 struct replicated_run_step {
-    bool (*takes_part)(const struct replicated_run *run, int device);
+    enum replicated_run_part part;
     cddpi_worker_fn work;
     enum cddpi_span kind;
 };
 
-static bool has_samples(const struct replicated_run *run, int device)
+static bool takes_part(const struct cddpi_replicated *replicated, enum replicated_run_part part,
+                       int device)
 {
-    return device < run->replicated->used;
-}
-
-static bool is_copied(const struct replicated_run *run, int device)
-{
-    return device > 0 && has_samples(run, device);
-}
-
-static bool is_first(const struct replicated_run *run, int device)
-{
-    (void)run;
-    return device == 0;
-}
-
-static bool is_first_with_head(const struct replicated_run *run, int device)
-{
-    return device == 0 && run->replicated->head != NULL;
-}
-
-static bool has_loss(const struct replicated_run *run, int device)
-{
-    return device == run->replicated->output_device;
+    switch (part) {
+    case FIRST:
+        return device == 0;
+    case FIRST_WITH_HEAD:
+        return device == 0 && replicated->head != NULL;
+    case USED:
+        return device < replicated->used;
+    case COPIED:
+        return device > 0 && device < replicated->used;
+    case WITH_LOSS:
+        return device == replicated->output_device;
+    }
+    return false;
 }
 
 static void copy_tensors(const cddp_param *to, const cddp_param *from, size_t count)
@@ -64,8 +65,9 @@ static void copy_tensors(const cddp_param *to, const cddp_param *from, size_t co
 }
 
 /* Replicate: copy parameters and buffers of the first device. */
-static void copy_model(struct cddpi_replicated *replicated, int device)
+static cddp_status copy_on(int device, void *arg)
 {
+    struct cddpi_replicated *replicated = ((struct replicated_run *)arg)->replicated;
     struct cddpi_device_model *from = replicated->replicas[0].model;
     struct cddpi_device_model *to = replicated->replicas[device].model;
     size_t count;
@@ -78,11 +80,6 @@ static void copy_model(struct cddpi_replicated *replicated, int device)
     }
     tensors = cddpi_device_model_buffers(from, &count);
     copy_tensors(cddpi_device_model_buffers(to, &count), tensors, count);
-}
-
-static cddp_status copy_on(int device, void *arg)
-{
-    copy_model(((struct replicated_run *)arg)->replicated, device);
     return CDDP_OK;
 }
 
@@ -211,15 +208,15 @@ static cddp_status sum_on(int device, void *arg)
 enum { STEPS = 4 };
 
 static const struct replicated_run_step forward_steps[STEPS] = {
-    {is_first_with_head, lead_on, CDDPI_SPAN_FORWARD},
-    {is_copied, copy_on, CDDPI_SPAN_REPLICATE},
-    {has_samples, forward_on, CDDPI_SPAN_FORWARD},
-    {has_loss, lose_on, CDDPI_SPAN_FORWARD}};
+    {FIRST_WITH_HEAD, lead_on, CDDPI_SPAN_FORWARD},
+    {COPIED, copy_on, CDDPI_SPAN_REPLICATE},
+    {USED, forward_on, CDDPI_SPAN_FORWARD},
+    {WITH_LOSS, lose_on, CDDPI_SPAN_FORWARD}};
 static const struct replicated_run_step backward_steps[STEPS] = {
-    {has_loss, lose_back_on, CDDPI_SPAN_BACKWARD},
-    {has_samples, backward_on, CDDPI_SPAN_BACKWARD},
-    {is_first_with_head, lead_back_on, CDDPI_SPAN_BACKWARD},
-    {is_first, sum_on, CDDPI_SPAN_SUM}};
+    {WITH_LOSS, lose_back_on, CDDPI_SPAN_BACKWARD},
+    {USED, backward_on, CDDPI_SPAN_BACKWARD},
+    {FIRST_WITH_HEAD, lead_back_on, CDDPI_SPAN_BACKWARD},
+    {FIRST, sum_on, CDDPI_SPAN_SUM}};
 
 static cddp_status step_on(int device, void *arg)
 {
@@ -227,7 +224,7 @@ static cddp_status step_on(int device, void *arg)
     int64_t begun = cddpi_now_ns();
     cddp_status status = CDDP_OK;
 
-    if (run->step->takes_part(run, device)) {
+    if (takes_part(run->replicated, run->step->part, device)) {
         status = run->step->work(device, arg);
         cddpi_device_trace_add(run->trace, device, run->step->kind, begun, -1);
     }
@@ -295,30 +292,18 @@ static cddp_status make_room(struct cddpi_replicated *replicated, int samples)
     const struct cddpi_model *copy = cddpi_device_model_inside(replicated->replicas[0].model);
     struct cddpi_device *device = cddpi_device_cpu();
     size_t count;
-    cddp_status status;
 
     if (samples <= replicated->room) {
         return CDDP_OK;
     }
     cddpi_replicated_release_edges(replicated);
-    status = cddpi_edge_buffers_allocate(device, replicated->in,
-                                         cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
-                                         replicated->in_count, samples);
-    if (status == CDDP_OK) {
-        status = cddpi_edge_buffers_allocate(device, replicated->out,
-                                             cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
-                                             replicated->out_count, samples);
-    }
-    replicated->room = status == CDDP_OK ? samples : 0;
-    return status;
-}
-
-/* Wait for parameters whose updates are under way. */
-static cddp_status await_params(const struct cddpi_replicated *replicated)
-{
-    for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {
-        CDDPI_TRY(replicated->wait(replicated->wait_context, i));
-    }
+    CDDPI_TRY(cddpi_edge_buffers_allocate(device, replicated->in,
+                                          cddpi_model_edges(copy, CDDPI_EDGE_IN, &count),
+                                          replicated->in_count, samples));
+    CDDPI_TRY(cddpi_edge_buffers_allocate(device, replicated->out,
+                                          cddpi_model_edges(copy, CDDPI_EDGE_OUT, &count),
+                                          replicated->out_count, samples));
+    replicated->room = samples;
     return CDDP_OK;
 }
 
@@ -327,24 +312,20 @@ cddp_status cddpi_replicated_forward(struct cddpi_replicated *replicated,
                                      struct cddpi_loss_result *out)
 {
     struct replicated_run run = {.replicated = replicated, .batch = batch, .training = training};
-    cddp_status status = make_room(replicated, batch->count);
 
+    CDDPI_TRY(make_room(replicated, batch->count));
     for (size_t i = 0; i < replicated->copied_params; i++) {
         replicated->copied_data[i] = replicated->params[replicated->first_param + i].data;
     }
-    if (status == CDDP_OK) {
-        status = divide(replicated, batch);
+    CDDPI_TRY(divide(replicated, batch));
+    for (size_t i = 0; replicated->wait != NULL && i < replicated->param_count; i++) {
+        CDDPI_TRY(replicated->wait(replicated->wait_context, i)); /* its update may be under way */
     }
-    if (status == CDDP_OK) {
-        status = await_params(replicated);
-    }
-    if (status == CDDP_OK) {
-        status = run_steps(&run, forward_steps);
-    }
-    if (status == CDDP_OK && out != NULL) {
+    CDDPI_TRY(run_steps(&run, forward_steps));
+    if (out != NULL) {
         *out = run.result;
     }
-    return status;
+    return CDDP_OK;
 }
 
 struct cddpi_loss_result cddpi_replicated_late(const struct cddpi_replicated *replicated)

@@ -4,7 +4,7 @@
 
 #include "device/workers.h"
 #include "parallel/device_model/device_model.h"
-#include "parallel/pipeline/edge_buffer.h"
+#include "parallel/parallel_memory.h"
 #include "parallel/replicated/replicated.h"
 
 /* What one device has. */

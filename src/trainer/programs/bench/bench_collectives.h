@@ -1,7 +1,10 @@
 /* bench_collectives.h - owns the table of cddp-bench's collectives. A row describes the buffers,
- * where the result comes from, and how much data crosses a bus. */
+ * where the result comes from, and how much data crosses a bus. For --check, elements depend only
+ * on (seed, rank, index), so each rank knows all of them, and the expected result. */
 #ifndef CDDPI_PROGRAMS_BENCH_COLLECTIVES_H
 #define CDDPI_PROGRAMS_BENCH_COLLECTIVES_H
+
+#include "programs/bench/bench_collectives.h"
 
 #include <cddp/group.h>
 
@@ -49,10 +52,6 @@ struct cddpi_bench_collective {
 extern const struct cddpi_bench_collective cddpi_bench_collectives[];
 enum { CDDPI_BENCH_COLLECTIVES = 10 };
 
-/** The rank that @p rank plays ping-pong with: ranks of the first half play with ranks of the
- *  second, so that messages cross hosts. -1: no partner, for the last rank of an odd number. */
-int cddpi_bench_partner(int rank, int world_size);
-
 static inline bool cddpi_bench_reduces(const struct cddpi_bench_collective *collective)
 {
     return collective->source == CDDPI_BENCH_FROM_ALL;
@@ -63,11 +62,37 @@ static inline bool cddpi_bench_has_data(const struct cddpi_bench_collective *col
     return collective->source != CDDPI_BENCH_FROM_NOBODY;
 }
 
-/** How many blocks the larger of the two buffers has. */
-static inline int cddpi_bench_blocks(const struct cddpi_bench_collective *collective,
-                                     int world_size)
-{
-    return collective->wide_in || collective->wide_out ? world_size : 1;
-}
+enum { CDDPI_BENCH_CHUNK = 4096 }; /* elements made at a time */
+
+/** Make elements [@p first, @p first + @p count) of @p rank. Floating point values have a magnitude
+ *  of 0.25 to 2 and either sign, so that sums round and nothing overflows; integers have random
+ *  bits, and bools are 0 or 1. */
+void cddpi_bench_fill(void *out, uint64_t seed, int rank, size_t first, size_t count,
+                      cddp_type type);
+
+/* The expected result of a rank. */
+struct cddpi_bench_expectation {
+    const struct cddpi_bench_collective *collective;
+    const struct cddpi_bench_call *call;
+    bool in_place;
+    uint64_t seed;
+    void *sources; /* room for a chunk of every rank's elements */
+    const void **pointers;
+};
+
+/** @return CDDP_OK; CDDP_ERR_NO_MEMORY; CDDP_ERR_ARGUMENT: more ranks than can be checked. Release
+ *  @p expectation with cddpi_bench_expectation_fini(), also after a failure. */
+cddp_status cddpi_bench_expectation_init(struct cddpi_bench_expectation *expectation);
+void cddpi_bench_expectation_fini(struct cddpi_bench_expectation *expectation);
+
+/** Whether this rank gets a result at all. */
+bool cddpi_bench_gets_result(const struct cddpi_bench_expectation *expectation);
+/** Whether this rank's input matters; if not, its memory may hold anything. */
+bool cddpi_bench_gives(const struct cddpi_bench_expectation *expectation);
+
+/** Calculate the expected elements [@p first, @p first + @p count) of block @p block of this rank's
+ *  result. @p count is at most CDDPI_BENCH_CHUNK. */
+void cddpi_bench_expect(const struct cddpi_bench_expectation *expectation, int block, size_t first,
+                        size_t count, void *out);
 
 #endif

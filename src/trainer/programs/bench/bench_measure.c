@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "group/join/link.h"
 #include "group/on_device.h"
-#include "programs/bench/pattern.h"
+#include "programs/bench/bench_collectives.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +26,17 @@ static size_t block_bytes(const struct cddpi_bench_call *call)
     return call->count * cddp_type_bytes(call->type);
 }
 
+/* How many blocks the larger of the two buffers has. */
+static int blocks_of(const struct cddpi_bench_collective *collective, int world_size)
+{
+    return collective->wide_in || collective->wide_out ? world_size : 1;
+}
+
 int64_t cddpi_bench_bytes(const struct cddpi_bench *bench, int64_t bytes)
 {
     const struct cddpi_bench_options *options = bench->options;
     int64_t unit = (int64_t)cddp_type_bytes(options->type) *
-                   cddpi_bench_blocks(options->collective, bench->world_size);
+                   blocks_of(options->collective, bench->world_size);
 
     if (!cddpi_bench_has_data(options->collective)) {
         return 0;
@@ -56,14 +62,6 @@ static int64_t choose_iterations(const struct cddpi_bench *bench, int64_t bytes)
     return wanted < ITERATIONS_MIN   ? ITERATIONS_MIN
            : wanted > ITERATIONS_MAX ? ITERATIONS_MAX
                                      : wanted;
-}
-
-static int64_t choose_warmup(const struct cddpi_bench *bench, int64_t iterations)
-{
-    if (bench->options->warmup >= 0) {
-        return bench->options->warmup;
-    }
-    return iterations / 10 < 2 ? 2 : iterations / 10;
 }
 
 static cddp_status alloc_buffer(struct cddpi_bench *bench, void **out)
@@ -134,7 +132,7 @@ static struct cddpi_bench_call make_call(const struct cddpi_bench *bench, int64_
         .in = bench->in,
         .out = bench->out,
         .count = (size_t)bytes / cddp_type_bytes(options->type) /
-                 (size_t)cddpi_bench_blocks(collective, bench->world_size),
+                 (size_t)blocks_of(collective, bench->world_size),
         .type = options->type,
         .op = options->op,
         .root = (int)options->root,
@@ -355,11 +353,15 @@ cddp_status cddpi_bench_measure(struct cddpi_bench *bench, int64_t bytes,
 {
     struct cddpi_bench_call call = make_call(bench, bytes);
     struct cddpi_bench_row row = {.bytes = bytes, .count = (int64_t)call.count, .wrong = -1};
+    int64_t warmup = bench->options->warmup;
     int64_t samples = 0;
 
     row.iterations = choose_iterations(bench, bytes);
+    if (warmup < 0) {
+        warmup = row.iterations / 10 < 2 ? 2 : row.iterations / 10;
+    }
     CDDPI_TRY(clear_buffers(bench, bytes));
-    CDDPI_TRY(repeat_call(bench, &call, choose_warmup(bench, row.iterations)));
+    CDDPI_TRY(repeat_call(bench, &call, warmup));
     CDDPI_TRY(cddp_barrier(bench->group, NULL));
     CDDPI_TRY(take_samples(bench, &call, &row.iterations, &samples));
     CDDPI_TRY(agree_on_times(bench, samples, &row));

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/number.h"
-#include "base/options.h"
 
 #include <string.h>
 
@@ -86,7 +85,7 @@ static bool parse_bytes(const char *text, int64_t *out)
     return true;
 }
 
-static cddp_status read_bytes(const char *const values[OPTION_COUNT], int id, int64_t *out)
+static cddp_status read_bytes(const char *const *values, int id, int64_t *out)
 {
     if (values[id] != NULL && !parse_bytes(values[id], out)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -96,8 +95,7 @@ static cddp_status read_bytes(const char *const values[OPTION_COUNT], int id, in
     return CDDP_OK;
 }
 
-static cddp_status read_sizes(const char *const values[OPTION_COUNT],
-                              struct cddpi_bench_options *options)
+static cddp_status read_sizes(const char *const *values, struct cddpi_bench_options *options)
 {
     CDDPI_TRY(read_bytes(values, OPTION_MIN, &options->min_bytes));
     CDDPI_TRY(read_bytes(values, OPTION_MAX, &options->max_bytes));
@@ -112,8 +110,7 @@ static cddp_status read_sizes(const char *const values[OPTION_COUNT],
     return cddpi_option_whole(&table, values, OPTION_FACTOR, 2, MAX_COUNT, &options->factor);
 }
 
-static cddp_status read_type(const char *const values[OPTION_COUNT],
-                             struct cddpi_bench_options *options)
+static cddp_status read_type(const char *const *values, struct cddpi_bench_options *options)
 {
     const char *types[TYPES];
     const char *ops[OPS];
@@ -134,7 +131,7 @@ static cddp_status read_type(const char *const values[OPTION_COUNT],
 }
 
 /* Refuse an option that would be ignored: it is a mistake. */
-static cddp_status refuse_useless(const char *const values[OPTION_COUNT],
+static cddp_status refuse_useless(const char *const *values,
                                   const struct cddpi_bench_collective *collective)
 {
     const struct {
@@ -195,8 +192,7 @@ static cddp_status find_collective(int word_count, char **words,
                       near != NULL ? near : "", near != NULL ? "?" : "");
 }
 
-static cddp_status read_numbers(const char *const values[OPTION_COUNT],
-                                struct cddpi_bench_options *options)
+static cddp_status read_numbers(const char *const *values, struct cddpi_bench_options *options)
 {
     static const char *const kinds[] = {"malloc", "group"};
     int kind = 1;
@@ -212,8 +208,7 @@ static cddp_status read_numbers(const char *const values[OPTION_COUNT],
 }
 
 /* Read "host", "tcp" or "nccl:tcp". */
-static cddp_status read_transport(const char *const values[OPTION_COUNT],
-                                  struct cddpi_bench_options *options)
+static cddp_status read_transport(const char *const *values, struct cddpi_bench_options *options)
 {
     static const char *const carriers[] = {"tcp", "mpi"};
     const char *text = values[OPTION_TRANSPORT];
@@ -248,7 +243,7 @@ static cddp_status read_transport(const char *const values[OPTION_COUNT],
 }
 
 /* Set which ranks to start, and their command line: this one without the options that say where. */
-static void read_start(const char *const values[OPTION_COUNT], struct cddpi_bench_options *options)
+static void read_start(const char *const *values, struct cddpi_bench_options *options)
 {
     options->hosts = values[OPTION_HOSTS];
     options->hostfile = values[OPTION_HOSTFILE];
@@ -257,7 +252,6 @@ static void read_start(const char *const values[OPTION_COUNT], struct cddpi_benc
     if (options->hosts == NULL && options->hostfile == NULL && options->nproc == NULL) {
         return;
     }
-    options->mode = CDDPI_BENCH_START;
     for (int i = 0; i < OPTION_COUNT; i++) {
         if (values[i] == NULL || i == OPTION_HOSTS || i == OPTION_HOSTFILE || i == OPTION_SSH ||
             i == OPTION_NPROC) {
@@ -271,57 +265,44 @@ static void read_start(const char *const values[OPTION_COUNT], struct cddpi_benc
     options->words[options->word_count++] = options->collective->name;
 }
 
-static cddp_status read_values(const char *const values[OPTION_COUNT], int word_count, char **words,
-                               struct cddpi_bench_options *options)
+cddp_status cddpi_bench_options_parse(const char *const *values, char **words, int count,
+                                      struct cddpi_bench_options *out)
 {
-    CDDPI_TRY(find_collective(word_count, words, &options->collective));
-    CDDPI_TRY(refuse_useless(values, options->collective));
-    CDDPI_TRY(read_type(values, options));
-    CDDPI_TRY(read_sizes(values, options));
-    CDDPI_TRY(read_numbers(values, options));
-    CDDPI_TRY(read_transport(values, options));
-    options->in_place = values[OPTION_IN_PLACE] != NULL ||
-                        options->collective->in_place == CDDPI_BENCH_IN_PLACE_ALWAYS;
-    options->check = values[OPTION_CHECK] != NULL;
-    options->backend = values[OPTION_BACKEND];
-    options->device = values[OPTION_DEVICE];
-    options->json = values[OPTION_JSON];
-    read_start(values, options);
-    return CDDP_OK;
-}
-
-cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_options *out)
-{
-    struct cddpi_bench_options options = {
+    *out = (struct cddpi_bench_options){
         .type = CDDP_F32, .min_bytes = 8, .factor = 2, .warmup = -1, .seed = 1};
-    const char *values[OPTION_COUNT] = {NULL};
-    int word_count = 0;
-
-    CDDPI_TRY(cddpi_options_read(&table, argc, argv, values, &word_count));
-    if (values[OPTION_HELP] != NULL || values[OPTION_VERSION] != NULL) {
-        options.mode = values[OPTION_HELP] != NULL ? CDDPI_BENCH_HELP : CDDPI_BENCH_VERSION;
-    } else {
-        CDDPI_TRY(read_values(values, word_count, argv + 1, &options));
-    }
-    *out = options;
-    out->backend = out->transport[0] != '\0' ? out->transport : options.backend;
+    CDDPI_TRY(find_collective(count, words, &out->collective));
+    CDDPI_TRY(refuse_useless(values, out->collective));
+    CDDPI_TRY(read_type(values, out));
+    CDDPI_TRY(read_sizes(values, out));
+    CDDPI_TRY(read_numbers(values, out));
+    CDDPI_TRY(read_transport(values, out));
+    out->in_place = values[OPTION_IN_PLACE] != NULL ||
+                    out->collective->in_place == CDDPI_BENCH_IN_PLACE_ALWAYS;
+    out->check = values[OPTION_CHECK] != NULL;
+    out->backend = out->transport[0] != '\0' ? out->transport : values[OPTION_BACKEND];
+    out->device = values[OPTION_DEVICE];
+    out->json = values[OPTION_JSON];
+    read_start(values, out);
     return CDDP_OK;
 }
 
-void cddpi_bench_options_help(FILE *to)
+static void print_collectives(void)
 {
-    fputs("usage: cddp-bench [OPTIONS] COLLECTIVE\n"
-          "       cddp-bench --help | --version\n"
-          "\nMeasures a collective as a rank of any launcher, or starts ranks by cddp-run:\n"
-          "  cddp-bench --nproc 4 all_reduce --check\n"
-          "  cddp-bench --hosts alpha:4,beta:4 --transport tcp all_reduce\n"
-          "  cddp-run --nproc 4 -- cddp-bench all_reduce --check\n"
-          "  mpirun -np 4 cddp-bench all_gather --min 4K --max 64M --factor 4\n\n",
-          to);
     for (int i = 0; i < CDDPI_BENCH_COLLECTIVES; i++) {
-        fprintf(to, "  %-15s %s\n", cddpi_bench_collectives[i].name,
-                cddpi_bench_collectives[i].text);
+        printf("  %-15s %s\n", cddpi_bench_collectives[i].name, cddpi_bench_collectives[i].text);
     }
-    fputs("\n", to);
-    cddpi_options_print(&table, 22, to);
+    putchar('\n');
 }
+
+const struct cddpi_program cddpi_bench_program = {
+    .options = &table,
+    .column = 22,
+    .usage = "usage: cddp-bench [OPTIONS] COLLECTIVE\n"
+             "       cddp-bench --help | --version\n"
+             "\nMeasures a collective as a rank of any launcher, or starts ranks by cddp-run:\n"
+             "  cddp-bench --nproc 4 all_reduce --check\n"
+             "  cddp-bench --hosts alpha:4,beta:4 --transport tcp all_reduce\n"
+             "  cddp-run --nproc 4 -- cddp-bench all_reduce --check\n"
+             "  mpirun -np 4 cddp-bench all_gather --min 4K --max 64M --factor 4\n\n",
+    .print_more = print_collectives,
+    .run = cddpi_bench_run};

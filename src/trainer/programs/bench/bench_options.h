@@ -3,20 +3,11 @@
 #define CDDPI_PROGRAMS_BENCH_OPTIONS_H
 
 #include "programs/bench/bench_collectives.h"
-
-#include <stdio.h>
-
-enum cddpi_bench_mode {
-    CDDPI_BENCH_RUN,
-    CDDPI_BENCH_START, /* start ranks, which then run CDDPI_BENCH_RUN */
-    CDDPI_BENCH_HELP,
-    CDDPI_BENCH_VERSION
-};
+#include "programs/program.h"
 
 enum { CDDPI_BENCH_WORDS = 64 }; /* the most words of a command line */
 
 struct cddpi_bench_options {
-    enum cddpi_bench_mode mode;
     const struct cddpi_bench_collective *collective;
     cddp_type type;
     cddp_op op;
@@ -36,12 +27,18 @@ struct cddpi_bench_options {
     /* To start ranks: where to, and the words of each rank's command line after the program. */
     const char *hosts, *hostfile, *ssh, *nproc; /* NULL: not given */
     const char *words[CDDPI_BENCH_WORDS];
-    int word_count;
+    int word_count; /* 0: this process is a rank */
 };
 
 /** Read the command line. Strings point into it, or into @p out, which must not be copied.
  *  @return CDDP_OK or CDDP_ERR_ARGUMENT. */
-cddp_status cddpi_bench_options_parse(int argc, char **argv, struct cddpi_bench_options *out);
-void cddpi_bench_options_help(FILE *to);
+cddp_status cddpi_bench_options_parse(const char *const *values, char **words, int count,
+                                      struct cddpi_bench_options *out);
+
+/** Its run is cddpi_bench_run(). */
+extern const struct cddpi_program cddpi_bench_program;
+
+/** bench_main.c: measure, or start ranks that measure. Returns the exit status. */
+int cddpi_bench_run(const char *const *values, char **words, int count);
 
 #endif

@@ -2,14 +2,35 @@
 #ifndef CDDPI_PROGRAMS_TOKENIZE_RUN_H
 #define CDDPI_PROGRAMS_TOKENIZE_RUN_H
 
-#include "programs/tokenize/tokenize_options.h"
-#include "programs/tokenize/tokenize_progress.h"
+#include "report/report_progress.h"
 
-#include <stdbool.h>
+#include <cddp/status.h>
+
+enum cddpi_tokenize_mode {
+    CDDPI_TOKENIZE_ENCODE,
+    CDDPI_TOKENIZE_TRAIN,
+    CDDPI_TOKENIZE_DECODE,
+    CDDPI_TOKENIZE_CHECK
+};
+
+/* Strings point into argv. */
+struct cddpi_tokenize_options {
+    enum cddpi_tokenize_mode mode;
+    int train_vocabulary;
+    bool words;             /* learn a vocabulary of words, not of byte pairs */
+    const char *vocabulary; /* "": each byte is a token */
+    const char *output;
+    const char *separator; /* NULL: each file is a document */
+    double val_fraction;
+    int64_t shard_tokens; /* 0: one file */
+    char *const *paths;
+    int path_count;
+};
 
 struct cddpi_tokenize {
     const struct cddpi_tokenize_options *options;
-    struct cddpi_tokenize_progress progress;
+    struct cddpi_progress progress;
+    int64_t begin_ns;
     bool (*is_stopped)(void); /* whether a signal has come */
 };
 

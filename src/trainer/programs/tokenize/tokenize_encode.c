@@ -1,12 +1,14 @@
-/* tokenize_encode.c - encodes texts to files or, for --check, decodes them again and compares. */
-#include "programs/tokenize/run.h"
-
+/* tokenize_encode.c - what cddp-tokenize does with texts: encode them to files; for --check, decode
+ * them again and compare; for --train, learn a vocabulary from their words. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/streams.h"
 #include "data/formats/token_shards.h"
 #include "data/tokenizer/encoder.h"
+#include "data/tokenizer/tokenizer_train.h"
 #include "programs/tokenize/documents.h"
+#include "programs/tokenize/run.h"
 
 #include <string.h>
 
@@ -27,17 +29,57 @@ cddp_status cddpi_tokenize_stopped(void)
     return cddpi_fail(CDDP_ERR_CLOSED, "stopped by a signal");
 }
 
+/* Seconds since the beginning, never 0. */
+static double seconds_of(const struct cddpi_tokenize *run)
+{
+    return (double)(cddpi_now_ns() - run->begin_ns + 1) * 1e-9;
+}
+
+/* @p total: 0: not known. */
+static void show_bytes(struct cddpi_tokenize *run, uint64_t done, uint64_t total, int64_t tokens)
+{
+    double rate = (double)done / seconds_of(run);
+    char of[48] = "";
+    char left[48] = "";
+    char made[48] = "";
+
+    if (!cddpi_progress_is_due(&run->progress)) {
+        return;
+    }
+    if (total > 0) {
+        snprintf(of, sizeof of, " of %.1f", (double)total * 1e-6);
+        snprintf(left, sizeof left, ", %.0f s left",
+                 rate > 0 && done < total ? (double)(total - done) / rate : 0.0);
+    }
+    if (tokens > 0) {
+        snprintf(made, sizeof made, ", %lld tokens", (long long)tokens);
+    }
+    cddpi_progress_show(&run->progress, "%.1f%s MB%s, %.1f MB/s%s", (double)done * 1e-6, of, made,
+                        rate * 1e-6, left);
+}
+
+static cddp_status open_documents(const struct cddpi_tokenize *run, double val_fraction,
+                                  struct cddpi_documents **out)
+{
+    struct cddpi_documents_options documents = {.paths = run->options->paths,
+                                                .path_count = run->options->path_count,
+                                                .separator = run->options->separator,
+                                                .val_fraction = val_fraction,
+                                                .is_stopped = run->is_stopped};
+
+    return cddpi_documents_open(&documents, out);
+}
+
+static cddp_status fail_empty(const struct cddpi_tokenize *run)
+{
+    return cddpi_fail(CDDP_ERR_FORMAT, "there is no text in %s%s", run->options->paths[0],
+                      run->options->path_count > 1 ? " and the others" : "");
+}
+
 static cddp_status open_all(struct encoding *encoding, double val_fraction)
 {
-    const struct cddpi_tokenize_options *options = encoding->run->options;
-    struct cddpi_documents_options documents = {.paths = options->paths,
-                                                .path_count = options->path_count,
-                                                .separator = options->separator,
-                                                .val_fraction = val_fraction,
-                                                .is_stopped = encoding->run->is_stopped};
-
-    CDDPI_TRY(cddpi_tokenizer_open(options->vocabulary, &encoding->tokenizer));
-    CDDPI_TRY(cddpi_documents_open(&documents, &encoding->documents));
+    CDDPI_TRY(cddpi_tokenizer_open(encoding->run->options->vocabulary, &encoding->tokenizer));
+    CDDPI_TRY(open_documents(encoding->run, val_fraction, &encoding->documents));
     return cddpi_encoder_create(encoding->tokenizer, &encoding->encoder);
 }
 
@@ -109,9 +151,8 @@ static cddp_status encode_all(struct encoding *encoding, bool is_check)
                            : write_tokens(encoding, &piece, tokens, count));
         encoding->tokens += (int64_t)count;
         encoding->ended += piece.last;
-        cddpi_tokenize_progress_bytes(&run->progress,
-                                      cddpi_documents_read(encoding->documents) + used,
-                                      cddpi_documents_bytes(encoding->documents), encoding->tokens);
+        show_bytes(run, cddpi_documents_read(encoding->documents) + used,
+                   cddpi_documents_bytes(encoding->documents), encoding->tokens);
     }
 }
 
@@ -146,7 +187,7 @@ static void print_result(struct encoding *encoding)
     struct cddpi_tokenize *run = encoding->run;
     double bytes = (double)cddpi_documents_read(encoding->documents);
 
-    cddpi_tokenize_progress_end(&run->progress);
+    cddpi_progress_erase(&run->progress);
     for (int part = 0; part < PARTS; part++) {
         print_files(&encoding->shards[part]);
         warn_of_leftover(&encoding->shards[part]);
@@ -160,8 +201,7 @@ static void print_result(struct encoding *encoding)
     }
     printf("%lld documents, %.0f bytes, %.2f bytes a token, %.1f MB/s; model.vocab = %d\n",
            (long long)encoding->ended, bytes, bytes / (double)encoding->tokens,
-           bytes * 1e-6 / cddpi_tokenize_progress_seconds(&run->progress),
-           cddpi_tokenizer_vocabulary(encoding->tokenizer));
+           bytes * 1e-6 / seconds_of(run), cddpi_tokenizer_vocabulary(encoding->tokenizer));
 }
 
 static cddp_status init_shards(struct encoding *encoding)
@@ -191,8 +231,7 @@ cddp_status cddpi_tokenize_encode(struct cddpi_tokenize *run)
     CDDPI_TRY_GOTO(out, status, init_shards(&encoding));
     CDDPI_TRY_GOTO(out, status, encode_all(&encoding, false));
     if (encoding.tokens == 0) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "there is no text in %s%s", run->options->paths[0],
-                            run->options->path_count > 1 ? " and the others" : "");
+        status = fail_empty(run);
         goto out;
     }
     for (int part = 0; part < PARTS; part++) {
@@ -219,12 +258,99 @@ cddp_status cddpi_tokenize_check(struct cddpi_tokenize *run)
     }
     CDDPI_TRY_GOTO(out, status, encode_all(&encoding, true));
     bytes = (double)cddpi_documents_read(encoding.documents);
-    cddpi_tokenize_progress_end(&run->progress);
+    cddpi_progress_erase(&run->progress);
     printf("all %.0f bytes are the same when decoded: %lld tokens, %.2f bytes each, %.1f MB/s\n",
            bytes, (long long)encoding.tokens,
            encoding.tokens > 0 ? bytes / (double)encoding.tokens : 0.0,
-           bytes * 1e-6 / cddpi_tokenize_progress_seconds(&run->progress));
+           bytes * 1e-6 / seconds_of(run));
 out:
     close_all(&encoding);
+    return status;
+}
+
+static cddp_status count_words(struct cddpi_tokenize *run, struct cddpi_documents *documents,
+                               struct cddpi_word_counts *counts)
+{
+    size_t used = 0;
+
+    for (;;) {
+        struct cddpi_piece piece;
+        bool is_end = false;
+
+        if (run->is_stopped()) {
+            return cddpi_tokenize_stopped();
+        }
+        CDDPI_TRY(cddpi_documents_next(documents, used, &piece, &is_end));
+        if (is_end) {
+            return CDDP_OK;
+        }
+        CDDPI_TRY(cddpi_word_counts_put(counts, piece.text, piece.bytes, piece.last, &used));
+        show_bytes(run, cddpi_documents_read(documents) + used, cddpi_documents_bytes(documents),
+                   0);
+    }
+}
+
+static bool show_merges(void *argument, int tokens)
+{
+    struct cddpi_tokenize *run = argument;
+
+    if (cddpi_progress_is_due(&run->progress)) {
+        cddpi_progress_show(&run->progress, "%d of %d tokens", tokens,
+                            run->options->train_vocabulary);
+    }
+    return !run->is_stopped();
+}
+
+static void print_vocabulary(struct cddpi_tokenize *run, uint64_t bytes, size_t words, int tokens)
+{
+    cddpi_progress_erase(&run->progress);
+    cddpi_say(stdout, "%s: %d tokens from %zu different words of %llu bytes, in %.1f s\n",
+              run->options->output, tokens, words, (unsigned long long)bytes, seconds_of(run));
+    if (tokens < run->options->train_vocabulary) {
+        fprintf(stderr, "cddp-tokenize: the text gives no more than %d tokens: in it %s\n", tokens,
+                run->options->words ? "are no further words" : "no further pair occurs twice");
+    }
+}
+
+static cddp_status learn_vocabulary(struct cddpi_tokenize *run, struct cddpi_documents *documents,
+                                    struct cddpi_word_counts *counts)
+{
+    struct cddpi_tokenizer *tokenizer = NULL;
+    uint64_t bytes = cddpi_documents_read(documents);
+    cddp_status status;
+
+    if (cddpi_word_counts_size(counts) == 0) {
+        return fail_empty(run);
+    }
+    CDDPI_TRY(run->options->words
+                  ? cddpi_tokenizer_train_words(counts, run->options->train_vocabulary, &tokenizer)
+                  : cddpi_tokenizer_train(counts, run->options->train_vocabulary, show_merges, run,
+                                          &tokenizer));
+    status = run->is_stopped() ? cddpi_tokenize_stopped()
+                               : cddpi_tokenizer_save(tokenizer, run->options->output);
+    if (status == CDDP_OK) {
+        print_vocabulary(run, bytes, cddpi_word_counts_size(counts),
+                         cddpi_tokenizer_vocabulary(tokenizer));
+    }
+    cddpi_tokenizer_close(tokenizer);
+    return status;
+}
+
+cddp_status cddpi_tokenize_train(struct cddpi_tokenize *run)
+{
+    struct cddpi_documents *documents = NULL;
+    struct cddpi_word_counts *counts = NULL;
+    cddp_status status;
+
+    CDDPI_TRY(open_documents(run, 0, &documents));
+    CDDPI_TRY_GOTO(out, status, cddpi_word_counts_create(&counts));
+    if (run->options->words) {
+        cddpi_word_counts_by_space(counts);
+    }
+    CDDPI_TRY_GOTO(out, status, count_words(run, documents, counts));
+    status = learn_vocabulary(run, documents, counts);
+out:
+    cddpi_word_counts_destroy(counts);
+    cddpi_documents_close(documents);
     return status;
 }

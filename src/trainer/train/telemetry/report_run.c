@@ -6,7 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "report/job_names.h"
+#include "report/metrics.h"
 #include "report/report_page.h"
 #include "train/telemetry/mfu.h"
 

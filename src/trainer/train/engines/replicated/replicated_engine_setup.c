@@ -2,6 +2,7 @@
  * devices. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "parallel/placed/placement.h"
 #include "train/engines/replicated/replicated_engine.h"
 
 #include <string.h>

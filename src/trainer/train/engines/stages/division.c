@@ -32,8 +32,7 @@ cddp_status cddpi_stages_count_slots(const struct cddpi_pipeline_shape *shape, i
     cddp_status status = cddpi_pipeline_plan(shape, stage % shape->ranks, &actions, &count);
 
     if (status == CDDP_OK) {
-        *out = cddpi_pipeline_slots(actions, count, stage / shape->ranks);
-        *out_kept = cddpi_pipeline_kept(actions, count, stage / shape->ranks);
+        *out = cddpi_pipeline_slots(actions, count, stage / shape->ranks, out_kept);
     }
     cddpi_free(actions);
     return status;
