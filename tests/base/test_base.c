@@ -6,7 +6,6 @@
 #include "base/nearest.h"
 #include "base/number.h"
 #include "base/philox.h"
-#include "base/user_path.h"
 #include "base/utf8.h"
 #include "support/test.h"
 

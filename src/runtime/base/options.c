@@ -3,9 +3,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/nearest.h"
 #include "base/number.h"
-#include "base/user_path.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -3,10 +3,10 @@
 #include "store/server.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/own_fd.h"
 #include "store/encryption.h"
 #include "store/server_client.h"
 #include "store/server_listener.h"

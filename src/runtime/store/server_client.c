@@ -4,7 +4,7 @@
 #include "store/server_client.h"
 
 #include "base/alloc.h"
-#include "base/own_fd.h"
+#include "base/child.h"
 #include "base/silence.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
  * Clients that have not proved the token are strangers. */
 #include "store/server_listener.h"
 
+#include "base/child.h"
 #include "base/clock.h"
-#include "base/own_fd.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>

@@ -7,10 +7,10 @@
  * exclusive DATA lock. After getting that lock, a handle checks that the path still names the file
  * that it has opened; if not, it opens the path again. */
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/own_fd.h"
 #include "store/file_lock.h"
 #include "store/file_log.h"
 

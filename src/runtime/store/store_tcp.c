@@ -2,9 +2,9 @@
  * connection stays usable after a request has timed out: the next request first sends the rest of
  * the old one, and the client ignores a late reply by its id. */
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/own_fd.h"
 #include "store/store_wire.h"
 #include "store/tcp_connect.h"
 

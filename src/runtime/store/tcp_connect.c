@@ -2,12 +2,12 @@
  * does the client's part of the handshake. */
 #include "store/tcp_connect.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/interface.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "base/own_fd.h"
 #include "base/silence.h"
 #include "store/encryption.h"
 #include "store/server.h"

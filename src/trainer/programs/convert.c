@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/mapped_file.h"
-#include "base/stack.h"
+#include "base/memory_left.h"
 #include "base/streams.h"
 #include "programs/convert_options.h"
 

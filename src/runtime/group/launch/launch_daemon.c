@@ -2,8 +2,8 @@
  * server. */
 #include "group/launch/launch_daemon.h"
 
+#include "base/child.h"
 #include "base/number.h"
-#include "base/own_fd.h"
 #include "group/launch/launch_variable.h"
 
 #include <arpa/inet.h>

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/process.h"
-#include "base/processors.h"
 #include "group/join/link.h"
 #include "group/shm/shm.h"
 

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/log.h"
-#include "base/stack.h"
+#include "base/memory_left.h"
 #include "base/streams.h"
 #include "programs/bench/bench_measure.h"
 #include "programs/bench/bench_report.h"

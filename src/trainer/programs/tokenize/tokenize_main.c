@@ -1,7 +1,7 @@
 /* tokenize_main.c - the program cddp-tokenize. */
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "base/stack.h"
+#include "base/memory_left.h"
 #include "base/streams.h"
 #include "programs/tokenize/run.h"
 

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/nearest.h"
-#include "base/user_path.h"
 #include "nn/model.h"
 
 #include <stdarg.h>
