@@ -43,17 +43,20 @@ static char *read_all(long pid, const char *file, size_t *out_bytes)
     return text;
 }
 
-/* Read the name of process @p pid and return its parent's pid; -1: no such process. */
-static long read_parent(long pid, char *out_name, size_t bytes)
+/* Read name and start of process out->pid and return its parent's pid; -1: no such process. */
+static long read_parent(struct cddpi_ancestor *out)
 {
     size_t length = 0;
-    char *text = read_all(pid, "stat", &length);
+    char *text = read_all(out->pid, "stat", &length);
     const char *begin = text != NULL ? strchr(text, '(') : NULL;
     const char *end = begin != NULL ? strrchr(begin, ')') : NULL; /* a name may contain ')' */
     long parent = -1;
 
-    if (end != NULL && sscanf(end + 1, " %*c %ld", &parent) == 1) {
-        snprintf(out_name, bytes, "%.*s", (int)(end - begin - 1), begin + 1);
+    if (end != NULL &&
+        sscanf(end + 1,
+               " %*c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %23s",
+               &parent, out->start) == 2) {
+        snprintf(out->name, sizeof out->name, "%.*s", (int)(end - begin - 1), begin + 1);
     } else {
         parent = -1;
     }
@@ -68,8 +71,10 @@ void cddpi_ancestors_read(struct cddpi_ancestors *out)
     *out = (struct cddpi_ancestors){.count = 0};
     while (pid > 0 && out->count < CDDPI_ANCESTORS) {
         struct cddpi_ancestor *ancestor = &out->list[out->count];
-        long parent = read_parent(pid, ancestor->name, sizeof ancestor->name);
+        long parent;
 
+        ancestor->pid = pid;
+        parent = read_parent(ancestor);
         if (parent < 0) {
             return;
         }

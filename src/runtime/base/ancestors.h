@@ -9,6 +9,8 @@
 enum { CDDPI_ANCESTORS = 24 };
 
 struct cddpi_ancestor {
+    long pid;
+    char start[24];    /* its start time in the kernel's clock ticks */
     char name[20];     /* of its program; the kernel cuts it off after 15 characters */
     char *words;       /* its command line: each word ends with a NUL */
     size_t word_bytes; /* of all words together */

@@ -2,7 +2,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
-#include "group/engine/group_check.h"
 #include "group/engine/group_entry.h"
 #include "group/group.h"
 

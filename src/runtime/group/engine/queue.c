@@ -1,6 +1,6 @@
 /* queue.c - runs a group's operations in order: on the comm thread if the rank has a spare core
  * (comm.c); otherwise inside the calls of the thread that owns the group and, between machines,
- * also on a thread that mostly sleeps (group_wire.c). */
+ * also on a thread that mostly sleeps (also comm.c). */
 #include "group/engine/queue.h"
 
 #include "base/alloc.h"
@@ -8,10 +8,8 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
-#include "group/engine/comm.h"
 #include "group/engine/group_call.h"
 #include "group/engine/group_state.h"
-#include "group/engine/group_wire.h"
 #include "group/engine/handles.h"
 #include "group/watch/dump.h"
 

@@ -9,8 +9,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/launch/launch_daemon.h"
-#include "group/launch/launch_nearest.h"
-#include "group/launch/launch_unknown.h"
 #include "group/launch/launch_variable.h"
 
 #include <stdarg.h>

@@ -4,11 +4,11 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "group/launch/launch_hydra.h"
+#include "group/launch/launch_daemon.h"
 #include "group/launch/launch_kubernetes.h"
 #include "group/launch/launch_slurm.h"
 #include "group/launch/launch_variable.h"
-#include "group/launch/own_folder.h"
+#include "group/launch/local_token.h"
 
 #include <ctype.h>
 #include <limits.h>

@@ -5,6 +5,11 @@
 
 #include "group/launch/launch_env.h"
 
+#include <cddp/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
 /** Whether ranks get the token from a file of this machine: @p env has no token, and rank 0 serves
  *  a store that only this machine can reach. */
 bool cddpi_local_token_is_needed(const struct cddpi_launch_env *env);
@@ -27,5 +32,20 @@ void cddpi_local_token_remove(const struct cddpi_launch_env *env);
 /** For ranks that meet in a file: read the token from it, or put one there. Only this user can
  * access the file. Does nothing if @p env has a token. */
 CDDP_CHECKED cddp_status cddpi_file_token_share(struct cddpi_launch_env *env, cddp_store *store);
+
+/* Folders for temporary files of this machine that only this user can access. */
+
+/** Get the path of this user's folder @p name in $TMPDIR or /tmp. All processes of the user with
+ *  the same TMPDIR get the same path. */
+CDDP_CHECKED cddp_status cddpi_own_folder_path(const char *name, char *out, size_t bytes);
+
+/** Whether @p path is such a folder: not a link, owned by this user, mode 0700. False with
+ *  *out_missing: it does not exist. */
+bool cddpi_own_folder_is(const char *path, bool *out_missing);
+
+/** Create the folder, unless it exists.
+ *  @return CDDP_OK; CDDP_ERR_IO: it cannot be created, or other users can read or write the
+ *  existing one. */
+CDDP_CHECKED cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes);
 
 #endif
