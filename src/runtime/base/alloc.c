@@ -2,7 +2,7 @@
 #include "base/alloc.h"
 
 #include "base/error.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 
 #include <cddp/process.h>
 

@@ -2,9 +2,9 @@
 #include "base/options.h"
 
 #include "base/alloc.h"
+#include "base/choices.h"
 #include "base/error.h"
 #include "base/folder.h"
-#include "base/nearest.h"
 #include "base/number.h"
 
 #include <stdbool.h>

@@ -1,6 +1,7 @@
 /* auth.c - owns keys and hashes derived from the job's token, and making new tokens. Any thread. */
 #include "store/auth.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "store/server.h"
 
@@ -51,6 +52,24 @@ cddp_status cddpi_token_check(const char *token, const char *what)
 void cddpi_random_bytes(void *out, size_t bytes)
 {
     randombytes_buf(out, bytes);
+}
+
+void cddpi_pause(uint32_t us, int64_t deadline_ns)
+{
+    int64_t left_ns = deadline_ns - cddpi_now_ns();
+    uint32_t random;
+    int64_t ns;
+    struct timespec pause;
+
+    if (left_ns <= 0) {
+        return;
+    }
+    cddpi_random_bytes(&random, sizeof random);
+    ns = us * 500LL + random % (us * 500U + 1);
+    ns = ns < left_ns ? ns : left_ns;
+    pause.tv_sec = (time_t)(ns / 1000000000);
+    pause.tv_nsec = (long)(ns % 1000000000);
+    nanosleep(&pause, NULL);
 }
 
 void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,

@@ -24,6 +24,10 @@ void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AU
 
 void cddpi_random_bytes(void *out, size_t bytes);
 
+/** Sleep for between half of @p us and @p us microseconds, chosen at random, so that processes that
+ *  start together do not try again together; and at most until @p deadline_ns. */
+void cddpi_pause(uint32_t us, int64_t deadline_ns);
+
 /** A keyed hash over @p what (the purpose) and two nonces: a proof that one side knows the key, or
  *  a key for a narrower use. */
 void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,

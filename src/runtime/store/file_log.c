@@ -1,11 +1,16 @@
-/* file_log.c - owns reading and writing the header and the entries of a file store. */
+/* file_log.c - owns reading and writing the header and the entries of a file store, and the locks
+ * on its file. The kernel's own wait for a lock has no deadline, so this file tries again and
+ * again, with growing pauses. */
 #include "store/file_log.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "store/auth.h"
 #include "store/store_wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -297,4 +302,57 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
     }
     cddpi_free(whole);
     return status;
+}
+
+enum { FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 2000 };
+
+static int change(int fd, enum cddpi_file_lock lock, short type)
+{
+    struct flock range = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = ((off_t)1 << 62) + lock, .l_len = 1};
+    int result;
+
+    do {
+        result = fcntl(fd, F_OFD_SETLK, &range);
+    } while (result != 0 && errno == EINTR);
+    return result;
+}
+
+cddp_status cddpi_file_lock_try(int fd, enum cddpi_file_lock lock, bool exclusive, bool *out_locked)
+{
+    if (change(fd, lock, exclusive ? F_WRLCK : F_RDLCK) == 0) {
+        *out_locked = true;
+        return CDDP_OK;
+    }
+    if (errno == EAGAIN || errno == EACCES) {
+        *out_locked = false;
+        return CDDP_OK;
+    }
+    return cddpi_fail_errno(CDDP_ERR_IO, errno, "lock (does its file system know locks?)");
+}
+
+cddp_status cddpi_file_lock_wait(int fd, enum cddpi_file_lock lock, bool exclusive,
+                                 int64_t deadline_ns)
+{
+    uint32_t pause_us = FIRST_PAUSE_US;
+
+    for (;;) {
+        bool locked;
+        cddp_status status = cddpi_file_lock_try(fd, lock, exclusive, &locked);
+
+        if (status != CDDP_OK || locked) {
+            return status;
+        }
+        if (cddpi_left_ms(deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT, "another process kept the file locked until the "
+                                                "deadline");
+        }
+        cddpi_pause(pause_us, deadline_ns);
+        pause_us = pause_us * 2 < LONGEST_PAUSE_US ? pause_us * 2 : LONGEST_PAUSE_US;
+    }
+}
+
+void cddpi_file_unlock(int fd, enum cddpi_file_lock lock)
+{
+    (void)change(fd, lock, F_UNLCK);
 }

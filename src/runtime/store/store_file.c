@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "store/file_lock.h"
 #include "store/file_log.h"
 
 #include <errno.h>
@@ -194,7 +193,7 @@ static cddp_status perform_waiting(struct file *file, const struct cddpi_store_r
             }
             return CDDP_OK;
         }
-        cddpi_file_pause(pause_us, deadline_ns);
+        cddpi_pause(pause_us, deadline_ns);
         pause_us = pause_us * 3 / 2 < LONGEST_PAUSE_US ? pause_us * 3 / 2 : LONGEST_PAUSE_US;
     }
 }
