@@ -199,24 +199,19 @@ static void read_numbers(const struct launch_claim_row *row, struct cddpi_claim 
     }
 }
 
-static bool is_set(const char *name)
-{
-    return cddpi_launch_variable(name) != NULL;
-}
-
 /* Read RANK and WORLD_SIZE, which are torchrun's or a wrapper's, unless they number pods. */
 static bool read_torchrun(struct cddpi_claim *claim)
 {
-    bool is_of_ranks = is_set("LOCAL_RANK") || is_set("LOCAL_WORLD_SIZE");
+    bool is_of_ranks = cddpi_launch_has("LOCAL_RANK") || cddpi_launch_has("LOCAL_WORLD_SIZE");
 
-    if (!is_set("RANK") && is_set("JOB_COMPLETION_INDEX")) {
+    if (!cddpi_launch_has("RANK") && cddpi_launch_has("JOB_COMPLETION_INDEX")) {
         return false; /* WORLD_SIZE is an indexed Job's size */
     }
     if (!is_of_ranks && cddpi_launch_is_kubeflow()) {
         return false; /* Kubeflow's claim uses them */
     }
     read_numbers(&rows[CDDPI_BY_TORCHRUN], claim);
-    if (!is_of_ranks && is_set("KUBERNETES_SERVICE_HOST")) {
+    if (!is_of_ranks && cddpi_launch_has("KUBERNETES_SERVICE_HOST")) {
         claim->is_pod = true;
         claim->local_rank = 0;
         claim->local_size = 1;
@@ -228,13 +223,14 @@ static bool read_torchrun(struct cddpi_claim *claim)
 /* Other launchers that provide PMI to their ranks also set PMI's variables. */
 static void read_mpi(enum cddpi_launcher by, struct cddpi_claim *claim)
 {
-    bool is_served = is_set("SLURM_PROCID") || is_set("FLUX_TASK_RANK") || is_set("PALS_RANKID");
+    bool is_served = cddpi_launch_has("SLURM_PROCID") || cddpi_launch_has("FLUX_TASK_RANK") ||
+                     cddpi_launch_has("PALS_RANKID");
 
     read_numbers(&rows[by], claim);
     if (by == CDDPI_BY_HYDRA) {
-        claim->is_echo = is_served && !is_set("MPI_LOCALRANKID");
-    } else if (by == CDDPI_BY_OPEN_MPI && !is_set("OMPI_COMM_WORLD_RANK") &&
-               !is_set("OMPI_COMM_WORLD_SIZE")) {
+        claim->is_echo = is_served && !cddpi_launch_has("MPI_LOCALRANKID");
+    } else if (by == CDDPI_BY_OPEN_MPI && !cddpi_launch_has("OMPI_COMM_WORLD_RANK") &&
+               !cddpi_launch_has("OMPI_COMM_WORLD_SIZE")) {
         claim->is_echo = is_served;
         snprintf(claim->wrong, sizeof claim->wrong,
                  "PMIX_RANK=%s says that a PMIx launcher started this process, and nothing "
@@ -251,7 +247,8 @@ bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
 
     switch (by) {
     case CDDPI_BY_CDDP_RUN:
-        is_there = is_there && (is_set("CDDP_RANK") || !is_set("JOB_COMPLETION_INDEX"));
+        is_there = is_there &&
+                   (cddpi_launch_has("CDDP_RANK") || !cddpi_launch_has("JOB_COMPLETION_INDEX"));
         if (is_there) {
             read_numbers(&rows[by], &claim);
         }
@@ -260,7 +257,7 @@ bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
         is_there = is_there && read_torchrun(&claim);
         break;
     case CDDPI_BY_INDEXED_JOB:
-        is_there = is_set("JOB_COMPLETION_INDEX");
+        is_there = cddpi_launch_has("JOB_COMPLETION_INDEX");
         if (is_there) {
             cddpi_launch_read_indexed_job(&claim);
         }
@@ -272,7 +269,7 @@ bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
         }
         break;
     case CDDPI_BY_SLURM:
-        is_there = is_set("SLURM_PROCID");
+        is_there = cddpi_launch_has("SLURM_PROCID");
         if (is_there) {
             read_numbers(&rows[by], &claim);
             cddpi_launch_read_slurm(&claim);
@@ -285,7 +282,7 @@ bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
     case CDDPI_BY_OPEN_MPI:
     case CDDPI_BY_HYDRA:
     case CDDPI_LAUNCHERS:
-        is_there = is_there && (by != CDDPI_BY_PALS || is_set("PALS_RANKID"));
+        is_there = is_there && (by != CDDPI_BY_PALS || cddpi_launch_has("PALS_RANKID"));
         if (is_there) {
             read_mpi(by, &claim);
         }
@@ -363,6 +360,18 @@ const char *cddpi_launch_given_store(void)
 
     snprintf(entry, sizeof entry, "store:%016" PRIx64, digest_of_store(store));
     return store == NULL || (inherited != NULL && strstr(inherited, entry) != NULL) ? NULL : store;
+}
+
+bool cddpi_launch_use_given_store(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_launch_given_store();
+
+    if (store == NULL) {
+        return false;
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    return true;
 }
 
 bool cddpi_launcher_is_inherited(enum cddpi_launcher by, const char *text)

@@ -89,4 +89,9 @@ bool cddpi_launcher_is_inherited(enum cddpi_launcher by, const char *text);
  * is not set, or it comes from a cddp-run in one of whose ranks this process runs. */
 const char *cddpi_launch_given_store(void);
 
+struct cddpi_launch_env;
+/** Let the ranks meet at that store, which rank 0 serves if it is a TCP store. False: there is
+ * none, and @p env is unchanged. */
+bool cddpi_launch_use_given_store(struct cddpi_launch_env *env);
+
 #endif

@@ -11,6 +11,12 @@
 /** The variable's value; NULL when it is not set or is set to "". */
 const char *cddpi_launch_variable(const char *name);
 
+/** Whether it has a value. */
+static inline bool cddpi_launch_has(const char *name)
+{
+    return cddpi_launch_variable(name) != NULL;
+}
+
 /** The same as a whole number in [@p low, @p high]. The text of CDDP_ERR_ARGUMENT names @p name and
  *  @p origin, the launcher that sets it. */
 cddp_status cddpi_launch_number(const char *origin, const char *name, int64_t low, int64_t high,

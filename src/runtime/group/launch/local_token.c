@@ -288,21 +288,15 @@ cddp_status cddpi_file_token_share(struct cddpi_launch_env *env, cddp_store *sto
     void *value = NULL;
     size_t bytes = 0;
     bool is_mine;
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
     if (env->token[0] != '\0' || strncmp(env->store, "file://", 7) != 0) {
         return CDDP_OK;
     }
-    status = check_mode(env->store + 7);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_mode(env->store + 7));
     cddpi_store_token(own);
-    status = cddp_store_compare_set(store, "token", NULL, 0, own, TOKEN_BYTES - 1, &is_mine, &value,
-                                    &bytes);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_store_compare_set(store, "token", NULL, 0, own, TOKEN_BYTES - 1, &is_mine,
+                                     &value, &bytes));
     if (is_mine) {
         memcpy(env->token, own, TOKEN_BYTES);
     } else if (bytes == TOKEN_BYTES - 1) {
@@ -322,10 +316,8 @@ cddp_status cddpi_own_folder_path(const char *name, char *out, size_t bytes)
 {
     const char *base = cddpi_launch_variable("TMPDIR");
 
-    if (base == NULL) {
-        base = "/tmp";
-    }
-    if ((size_t)snprintf(out, bytes, "%s/cddp-%ld-%s", base, (long)geteuid(), name) >= bytes) {
+    if ((size_t)snprintf(out, bytes, "%s/cddp-%ld-%s", base != NULL ? base : "/tmp",
+                         (long)geteuid(), name) >= bytes) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: TMPDIR is too long");
     }
     return CDDP_OK;
@@ -345,12 +337,9 @@ bool cddpi_own_folder_is(const char *path, bool *out_missing)
 
 cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes)
 {
-    cddp_status status = cddpi_own_folder_path(name, out, bytes);
     bool is_missing;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_own_folder_path(name, out, bytes));
     if (mkdir(out, 0700) != 0 && errno != EEXIST) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s (%s)", out,
                                 cddpi_launch_variable("TMPDIR") != NULL
