@@ -23,9 +23,9 @@ cddp_status cddpi_child_fail(int error_number, const char *what);
  *
  *  In a child of fork() the descriptor is replaced by a socket that is connected to nothing. The
  *  number stays in use until the child closes it, so that this close cannot hit a file that the
- *  child opened later. Exceptions: a child of clone() or vfork() keeps the descriptor until it
- * calls exec, since it is close-on-exec. The same is true for a child that another thread forks
- * between the call that opens the descriptor and this one. */
+ *  child opened later. Exceptions: a child of clone() or vfork() keeps the descriptor until exec,
+ *  since it is close-on-exec. So does a child that another thread forks between the call that opens
+ *  the descriptor and this one. */
 int cddpi_own_fd(int fd);
 
 /** Close @p fd. Accepts a negative one, and one that cddpi_own_fd() has not seen. Any thread. */

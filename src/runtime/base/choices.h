@@ -1,5 +1,5 @@
-/* choices.h - words for choices. Makes an enum and the names of its values from one list, so that the
- * two always match, and suggests the known word that an unknown one was probably meant to be:
+/* choices.h - words for choices: how near an unknown word is to a known one; and an enum and the
+ * names of its values from one list, so that the two always match:
  *
  *     #define COLOUR_MAP(X) X(RED, "red") X(BLUE, "blue")
  *     enum colour { COLOUR_MAP(CDDPI_CHOICE_ID) };

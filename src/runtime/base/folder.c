@@ -10,8 +10,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +33,28 @@ static cddp_status check_there(const char *path, int error_number, bool last)
     return CDDP_OK; /* if stat() failed, using the folder will report why */
 }
 
+/* Find a variable in the @p length bytes at @p name; NULL: none. In a name with blanks or quotes, $
+ * is an ordinary character: nobody wrote such a name for a shell. */
+static const char *find_variable(const char *name, size_t length)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=.:,@%${}";
+
+    for (size_t i = 0; i + 1 < length && strspn(name, plain) >= length; i++) {
+        if (name[i] == '$' &&
+            (isalpha((unsigned char)name[i + 1]) || name[i + 1] == '_' || name[i + 1] == '{')) {
+            return name + i;
+        }
+    }
+    return NULL;
+}
+
+/* Whether @p name, one component of a path, is something that a shell should have replaced. */
+static bool is_for_shell(const char *name, size_t length)
+{
+    return (length == 1 && name[0] == '~') || find_variable(name, length) != NULL;
+}
+
 cddp_status cddpi_folder_check_name(const char *path, size_t end)
 {
     size_t begin = end;
@@ -42,7 +62,7 @@ cddp_status cddpi_folder_check_name(const char *path, size_t end)
     while (begin > 0 && path[begin - 1] != '/') {
         begin--;
     }
-    return cddpi_is_for_shell(path + begin, end - begin)
+    return is_for_shell(path + begin, end - begin)
                ? cddpi_fail(CDDP_ERR_ARGUMENT,
                             "%s: no folder called %.*s is made: a shell should have replaced that",
                             path, (int)(end - begin), path + begin)
@@ -105,27 +125,6 @@ cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out)
     return CDDP_OK;
 }
 
-/* Find a variable in the @p length bytes at @p name; NULL: none. In a name with blanks or quotes, $
- * is an ordinary character: nobody wrote such a name for a shell. */
-static const char *find_variable(const char *name, size_t length)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-+=.:,@%${}";
-
-    for (size_t i = 0; i + 1 < length && strspn(name, plain) >= length; i++) {
-        if (name[i] == '$' &&
-            (isalpha((unsigned char)name[i + 1]) || name[i + 1] == '_' || name[i + 1] == '{')) {
-            return name + i;
-        }
-    }
-    return NULL;
-}
-
-bool cddpi_is_for_shell(const char *name, unsigned long length)
-{
-    return (length == 1 && name[0] == '~') || find_variable(name, length) != NULL;
-}
-
 /* Whether the part of @p path before @p end exists. */
 static bool is_there(const char *path, const char *end)
 {
@@ -162,12 +161,9 @@ static cddp_status check_variables(const char *path)
 cddp_status cddpi_user_path(const char *path, char **out)
 {
     const char *home = getenv("HOME");
-    cddp_status status = check_variables(path);
 
     *out = NULL;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_variables(path));
     if (path[0] == '~' && (path[1] == '\0' || path[1] == '/')) {
         if (home == NULL || home[0] == '\0') {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: HOME is not set, so ~ stands for nothing",

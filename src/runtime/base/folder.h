@@ -38,10 +38,6 @@ CDDP_CHECKED cddp_status cddpi_folder_next(DIR *folder, const char *path, const 
  *  exists: otherwise a user who meant the variable would get a folder called "$NAME". */
 CDDP_CHECKED cddp_status cddpi_user_path(const char *path, char **out);
 
-/** Whether @p name, one component of a path, is something that a shell should have replaced.
- *  Folders with such names are not created. */
-bool cddpi_is_for_shell(const char *name, unsigned long length);
-
 /** Whether @p path, with symbolic links resolved, may be run in this process: no other user could
  *  have put it there or can change it. The file and its folder belong to root, to this user or to
  *  the owner of @p like, and nobody else can write them. The owner of @p like is allowed because he

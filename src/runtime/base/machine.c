@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,7 +34,8 @@ void cddpi_kernel_files_set_root(const char *root)
     files_root = root != NULL ? root : "";
 }
 
-FILE *cddpi_kernel_file_open(const char *folder, const char *name)
+/* Open @p folder/@p name for reading. NULL: it cannot be read. */
+static FILE *open_kernel_file(const char *folder, const char *name)
 {
     char path[2 * PATH_BYTES];
 
@@ -44,7 +46,7 @@ FILE *cddpi_kernel_file_open(const char *folder, const char *name)
 
 bool cddpi_kernel_file_number(const char *folder, const char *name, const char *key, uint64_t *out)
 {
-    FILE *file = cddpi_kernel_file_open(folder, name);
+    FILE *file = open_kernel_file(folder, name);
     char line[LINE_BYTES];
     size_t length = strlen(key);
     bool is_found = false;
@@ -86,7 +88,7 @@ static bool has_word(const char *list, const char *word)
 static bool find_mount(bool is_v2, const char *controller, char mount[PATH_BYTES],
                        char top[PATH_BYTES])
 {
-    FILE *file = cddpi_kernel_file_open("/proc/self", "/mountinfo");
+    FILE *file = open_kernel_file("/proc/self", "/mountinfo");
     char line[LINE_BYTES];
     bool is_found = false;
 
@@ -108,7 +110,7 @@ static bool find_mount(bool is_v2, const char *controller, char mount[PATH_BYTES
 /* The path of this process's control group within its hierarchy. */
 static bool find_membership(bool is_v2, const char *controller, char out[PATH_BYTES])
 {
-    FILE *file = cddpi_kernel_file_open("/proc/self", "/cgroup");
+    FILE *file = open_kernel_file("/proc/self", "/cgroup");
     char line[LINE_BYTES];
     bool is_found = false;
 
@@ -188,7 +190,7 @@ static int count_allowed(void)
 /* cgroups v2: "QUOTA PERIOD" or "max PERIOD" in one file. */
 static double read_max(const char *folder)
 {
-    FILE *file = cddpi_kernel_file_open(folder, "/cpu.max");
+    FILE *file = open_kernel_file(folder, "/cpu.max");
     char line[LINE_BYTES] = "";
     char *end = line;
     double quota;

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 enum {
     CDDPI_MACHINE_BYTES = 64,
@@ -33,9 +32,6 @@ void cddpi_control_group_find(bool is_v2, const char *controller, struct cddpi_c
 
 /** Go to the parent group. False: no parent is visible. */
 bool cddpi_control_group_leave(struct cddpi_control_group *group);
-
-/** Open @p folder/@p name for reading. NULL: it cannot be read. */
-FILE *cddpi_kernel_file_open(const char *folder, const char *name);
 
 /** Read a number: the first in the file if @p key is "", else the one after @p key at the start of
  *  a line. False: there is no such number; @p out is unchanged. */

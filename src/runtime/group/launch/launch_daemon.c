@@ -3,16 +3,16 @@
  * process set which variables on the way down to this process. */
 #include "group/launch/launch_daemon.h"
 
+#include "base/interface.h"
 #include "base/number.h"
 #include "group/launch/launch_variable.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { ANSWER_MS = 1000, NAME_BYTES = 15 /* of a process name, which the kernel cuts off */ };
@@ -26,7 +26,7 @@ static bool is_python_launcher(const struct cddpi_ancestor *ancestor)
     bool is_launcher = false;
 
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
-        is_launcher = is_launcher || (strncmp(ancestor->name, "python", 6) == 0 &&
+        is_launcher = is_launcher || (strncmp(ancestor->process.name, "python", 6) == 0 &&
                                       cddpi_ancestor_says(ancestor, scripts[i]));
     }
     return is_launcher;
@@ -39,7 +39,7 @@ static bool is_starter(const struct cddpi_ancestor *ancestor, enum cddpi_launche
         return true;
     }
     for (const char *const *name = cddpi_launcher_starters(by); *name != NULL; name++) {
-        if (strncmp(ancestor->name, *name, NAME_BYTES) == 0) {
+        if (strncmp(ancestor->process.name, *name, NAME_BYTES) == 0) {
             return true;
         }
     }
@@ -78,28 +78,15 @@ static int server_port(void)
     return (int)port;
 }
 
-/* Whether a process listens on @p port of this machine. */
+/* Whether a process listens on @p port of this machine, or this is not known. */
 static bool answers(int port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct pollfd event = {.fd = fd, .events = POLLOUT};
-    socklen_t bytes = sizeof(int);
-    int error = 0;
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-    if (fd < 0) {
-        return true; /* not known, so assume that it answers */
-    }
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
-        error = errno;
-        if (error == EINPROGRESS && poll(&event, 1, ANSWER_MS) == 1 &&
-            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
-            error = errno;
-        }
-    }
-    close(fd);
-    return error != ECONNREFUSED;
+    return cddpi_address_probe((const struct sockaddr *)&address, sizeof address, ANSWER_MS) !=
+           ECONNREFUSED;
 }
 
 void cddpi_launch_look_for_daemon(const struct cddpi_ancestors *ancestors,
@@ -208,7 +195,7 @@ long cddpi_launch_proxy(enum cddpi_launcher by, char *out_start, size_t bytes)
     }
     if (found < ancestors.count) {
         pid = ancestors.list[found].pid;
-        snprintf(out_start, bytes, "%s", ancestors.list[found].start);
+        snprintf(out_start, bytes, "%" PRIu64, ancestors.list[found].process.start_time);
     }
     cddpi_ancestors_fini(&ancestors);
     return pid;

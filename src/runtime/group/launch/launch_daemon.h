@@ -3,7 +3,7 @@
 #ifndef CDDPI_GROUP_LAUNCH_DAEMON_H
 #define CDDPI_GROUP_LAUNCH_DAEMON_H
 
-#include "base/ancestors.h"
+#include "base/process.h"
 #include "group/launch/launch_claim.h"
 
 #include <stddef.h>

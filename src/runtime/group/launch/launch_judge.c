@@ -5,9 +5,9 @@
  * set, and only the innermost launcher knows who this process is. */
 #include "group/launch/launch_judge.h"
 
-#include "base/ancestors.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "group/launch/launch_daemon.h"
 #include "group/launch/launch_variable.h"
 
@@ -237,15 +237,6 @@ static bool find_contradiction(const struct court *court, int *out_a, int *out_b
     return false;
 }
 
-static cddp_status fail_lonely(const struct cddpi_claim *lonely, const struct cddpi_claim *other)
-{
-    return cddpi_fail(CDDP_ERR_ARGUMENT,
-                      "%s and %s contradict each other: %s were set last, and each process "
-                      "would train alone; but %s. unset %s to train together, or %s to train alone",
-                      name_of(lonely), name_of(other), lonely->says, other->says, lonely->unset,
-                      other->unset);
-}
-
 /* Whether @p outer starts the daemons of @p inner: within a Slurm job, mpirun starts its daemons
  * through srun. */
 static bool starts_daemons(const struct cddpi_claim *outer, const struct cddpi_claim *inner)
@@ -270,7 +261,12 @@ static cddp_status let_win(struct court *court, int winner)
         /* unless a process of the launcher is an ancestor of this process */
         if (won->size == 1 && lost->size > 1 &&
             cddpi_launch_starter(ancestors_of(court), won->by) <= 0) {
-            return fail_lonely(won, lost);
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "%s and %s contradict each other: %s were set last, and each process "
+                              "would train alone; but %s. unset %s to train together, or %s to "
+                              "train alone",
+                              name_of(won), name_of(lost), won->says, lost->says, won->unset,
+                              lost->unset);
         }
         ADD_REASON(court, "%s (%s) is nearer to this process than %s (%s)", name_of(won), won->says,
                    name_of(lost), lost->says);

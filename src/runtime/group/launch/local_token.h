@@ -33,19 +33,10 @@ void cddpi_local_token_remove(const struct cddpi_launch_env *env);
  * access the file. Does nothing if @p env has a token. */
 CDDP_CHECKED cddp_status cddpi_file_token_share(struct cddpi_launch_env *env, cddp_store *store);
 
-/* Folders for temporary files of this machine that only this user can access. */
-
-/** Get the path of this user's folder @p name in $TMPDIR or /tmp. All processes of the user with
- *  the same TMPDIR get the same path. */
-CDDP_CHECKED cddp_status cddpi_own_folder_path(const char *name, char *out, size_t bytes);
-
-/** Whether @p path is such a folder: not a link, owned by this user, mode 0700. False with
- *  *out_missing: it does not exist. */
-bool cddpi_own_folder_is(const char *path, bool *out_missing);
-
-/** Create the folder, unless it exists.
+/** Create this user's folder @p name in $TMPDIR or /tmp, unless it exists. Only this user can
+ *  access it. All processes of the user with the same TMPDIR get the same path.
  *  @return CDDP_OK; CDDP_ERR_IO: it cannot be created, or other users can read or write the
- *  existing one. */
+ *          existing one. */
 CDDP_CHECKED cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes);
 
 #endif
