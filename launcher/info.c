@@ -9,8 +9,8 @@
 #include "base/streams.h"
 #include "device/device.h"
 #include "group/launch/launch_node.h"
+#include "store/auth.h"
 #include "store/cipher.h"
-#include "store/encryption.h"
 
 #include <cddp/status.h>
 

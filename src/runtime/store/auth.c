@@ -2,6 +2,7 @@
 #include "store/auth.h"
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "store/server.h"
 
@@ -103,4 +104,29 @@ void cddpi_store_token(char out[33])
     randombytes_buf(bytes, sizeof bytes);
     sodium_bin2hex(out, 33, bytes, sizeof bytes);
     sodium_memzero(bytes, sizeof bytes);
+}
+
+cddp_status cddpi_encryption_wanted(bool *out)
+{
+    const char *text = cddpi_env(CDDPI_ENV_ENCRYPT);
+
+    /* any other text is an error: a typo for 1 must not send data unencrypted */
+    if (text == NULL || (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "CDDP_ENCRYPT=%s: it must be 1 (data between hosts are encrypted) or 0",
+                          text != NULL ? text : "");
+    }
+    *out = text[0] == '1';
+    return CDDP_OK;
+}
+
+cddp_status cddpi_encryption(const char *token, bool *out)
+{
+    cddp_status status = cddpi_encryption_wanted(out);
+
+    if (status == CDDP_OK && *out && token[0] == '\0') {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "CDDP_ENCRYPT=1 needs a secret: CDDP_TOKEN is not set");
+    }
+    return status;
 }

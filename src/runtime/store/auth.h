@@ -1,5 +1,5 @@
-/* auth.h - owns keys derived from the job's token, keyed hashes, random bytes and the comparison of
- * secrets. session.h says how the two sides of a connection prove that they know the token. */
+/* auth.h - owns keys and hashes derived from the job's token (a secret), new tokens, and
+ * CDDP_ENCRYPT: whether the user wants data between hosts encrypted. */
 #ifndef CDDPI_STORE_AUTH_H
 #define CDDPI_STORE_AUTH_H
 
@@ -40,5 +40,13 @@ void cddpi_wipe(void *secret, size_t bytes);
 /** Whether two secrets of @p bytes bytes are equal. Constant time: an attacker cannot measure where
  *  they differ. */
 bool cddpi_auth_equal(const void *a, const void *b, size_t bytes);
+
+/** Whether CDDP_ENCRYPT asks for data between hosts to be encrypted. (Connections to a store and
+ *  control connections between hosts are always encrypted.)
+ *  @return CDDP_ERR_ARGUMENT: CDDP_ENCRYPT is neither 0 nor 1. */
+CDDP_CHECKED cddp_status cddpi_encryption_wanted(bool *out);
+/** Like cddpi_encryption_wanted(), but also CDDP_ERR_ARGUMENT if encryption is wanted and
+ *  @p token, its secret, is empty. */
+CDDP_CHECKED cddp_status cddpi_encryption(const char *token, bool *out);
 
 #endif

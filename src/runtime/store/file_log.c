@@ -156,14 +156,6 @@ static void hash_entry(const struct cddpi_file_log *log, uint64_t offset,
     crypto_generichash_final(&state, out, HASH_BYTES);
 }
 
-static bool is_whole(const struct cddpi_file_log *log, const struct file_log_entry *entry)
-{
-    uint8_t hash[HASH_BYTES];
-
-    hash_entry(log, log->end, entry, hash);
-    return cddpi_auth_equal(hash, entry->head + HASHED_BYTES, sizeof hash);
-}
-
 static bool is_possible(const struct file_log_entry *entry)
 {
     return (entry->kind == CDDPI_EFFECT_SET || entry->kind == CDDPI_EFFECT_DELETE) &&
@@ -199,6 +191,7 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
                               bool *out_torn)
 {
     uint8_t chunk[CHUNK_BYTES];
+    uint8_t hash[HASH_BYTES];
     uint8_t *large = NULL;
     struct file_log_entry entry = {.head = chunk, .body = chunk + ENTRY_HEAD_BYTES};
     uint64_t rest = size - log->end;
@@ -229,7 +222,8 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
         }
         entry.body = large;
     }
-    if (is_whole(log, &entry)) {
+    hash_entry(log, log->end, &entry, hash);
+    if (cddpi_auth_equal(hash, entry.head + HASHED_BYTES, sizeof hash)) {
         status = apply(&entry, table);
         if (status == CDDP_OK) {
             log->end += ENTRY_HEAD_BYTES + entry.body_bytes;

@@ -108,29 +108,6 @@ end:
     return status;
 }
 
-/* Allocate one block for @p count items followed by their texts; NULL if there are no items.
- * @param is_whole  Whether the answer could be parsed to its end; if not, fail. */
-static cddp_status make_room(const cddp_store *store, bool is_whole, size_t count,
-                             size_t item_bytes, size_t text_bytes, void **out)
-{
-    *out = NULL;
-    if (!is_whole) {
-        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
-    }
-    if (count == 0) {
-        return CDDP_OK;
-    }
-    *out = cddpi_zalloc(count * item_bytes + text_bytes);
-    return *out != NULL ? CDDP_OK
-                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys",
-                                     store->url, count);
-}
-
-static struct cddpi_slice without_prefix(const cddp_store *store, struct cddpi_slice key)
-{
-    return (struct cddpi_slice){key.data + store->prefix_bytes, key.bytes - store->prefix_bytes};
-}
-
 /* Copy @p from and a NUL to @p to; returns the byte after the NUL. */
 static char *put_text(char *to, struct cddpi_slice from)
 {
@@ -149,7 +126,8 @@ static bool next_item(struct cddpi_slice from, bool has_values, size_t *cursor,
                       : cddpi_keys_next(from, cursor, key);
 }
 
-/* Parse a LIST's answer into one block: pairs if it has values, else pointers to keys. */
+/* Parse a LIST's answer into one block, NULL if it is empty: pairs if it has values, else pointers
+ * to keys; then their texts, without the prefix. */
 static cddp_status make_items(const cddp_store *store, struct cddpi_slice from, bool has_values,
                               void **out, size_t *out_count)
 {
@@ -165,7 +143,14 @@ static cddp_status make_items(const cddp_store *store, struct cddpi_slice from, 
         bytes += key.bytes - store->prefix_bytes + 1 + (has_values ? value.bytes + 1 : 0);
         count++;
     }
-    CDDPI_TRY(make_room(store, cursor == from.bytes, count, item_bytes, bytes, out));
+    if (cursor != from.bytes) {
+        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
+    }
+    *out = count > 0 ? cddpi_zalloc(count * item_bytes + bytes) : NULL;
+    if (count > 0 && *out == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys", store->url,
+                          count);
+    }
     *out_count = count;
     if (count == 0) {
         return CDDP_OK;
@@ -175,7 +160,9 @@ static cddp_status make_items(const cddp_store *store, struct cddpi_slice from, 
     for (size_t i = 0; i < count && next_item(from, has_values, &cursor, &key, &value); i++) {
         char *name = text;
 
-        text = put_text(text, without_prefix(store, key));
+        key.data += store->prefix_bytes;
+        key.bytes -= store->prefix_bytes;
+        text = put_text(text, key);
         if (has_values) {
             ((struct cddpi_store_pair *)*out)[i] = (struct cddpi_store_pair){name, text,
                                                                              value.bytes};

@@ -4,6 +4,7 @@
 #ifndef CDDPI_STORE_SERVER_CLIENT_H
 #define CDDPI_STORE_SERVER_CLIENT_H
 
+#include "base/listener.h"
 #include "store/server.h"
 #include "store/store_stream.h"
 #include "store/store_table.h"
@@ -91,5 +92,17 @@ void cddpi_client_reap(struct cddpi_client_host *host);
 /** Build the server's first message. @p state: enum cddpi_wire_state. */
 void cddpi_client_hello(uint8_t out[CDDPI_WIRE_HELLO_BYTES], uint32_t state,
                         const uint8_t nonce[CDDPI_NONCE_BYTES]);
+
+/* The listener: base/listener.h, whose connections are the server's clients. */
+struct cddpi_server_listener {
+    struct cddpi_listener base;
+    struct cddpi_client_host *host;
+    uint32_t auth_timeout_ms;
+};
+
+/** Initialise @p listener, with no descriptor open yet. */
+void cddpi_server_listener_init(struct cddpi_server_listener *listener,
+                                struct cddpi_client_host *host, uint32_t auth_timeout_ms,
+                                int reserved);
 
 #endif

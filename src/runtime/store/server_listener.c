@@ -1,7 +1,7 @@
 /* server_listener.c - owns the functions with which base/listener.h handles the store's clients,
  * and the list of clients that the server has refused. Clients that have not proved the token are
  * strangers. */
-#include "store/server_listener.h"
+#include "store/server_client.h"
 
 #include "base/child.h"
 #include "base/clock.h"

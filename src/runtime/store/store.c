@@ -8,12 +8,11 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/types.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 #include "store/store_wire.h"
 
 #include <sodium.h>
 #include <stddef.h>
-#include <stdio.h>
 
 enum { TIMEOUT_MS = 300000 };
 

@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "store/file_log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -88,27 +87,20 @@ static void leave(struct file *file)
  * lock, so try again. */
 static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_again)
 {
-    cddp_status status = cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false,
-                                             &file->log.fd);
+    cddp_status status;
 
     *out_again = false;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false, &file->log.fd));
     (void)cddpi_own_fd(file->log.fd); /* else a child process would inherit and keep the locks */
-    status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status,
+                   cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns));
     if (!is_at_path(file->log.fd, file->path)) {
         *out_again = true;
         status = CDDP_ERR_IO;
         goto fail;
     }
-    status = enter(file);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status, enter(file));
     cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
     return CDDP_OK;
 

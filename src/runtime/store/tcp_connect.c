@@ -1,6 +1,6 @@
 /* tcp_connect.c - owns connecting to the TCP store's server: it tries again until the deadline, and
  * does the client's part of the handshake. */
-#include "store/tcp_connect.h"
+#include "store/store_stream.h"
 
 #include "base/child.h"
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/silence.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 #include "store/server.h"
 #include "store/store_wire.h"
 

@@ -7,7 +7,7 @@
 #include "group/join/bootstrap.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "group/net/tcp/congestion.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <netinet/in.h>
