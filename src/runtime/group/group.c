@@ -14,9 +14,6 @@
 #include "group/watch/dump.h"
 #include "group/watch/group_trace.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* The groups of this process. If the program calls exit() without destroying them, peers learn that
  * it left and did not die. The lock is held only briefly. A forked child may find it held, and then
  * does not wait for it. */
@@ -138,16 +135,6 @@ void cddpi_group_unref(cddp_group *group)
     }
 }
 
-/* In a forked child the group belongs to the parent: release only the child's memory. The child has
- * none of the group's threads and cannot use the device. */
-static void forget(cddp_group *group)
-{
-    if (!cddpi_group_has_device(group)) {
-        group->backend->ops->close(group->backend);
-    }
-    cddpi_handle_end(&group->handle);
-}
-
 void cddp_group_destroy(cddp_group *group)
 {
     if (group == NULL ||
@@ -155,7 +142,12 @@ void cddp_group_destroy(cddp_group *group)
         return;
     }
     if (!cddpi_handle_is_own(&group->handle)) {
-        forget(group);
+        /* In a forked child the group belongs to the parent: release only the child's memory. The
+         * child has none of the group's threads and cannot use the device. */
+        if (!cddpi_group_has_device(group)) {
+            group->backend->ops->close(group->backend);
+        }
+        cddpi_handle_end(&group->handle);
     } else if (group->is_closed) {
         (void)cddpi_group_leave(group, CDDP_OK);
         cddpi_log(CDDPI_LOG_WARN,

@@ -50,7 +50,6 @@ struct cddpi_queue {
 
 cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores);
 void cddpi_queue_fini(cddp_group *group);
-void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
 /** Wait for @p work until @p deadline_ns; 0: no deadline. Returns whether it is done. */
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
 

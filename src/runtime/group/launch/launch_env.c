@@ -16,7 +16,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_RANKS = 1 << 20 };
@@ -215,18 +214,5 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
         CDDPI_TRY(cddpi_launch_need_token(&env));
     }
     *out = env;
-    return CDDP_OK;
-}
-
-cddp_status cddpi_launch_env_ranks(int *rank, int *world_size, int *local_rank,
-                                   int *local_world_size)
-{
-    struct cddpi_launch_env env;
-
-    CDDPI_TRY(cddpi_launch_env_read(NULL, &env));
-    *rank = env.rank;
-    *world_size = env.world_size;
-    *local_rank = env.local_rank;
-    *local_world_size = env.local_world_size;
     return CDDP_OK;
 }

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "group/transports.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Memory from cddp_group_alloc(); freed with the group at the latest. */

@@ -77,14 +77,6 @@ void cddpi_straggler_init(struct cddpi_straggler *straggler)
         (int64_t)cddpi_env_integer(CDDPI_ENV_STRAGGLER_MS, 0, 86400000, DEFAULT_MS) * 1000000;
 }
 
-/* How long @p op may wait without a warning. Allows for a link of 5 MB/s, since a slow link is not
- * a rank's fault. */
-static int64_t patience_ns(const struct cddpi_straggler *straggler, const struct cddpi_group_op *op)
-{
-    return straggler->limit_ns +
-           (int64_t)(op->count * cddp_type_bytes(op->type) / SLOW_BYTES_MS) * 1000000;
-}
-
 static void warn_of_late(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns)
 {
     struct cddpi_straggler *straggler = &group->straggler;
@@ -105,16 +97,19 @@ static void warn_of_late(cddp_group *group, const struct cddpi_group_op *op, int
 void cddpi_straggler_look(cddp_group *group, const struct cddpi_group_op *op, int64_t now_ns)
 {
     struct cddpi_straggler *straggler = &group->straggler;
+    int64_t patience_ns;
 
     if (straggler->limit_ns == 0 || group->backend->ops->late == NULL) {
         return;
     }
+    /* allow for a link of 5 MB/s, since a slow link is not a rank's fault */
+    patience_ns = straggler->limit_ns +
+                  (int64_t)(op->count * cddp_type_bytes(op->type) / SLOW_BYTES_MS) * 1000000;
     if (straggler->number != op->number) { /* a new collective has begun since the last check */
         straggler->number = op->number;
         straggler->since_ns = now_ns;
     }
-    if (now_ns >= straggler->again_ns &&
-        now_ns - straggler->since_ns >= patience_ns(straggler, op)) {
+    if (now_ns >= straggler->again_ns && now_ns - straggler->since_ns >= patience_ns) {
         warn_of_late(group, op, now_ns);
     }
 }
