@@ -14,8 +14,8 @@
 #include "cddp_config.h"
 #include "device/device.h"
 #include "group/launch/launch_node.h"
+#include "store/auth.h"
 #include "store/cipher.h"
-#include "store/encryption.h"
 
 #include <cddp/status.h>
 

@@ -3,7 +3,7 @@
 #include "launcher/run_options.h"
 #include "launcher/supervise/launch.h"
 
-#include "base/stack.h"
+#include "base/memory_left.h"
 #include "base/streams.h"
 
 int main(int argc, char **argv)

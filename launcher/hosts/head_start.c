@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/error.h"
-#include "base/shell.h"
+#include "base/streams.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/shell.h"
+#include "base/streams.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,6 @@
 #include "base/folder.h"
 #include "base/machine.h"
 #include "base/process.h"
-#include "base/shell.h"
 #include "base/streams.h"
 #include "device/device.h"
 #include "group/launch/launch_node.h"

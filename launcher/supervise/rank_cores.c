@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/processors.h"
+#include "base/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>

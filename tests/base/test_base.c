@@ -1,12 +1,11 @@
 /* test_base.c - errors, numbers, allocation, random numbers, the table of environment variables. */
 #include "base/alloc.h"
+#include "base/choices.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/folder.h"
-#include "base/nearest.h"
 #include "base/number.h"
 #include "base/philox.h"
-#include "base/user_path.h"
 #include "base/utf8.h"
 #include "support/test.h"
 

@@ -1,6 +1,6 @@
 /* test_memory_left.c - what the kernel's files say about available memory, in all formats of
  * machines and containers. */
-#include "base/control_group.h"
+#include "base/machine.h"
 #include "base/memory_left.h"
 #include "support/folder.h"
 

@@ -1,5 +1,5 @@
 /* test_own_fd.c - descriptors that child processes do not inherit. */
-#include "base/own_fd.h"
+#include "base/child.h"
 
 #include "support/test.h"
 

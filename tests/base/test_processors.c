@@ -1,7 +1,6 @@
 /* test_processors.c - how many processors a process may use: according to the kernel's files, in
  * all formats of machines and containers, and in real control groups where they can be created. */
-#include "base/control_group.h"
-#include "base/processors.h"
+#include "base/machine.h"
 #include "support/control_group.h"
 #include "support/folder.h"
 

@@ -1,9 +1,9 @@
 /* test_trusted_file.c - nothing that belongs to another user is run in this process or mapped into
  * it: modules that somebody placed beside a program, and descriptors that are not shared memory. */
 #include "base/env.h"
+#include "base/folder.h"
 #include "base/module_loader.h"
 #include "base/process.h"
-#include "base/trusted_file.h"
 #include "support/test.h"
 
 #include <fcntl.h>

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "group/group.h"
 #include "group/launch/local_token.h"
-#include "group/launch/own_folder.h"
 #include "support/test.h"
 
 struct place {

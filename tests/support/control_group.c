@@ -1,7 +1,7 @@
 /* control_group.c - real control groups (cgroups) for tests, where this process can create them. */
 #include "support/control_group.h"
 
-#include "base/control_group.h"
+#include "base/machine.h"
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 #ifndef CDDP_TESTS_SUPPORT_MEMORY_H
 #define CDDP_TESTS_SUPPORT_MEMORY_H
 
-#include "base/control_group.h"
+#include "base/machine.h"
 #include "base/memory_left.h"
 #include "support/test.h"
 

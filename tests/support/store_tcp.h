@@ -3,8 +3,8 @@
 #ifndef CDDP_TESTS_SUPPORT_STORE_TCP_H
 #define CDDP_TESTS_SUPPORT_STORE_TCP_H
 
+#include "store/store_stream.h"
 #include "store/store_wire.h"
-#include "store/tcp_connect.h"
 #include "support/store.h"
 
 #include <sys/prctl.h>

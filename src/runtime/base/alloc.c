@@ -2,14 +2,13 @@
 #include "base/alloc.h"
 
 #include "base/error.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 
 #include <cddp/process.h>
 
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,14 +75,6 @@ void *cddpi_zalloc(size_t bytes)
     }
     memory = allocator.alloc(allocator.state, bytes, USUAL_ALIGNMENT);
     return memory != NULL ? memset(memory, 0, bytes) : NULL;
-}
-
-void *cddpi_zalloc_array(size_t count, size_t bytes)
-{
-    if (bytes != 0 && count > SIZE_MAX / bytes) {
-        return NULL;
-    }
-    return cddpi_zalloc(count * bytes);
 }
 
 void *cddpi_realloc(void *old, size_t bytes)

@@ -26,7 +26,10 @@ static inline size_t cddpi_align(size_t bytes)
 void *cddpi_zalloc(size_t bytes);
 
 /** @p count elements of @p bytes each, zeroed. NULL also if the product overflows. */
-void *cddpi_zalloc_array(size_t count, size_t bytes);
+static inline void *cddpi_zalloc_array(size_t count, size_t bytes)
+{
+    return bytes == 0 || count <= SIZE_MAX / bytes ? cddpi_zalloc(count * bytes) : NULL;
+}
 
 /** Like realloc(): new bytes are not zeroed, and on failure @p old is unchanged. */
 void *cddpi_realloc(void *old, size_t bytes);

@@ -23,9 +23,8 @@
     X(GENERATION, "CDDP_GENERATION", "0",                                                          \
       "grows with each restart of the job, so that nothing stale is read; set by cddp-run")        \
     X(BACKEND, "CDDP_BACKEND", "",                                                                 \
-      "process group backend: host or solo, on a CUDA device also nccl, ipc or staged; unset: "    \
-      "the "                                                                                       \
-      "best here")                                                                                 \
+      "process group backend: host or solo, on a CUDA device also nccl, ipc or staged; "           \
+      "unset: the best here")                                                                      \
     X(HOST_ID, "CDDP_HOST_ID", "",                                                                 \
       "which host this rank is on: ranks with the same one share memory; unset: told by the "      \
       "kernel's boot id, the host name and the process namespace")                                 \
@@ -70,9 +69,8 @@
       "them; unset: 1 if the rank has a core to spare, else, over several machines by TCP, the "   \
       "thread in turn with the compute thread, which runs them while it waits")                    \
     X(SHARE_GRADS, "CDDP_SHARE_GRADS", "",                                                         \
-      "0: a gradient block of the caller's (flat_grads) is copied at each step; unset or 1: "      \
-      "ranks "                                                                                     \
-      "of one machine share its pages where they are, if it is private memory")                    \
+      "0: a gradient block of the caller's (flat_grads) is copied at each step; unset or "         \
+      "1: ranks of one machine share its pages where they are, if it is private memory")           \
     X(AVAILABLE_CORES, "CDDP_AVAILABLE_CORES", "",                                                 \
       "cores that cddp-run --nproc auto has found, when it asks cddp-train how many ranks make "   \
       "sense; set by cddp-run")                                                                    \
@@ -80,9 +78,8 @@
       "the words before the train.conf on cddp-run's command line, as a stopped run shows them "   \
       "again; set by cddp-run")                                                                    \
     X(INHERITED, "CDDP_INHERITED", "",                                                             \
-      "other launchers whose variables ranks have through cddp-run, with a digest of each, so "    \
-      "that "                                                                                      \
-      "they are not taken for the ranks' own; set by cddp-run")                                    \
+      "other launchers whose variables ranks have through cddp-run, with a digest of each, "       \
+      "so that they are not taken for the ranks' own; set by cddp-run")                            \
     X(REPORT_FD, "CDDP_REPORT_FD", "",                                                             \
       "a pipe to cddp-run, in which a rank that was asked to end says that it is still saving; "   \
       "set by cddp-run")                                                                           \

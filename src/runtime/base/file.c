@@ -7,8 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -95,16 +93,13 @@ cddp_status cddpi_file_open_regular(const char *path, int flags, mode_t mode, in
 {
     struct stat info;
     int follow = (flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
     int fd;
 
     /* Check before opening, since opening a device may have effects, and again after, since the
      * path may lead to another file by then. */
     if (fstatat(AT_FDCWD, path, &info, follow) == 0) {
-        status = check_regular(&info);
-    }
-    if (status != CDDP_OK) {
-        return status;
+        CDDPI_TRY(check_regular(&info));
     }
     fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
     if (fd < 0) {
@@ -233,7 +228,7 @@ static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *d
     return CDDP_OK;
 }
 
-static cddp_status empty_buffer(struct cddpi_writer *writer)
+cddp_status cddpi_writer_flush(struct cddpi_writer *writer)
 {
     size_t used = writer->used;
 
@@ -243,8 +238,6 @@ static cddp_status empty_buffer(struct cddpi_writer *writer)
 
 cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data, size_t bytes)
 {
-    cddp_status status;
-
     if (bytes == 0) {
         return CDDP_OK;
     }
@@ -252,15 +245,11 @@ cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data, size
         writer->watch(writer->context, data, bytes);
     }
     if (bytes > BUFFER_BYTES - writer->used) {
-        status = empty_buffer(writer);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_writer_flush(writer));
     }
     if (bytes >= BUFFER_BYTES) {
-        status = write_all(writer, data, bytes, writer->bytes);
         writer->bytes += bytes;
-        return status;
+        return write_all(writer, data, bytes, writer->bytes - bytes);
     }
     memcpy(writer->buffer + writer->used, data, bytes);
     writer->used += bytes;
@@ -276,25 +265,20 @@ cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text)
 
 cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data, size_t bytes)
 {
-    CDDPI_TRY(empty_buffer(writer));
+    CDDPI_TRY(cddpi_writer_flush(writer));
     return write_all(writer, data, bytes, 0);
-}
-
-cddp_status cddpi_writer_flush(struct cddpi_writer *writer)
-{
-    return empty_buffer(writer);
 }
 
 cddp_status cddpi_writer_finish(struct cddpi_writer *writer)
 {
-    cddp_status status = empty_buffer(writer);
+    cddp_status status = cddpi_writer_flush(writer);
 
     cddpi_launcher_report_alive();
-    if (status == CDDP_OK && cddpi_file_fsync(writer->fd) != 0) {
-        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "flush %llu bytes of %s",
+    CDDPI_TRY(status);
+    return cddpi_file_fsync(writer->fd) == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_IO, errno, "flush %llu bytes of %s",
                                   (unsigned long long)writer->bytes, writer->shown);
-    }
-    return status;
 }
 
 void cddpi_writer_close(struct cddpi_writer *writer)

@@ -1,15 +1,17 @@
-/* folder.c - creates folders and lists their names. (src/runtime/checkpoint/checkpoint_file.c
+/* folder.c - creates folders and lists their names, decides which parts of a path a shell should
+ * have replaced, and checks the owner and mode of a file. (src/runtime/checkpoint/checkpoint_file.c
  * creates and flushes the folders of checkpoints.) */
 #include "base/folder.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/user_path.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +33,28 @@ static cddp_status check_there(const char *path, int error_number, bool last)
     return CDDP_OK; /* if stat() failed, using the folder will report why */
 }
 
+/* Find a variable in the @p length bytes at @p name; NULL: none. In a name with blanks or quotes, $
+ * is an ordinary character: nobody wrote such a name for a shell. */
+static const char *find_variable(const char *name, size_t length)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=.:,@%${}";
+
+    for (size_t i = 0; i + 1 < length && strspn(name, plain) >= length; i++) {
+        if (name[i] == '$' &&
+            (isalpha((unsigned char)name[i + 1]) || name[i + 1] == '_' || name[i + 1] == '{')) {
+            return name + i;
+        }
+    }
+    return NULL;
+}
+
+/* Whether @p name, one component of a path, is something that a shell should have replaced. */
+static bool is_for_shell(const char *name, size_t length)
+{
+    return (length == 1 && name[0] == '~') || find_variable(name, length) != NULL;
+}
+
 cddp_status cddpi_folder_check_name(const char *path, size_t end)
 {
     size_t begin = end;
@@ -38,7 +62,7 @@ cddp_status cddpi_folder_check_name(const char *path, size_t end)
     while (begin > 0 && path[begin - 1] != '/') {
         begin--;
     }
-    return cddpi_is_for_shell(path + begin, end - begin)
+    return is_for_shell(path + begin, end - begin)
                ? cddpi_fail(CDDP_ERR_ARGUMENT,
                             "%s: no folder called %.*s is made: a shell should have replaced that",
                             path, (int)(end - begin), path + begin)
@@ -99,4 +123,114 @@ cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out)
     }
     *out = entry != NULL ? entry->d_name : NULL;
     return CDDP_OK;
+}
+
+/* Whether the part of @p path before @p end exists. */
+static bool is_there(const char *path, const char *end)
+{
+    char *part = cddpi_format("%.*s", (int)(end - path), path);
+    struct stat info;
+    bool found = part != NULL && lstat(part, &info) == 0;
+
+    cddpi_free(part);
+    return found;
+}
+
+/* Fail if a component of @p path contains a variable and does not exist under that name. */
+static cddp_status check_variables(const char *path)
+{
+    for (const char *part = path; *part != '\0';) {
+        size_t length = strcspn(part, "/");
+        const char *variable = find_variable(part, length);
+
+        if (variable != NULL && !is_there(path, part + length)) {
+            bool braced = variable[1] == '{';
+            size_t name = strspn(variable + 1 + braced, "abcdefghijklmnopqrstuvwxyz"
+                                                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "%s: the variable %.*s is not replaced here, and there is no file of "
+                              "that name: write its value (a leading ~/ is $HOME)",
+                              path, (int)(1 + 2 * braced + name), variable);
+        }
+        part += length + (part[length] == '/');
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_user_path(const char *path, char **out)
+{
+    const char *home = getenv("HOME");
+
+    *out = NULL;
+    CDDPI_TRY(check_variables(path));
+    if (path[0] == '~' && (path[1] == '\0' || path[1] == '/')) {
+        if (home == NULL || home[0] == '\0') {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: HOME is not set, so ~ stands for nothing",
+                              path);
+        }
+        *out = cddpi_format("%s%s", home, path + 1);
+    } else if (path[0] == '~' && isalpha((unsigned char)path[1]) &&
+               !is_there(path, path + strcspn(path, "/"))) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "%s: the home of another user is not looked up here: write the whole path", path);
+    } else {
+        *out = cddpi_strdup(path);
+    }
+    return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
+}
+
+static bool may_own(uid_t owner, uid_t also)
+{
+    return owner == 0 || owner == geteuid() || owner == also;
+}
+
+/* The mode bits that let other users write. By convention, group N of user N is private; with such
+ * groups umask 002 is common. */
+static unsigned written_by_others(const struct stat *info)
+{
+    unsigned group = info->st_gid == (gid_t)info->st_uid ? 0u : (unsigned)S_IWGRP;
+
+    return (unsigned)info->st_mode & (group | S_IWOTH);
+}
+
+static bool look_at(const char *path, uid_t also, char *why, size_t why_bytes)
+{
+    struct stat info;
+
+    if (stat(path, &info) != 0) {
+        snprintf(why, why_bytes, "%s: %s", path, strerror(errno));
+        return false;
+    }
+    if (!may_own(info.st_uid, also)) {
+        snprintf(why, why_bytes, "%s belongs to another user (%ld)", path, (long)info.st_uid);
+        return false;
+    }
+    if (written_by_others(&info) != 0) {
+        snprintf(why, why_bytes, "others can write %s (mode %04o)", path,
+                 (unsigned)info.st_mode & 07777);
+        return false;
+    }
+    return true;
+}
+
+bool cddpi_file_is_trusted(const char *path, const char *like, char out_real[PATH_MAX], char *why,
+                           size_t why_bytes)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    uid_t also = geteuid();
+
+    if (realpath(path, out_real) == NULL) {
+        snprintf(why, why_bytes, "%s: %s", path, strerror(errno));
+        return false;
+    }
+    if (like != NULL && stat(like, &info) == 0) {
+        also = info.st_uid;
+    }
+    memcpy(folder, out_real, sizeof folder);
+    *(strrchr(folder, '/') + (strrchr(folder, '/') == folder)) = '\0';
+    /* Check the folder first: if it is safe, only its owner can have put the file there. */
+    return look_at(folder, also, why, why_bytes) && look_at(out_real, also, why, why_bytes);
 }

@@ -1,11 +1,15 @@
-/* folder.h - creates and lists folders. Any thread. */
+/* folder.h - creates and lists folders; reads paths from users that no shell has expanded (in
+ * train.conf, after "key=", in --option=, in a manifest's environment); says which files may be
+ * run. Any thread. */
 #ifndef CDDPI_FOLDER_H
 #define CDDPI_FOLDER_H
 
 #include <cddp/status.h>
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /** Create @p path and its missing parents, like mkdir -p. "" creates nothing.
  *  @return CDDP_OK, CDDP_ERR_IO (names the folder), CDDP_ERR_NO_MEMORY. */
@@ -28,5 +32,20 @@ int cddpi_folder_open_fd(int dir, const char *name, bool follow);
  *  @p path. The name is valid until the next call. A read error is reported as an error, not as the
  *  end. */
 CDDP_CHECKED cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out);
+
+/** Replace a leading "~" or "~/" of @p path by $HOME. Release @p out with cddpi_free(). A variable
+ *  ($NAME, ${NAME}) or "~user" is CDDP_ERR_ARGUMENT, unless a file or folder of exactly that name
+ *  exists: otherwise a user who meant the variable would get a folder called "$NAME". */
+CDDP_CHECKED cddp_status cddpi_user_path(const char *path, char **out);
+
+/** Whether @p path, with symbolic links resolved, may be run in this process: no other user could
+ *  have put it there or can change it. The file and its folder belong to root, to this user or to
+ *  the owner of @p like, and nobody else can write them. The owner of @p like is allowed because he
+ *  could change that file as well (NULL: nobody). A sticky folder that others can write is not
+ *  enough. A user's private group counts as the user.
+ *  @param out_real  The path that was checked, without symbolic links.
+ *  @param why       If false: the reason, with the path. */
+bool cddpi_file_is_trusted(const char *path, const char *like, char out_real[PATH_MAX], char *why,
+                           size_t why_bytes);
 
 #endif

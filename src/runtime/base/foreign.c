@@ -81,13 +81,6 @@ static const struct {
     {20240328, "a tokenizer of llm.c's"},
 };
 
-static bool is_pointer(const unsigned char *data, size_t bytes)
-{
-    static const char begin[] = "version https://git-lfs.github.com/spec/";
-
-    return bytes >= sizeof begin - 1 && memcmp(data, begin, sizeof begin - 1) == 0;
-}
-
 /* Skip a byte order mark and leading white space. */
 static const unsigned char *skip_space(const unsigned char *data, size_t *bytes)
 {
@@ -122,21 +115,22 @@ static const char *markup(const unsigned char *data, size_t bytes)
     return NULL;
 }
 
-static uint32_t read_u32(const unsigned char *in)
-{
-    return in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
-}
-
 static const char *binary(const unsigned char *data, size_t bytes)
 {
+    uint32_t number = 0; /* at the beginning; none of them is 0 */
+
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (bytes >= kinds[i].at + kinds[i].bytes &&
             memcmp(data + kinds[i].at, kinds[i].magic, kinds[i].bytes) == 0) {
             return kinds[i].words;
         }
     }
-    for (size_t i = 0; bytes >= 4 && i < sizeof numbers / sizeof *numbers; i++) {
-        if (read_u32(data) == numbers[i].magic) {
+    if (bytes >= 4) {
+        number = data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
+                 (uint32_t)data[3] << 24;
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (number == numbers[i].magic) {
             return numbers[i].words;
         }
     }
@@ -193,10 +187,11 @@ static size_t first_line(const unsigned char *text, size_t bytes)
 
 const char *cddpi_foreign_to_text(const void *data, size_t bytes)
 {
+    static const char pointer[] = "version https://git-lfs.github.com/spec/";
     const unsigned char *in = data;
     size_t looked_at = bytes < CDDPI_FOREIGN_LOOKED_AT ? bytes : CDDPI_FOREIGN_LOOKED_AT;
 
-    if (is_pointer(in, looked_at)) {
+    if (looked_at >= sizeof pointer - 1 && memcmp(in, pointer, sizeof pointer - 1) == 0) {
         return "a git-lfs pointer in place of the file itself: run git lfs pull there";
     }
     return is_text(in, looked_at) ? NULL : binary(in, looked_at);

@@ -17,29 +17,11 @@ enum { KEPT = 256, POISON = 0xdd };
 #define MAGIC(kind) (UINT32_C(0xcdd90100) + (uint32_t)(kind))
 #define MAGIC_DESTROYED(kind) (UINT32_C(0xdeadcd00) + (uint32_t)(kind))
 
-static const char *const names[CDDPI_HANDLE_KINDS] = {
-    [CDDPI_HANDLE_GROUP] = "group",     [CDDPI_HANDLE_WORK] = "work handle",
-    [CDDPI_HANDLE_DDP] = "cddp_ddp",    [CDDPI_HANDLE_STORE] = "store",
-    [CDDPI_HANDLE_SAMPLER] = "sampler", [CDDPI_HANDLE_SAFETENSORS] = "safetensors file",
-    [CDDPI_HANDLE_LOADER] = "loader",   [CDDPI_HANDLE_DEVICES] = "list of devices",
-};
+static const char *const names[] = {CDDPI_HANDLE_MAP(CDDPI_CHOICE_WORD)};
 
 /* The most recently destroyed handles, whose memory is not freed yet. */
 static _Atomic(void *) kept[KEPT];
 static _Atomic unsigned next_kept;
-
-static uintptr_t this_thread(void)
-{
-    return (uintptr_t)pthread_self();
-}
-
-/* Handles of these kinds cannot be used in a fork. A handle that only holds memory can: its copy in
- * the child is complete. */
-static bool is_bound_to_process(enum cddpi_handle_kind kind)
-{
-    return kind != CDDPI_HANDLE_SAMPLER && kind != CDDPI_HANDLE_SAFETENSORS &&
-           kind != CDDPI_HANDLE_DEVICES;
-}
 
 void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind)
 {
@@ -52,11 +34,6 @@ void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind)
 bool cddpi_handle_is_own(const struct cddpi_handle *handle)
 {
     return handle->pid == cddpi_process_id();
-}
-
-bool cddpi_handle_is_entered(const struct cddpi_handle *handle)
-{
-    return atomic_load_explicit(&handle->owner, memory_order_relaxed) == this_thread();
 }
 
 cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
@@ -80,20 +57,24 @@ cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddp
 cddp_status cddpi_handle_check(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                const char *call)
 {
-    cddp_status status = cddpi_handle_check_life(handle, kind, call);
+    /* a handle that only holds memory can be used in a fork: its copy in the child is complete */
+    bool holds_memory = kind == CDDPI_HANDLE_SAMPLER || kind == CDDPI_HANDLE_SAFETENSORS ||
+                        kind == CDDPI_HANDLE_DEVICES;
 
-    if (status == CDDP_OK && is_bound_to_process(kind) && !cddpi_handle_is_own(handle)) {
+    CDDPI_TRY(cddpi_handle_check_life(handle, kind, call));
+    if (!holds_memory && !cddpi_handle_is_own(handle)) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "%s: process %d made the %s, and this one (%d) is a fork of it: a fork "
                           "has no part in it, and makes its own",
                           call, (int)handle->pid, names[kind], cddpi_process_id());
     }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status take(struct cddpi_handle *handle, enum cddpi_handle_kind kind, const char *call)
+static cddp_status take_handle(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
+                               const char *call)
 {
-    uintptr_t self = this_thread();
+    uintptr_t self = (uintptr_t)pthread_self();
     uintptr_t owner = 0;
 
     if (atomic_load_explicit(&handle->owner, memory_order_relaxed) == self) {
@@ -114,7 +95,7 @@ cddp_status cddpi_handle_enter(struct cddpi_handle *handle, enum cddpi_handle_ki
                                const char *call)
 {
     CDDPI_TRY(cddpi_handle_check(handle, kind, call));
-    return take(handle, kind, call);
+    return take_handle(handle, kind, call);
 }
 
 bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
@@ -123,7 +104,7 @@ bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind
     cddp_status status = cddpi_handle_check_life(handle, kind, call);
 
     if (status == CDDP_OK && cddpi_handle_is_own(handle)) {
-        status = take(handle, kind, call);
+        status = take_handle(handle, kind, call);
     }
     if (status != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "%s; nothing was done", cddp_last_error());

@@ -10,22 +10,22 @@
 #ifndef CDDPI_HANDLE_H
 #define CDDPI_HANDLE_H
 
+#include "base/choices.h"
 #include "base/error.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum cddpi_handle_kind {
-    CDDPI_HANDLE_GROUP,
-    CDDPI_HANDLE_WORK,
-    CDDPI_HANDLE_DDP,
-    CDDPI_HANDLE_STORE,
-    CDDPI_HANDLE_SAMPLER,
-    CDDPI_HANDLE_SAFETENSORS,
-    CDDPI_HANDLE_LOADER,
-    CDDPI_HANDLE_DEVICES,
-    CDDPI_HANDLE_KINDS
-};
+#define CDDPI_HANDLE_MAP(X)                                                                        \
+    X(CDDPI_HANDLE_GROUP, "group")                                                                 \
+    X(CDDPI_HANDLE_WORK, "work handle")                                                            \
+    X(CDDPI_HANDLE_DDP, "cddp_ddp")                                                                \
+    X(CDDPI_HANDLE_STORE, "store")                                                                 \
+    X(CDDPI_HANDLE_SAMPLER, "sampler")                                                             \
+    X(CDDPI_HANDLE_SAFETENSORS, "safetensors file")                                                \
+    X(CDDPI_HANDLE_LOADER, "loader")                                                               \
+    X(CDDPI_HANDLE_DEVICES, "list of devices")
+enum cddpi_handle_kind { CDDPI_HANDLE_MAP(CDDPI_CHOICE_ID) CDDPI_HANDLE_KINDS };
 
 /* The first member of each handle. */
 struct cddpi_handle {
@@ -82,9 +82,6 @@ static inline void cddpi_handle_leave_entered(struct cddpi_handle *const *entere
     CDDPI_TRY(enter);                                                                              \
     __attribute__((cleanup(cddpi_handle_leave_entered),                                            \
                    unused)) struct cddpi_handle *const entered_ = (handle)
-
-/** Whether this thread is in a call with @p handle. */
-bool cddpi_handle_is_entered(const struct cddpi_handle *handle);
 
 /** Whether the current call is nested in another call with @p handle. */
 static inline bool cddpi_handle_is_nested(const struct cddpi_handle *handle)

@@ -1,14 +1,16 @@
-/* interface.c - owns the matching of interface names, and the check of the loopback interface. */
+/* interface.c - owns the matching of interface names, and the checks of addresses of this machine.
+ */
 #include "base/interface.h"
 
 #include "base/error.h"
 
+#include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 bool cddpi_interface_matches(const char *patterns, const char *name)
@@ -50,4 +52,34 @@ cddp_status cddpi_interface_check_loopback(const char *host)
                                 "machine cannot reach each other (ip link set lo up)",
                                 host)
                    : CDDP_OK;
+}
+
+bool cddpi_address_is_loopback(const struct sockaddr *address)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+
+    return (address->sa_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == 127) ||
+           (address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr));
+}
+
+int cddpi_address_probe(const struct sockaddr *address, socklen_t bytes, int timeout_ms)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct pollfd event = {.fd = fd, .events = POLLOUT};
+    socklen_t error_bytes = sizeof(int);
+    int error = 0;
+
+    if (fd < 0) {
+        return errno;
+    }
+    if (connect(fd, address, bytes) != 0) {
+        error = errno;
+        if (error == EINPROGRESS && poll(&event, 1, timeout_ms) == 1 &&
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0) {
+            error = errno;
+        }
+    }
+    close(fd);
+    return error;
 }

@@ -3,9 +3,9 @@
  * and never gives them the descriptors that the program itself needs. */
 #include "base/listener.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/own_fd.h"
 
 #include <errno.h>
 #include <fcntl.h>

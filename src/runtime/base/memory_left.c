@@ -1,15 +1,14 @@
-/* memory_left.c - reads from the kernel's files how much memory is left. A file that cannot be read
- * sets no limit. */
+/* memory_left.c - reads from the kernel's files how much memory is left, and owns the stack size of
+ * the program and its threads. A file that cannot be read sets no limit. */
 #include "base/memory_left.h"
 
-#include "base/control_group.h"
 #include "base/error.h"
+#include "base/machine.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -186,4 +185,43 @@ void cddpi_memory_kills(struct cddpi_memory_kills *out)
     if (!out->is_own && cddpi_kernel_file_number("/proc", "/vmstat", "oom_kill", &out->count)) {
         snprintf(out->counter, sizeof out->counter, "/proc/vmstat");
     }
+}
+
+enum { LEAST_KIB = 256, USUAL_KIB = 8192 };
+
+/* Set the stack size of new threads. Their default is the limit from when the program began. */
+static void set_thread_stack(size_t bytes)
+{
+    pthread_attr_t attributes;
+
+    if (pthread_attr_init(&attributes) == 0) {
+        if (pthread_attr_setstacksize(&attributes, bytes) == 0) {
+            (void)pthread_setattr_default_np(&attributes);
+        }
+        pthread_attr_destroy(&attributes);
+    }
+}
+
+cddp_status cddpi_stack_ensure(void)
+{
+    const rlim_t least = (rlim_t)LEAST_KIB << 10;
+    const rlim_t usual = (rlim_t)USUAL_KIB << 10;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= least) {
+        return CDDP_OK;
+    }
+    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > usual ? usual
+                                                                               : limit.rlim_max;
+    if (limit.rlim_cur < least) {
+        return cddpi_fail(
+            CDDP_ERR_UNAVAILABLE,
+            "the stack may have %llu KiB only (ulimit -s): at least %d KiB are needed",
+            (unsigned long long)limit.rlim_cur >> 10, LEAST_KIB);
+    }
+    if (setrlimit(RLIMIT_STACK, &limit) == 0) {
+        set_thread_stack((size_t)limit.rlim_cur);
+    }
+    return CDDP_OK;
 }

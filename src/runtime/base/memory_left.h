@@ -1,6 +1,6 @@
 /* memory_left.h - how much more memory can be used before the kernel kills processes for lack of
- * memory, as the machine and this process's control groups (cgroups v1 and v2) report it; and how
- * many processes the kernel has killed. */
+ * memory, as the machine and this process's control groups (cgroups v1 and v2) report it; how many
+ * processes the kernel has killed; and enough stack for a program and its threads. */
 #ifndef CDDPI_BASE_MEMORY_LEFT_H
 #define CDDPI_BASE_MEMORY_LEFT_H
 
@@ -47,5 +47,10 @@ struct cddpi_memory_kills {
 };
 
 void cddpi_memory_kills(struct cddpi_memory_kills *out);
+
+/** At the start of main(), before other threads exist: raise a stack limit (ulimit -s) that is too
+ *  small to the usual size, as far as that is allowed. CDDP_ERR_UNAVAILABLE: the permitted size is
+ *  too small, and the program would crash without a message. */
+CDDP_CHECKED cddp_status cddpi_stack_ensure(void);
 
 #endif

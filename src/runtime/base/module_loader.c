@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/log.h"
-#include "base/trusted_file.h"
 
 #include "cddp_config.h"
 

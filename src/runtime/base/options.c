@@ -2,10 +2,10 @@
 #include "base/options.h"
 
 #include "base/alloc.h"
+#include "base/choices.h"
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/folder.h"
 #include "base/number.h"
-#include "base/user_path.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -143,23 +143,20 @@ cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv, 
 cddp_status cddpi_options_read(const struct cddpi_options *options, int argc, char **argv,
                                const char **values, int *out_count)
 {
-    cddp_status status = CDDP_OK;
     bool after_dashes = false;
     int count = 0;
 
-    for (int i = 1; status == CDDP_OK && i < argc; i++) {
+    for (int i = 1; i < argc; i++) {
         if (after_dashes || argv[i][0] != '-' || argv[i][1] == '\0') {
             argv[1 + count++] = argv[i];
         } else if (strcmp(argv[i], "--") == 0) {
             after_dashes = true;
         } else {
-            status = cddpi_option_read(options, argv, &i, values);
+            CDDPI_TRY(cddpi_option_read(options, argv, &i, values));
         }
     }
-    if (status == CDDP_OK) {
-        *out_count = count;
-    }
-    return status;
+    *out_count = count;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_option_choice(const struct cddpi_options *options, const char *const *values,

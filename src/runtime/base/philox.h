@@ -4,6 +4,7 @@
 #ifndef CDDPI_PHILOX_H
 #define CDDPI_PHILOX_H
 
+#include <math.h>
 #include <stdint.h>
 
 /* The purpose of a random number. Each purpose has its own stream, so that a new use does not
@@ -70,6 +71,23 @@ static inline void cddpi_philox4(const struct cddpi_philox *stream, uint64_t cou
 static inline float cddpi_uniform01(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;
+}
+
+/** Normally distributed numbers from random words, by the Box-Muller transform in float64. Words 0
+ *  and 1 give numbers 0 (cosine) and 1 (sine); words 2 and 3 give numbers 2 and 3. */
+static inline void cddpi_normal4(const uint32_t words[4], double mean, double deviation,
+                                 float out[4])
+{
+    const double turn = 6.283185307179586;
+
+    for (int i = 0; i < 4; i += 2) {
+        double u = ((double)words[i] + 1.0) * 0x1p-32; /* in (0, 1], so that its logarithm exists */
+        double angle = turn * ((double)words[i + 1] * 0x1p-32);
+        double radius = deviation * sqrt(-2.0 * log(u));
+
+        out[i] = (float)(mean + radius * cos(angle));
+        out[i + 1] = (float)(mean + radius * sin(angle));
+    }
 }
 
 #endif

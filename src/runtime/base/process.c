@@ -1,7 +1,8 @@
 /* process.c - caches this process's id, reads /proc/PID/stat, and opens files of other processes
- * through /proc/PID/fd. */
+ * through /proc/PID/fd; reads cmdline and environ of this process and its ancestors. */
 #include "base/process.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -67,72 +68,57 @@ int cddpi_process_id(void)
     return id;
 }
 
-/* Read the state letter of process @p pid and when it started. False: no such process. */
-static bool read_state(int pid, char *out_state, uint64_t *out_start_time)
+bool cddpi_process_read(long pid, struct cddpi_process *out)
 {
     char path[64];
     char text[1024];
-    const char *at;
+    const char *begin;
+    const char *end;
     ssize_t length;
-    uint64_t start;
     int fd;
 
     /* the first thread's stat, which is the same: qemu makes up a process's own /proc/PID/stat */
-    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, pid);
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/stat", pid, pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
     }
     length = read(fd, text, sizeof text - 1);
     close(fd);
-    if (length <= 0) {
+    text[length > 0 ? length : 0] = '\0';
+    begin = strchr(text, '(');
+    end = strrchr(text, ')'); /* the name before it may contain any character */
+    if (begin == NULL || end == NULL ||
+        sscanf(end + 1,
+               " %c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+               "%" SCNu64,
+               &out->state, &out->parent, &out->start_time) != 3) {
         return false;
     }
-    text[length] = '\0';
-    at = strrchr(text, ')'); /* the name before it may contain any character */
-    if (at == NULL || at[1] != ' ' || at[2] == '\0') {
-        return false;
-    }
-    *out_state = at[2];
-    at += 2;
-    for (int field = 3; field < 22; field++) {
-        at = strchr(at, ' ');
-        if (at == NULL) {
-            return false;
-        }
-        at++;
-    }
-    if (sscanf(at, "%" SCNu64, &start) != 1) {
-        return false;
-    }
-    *out_start_time = start;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)(end - begin - 1), begin + 1);
     return true;
 }
 
 uint64_t cddpi_process_start_time(void)
 {
-    uint64_t start = 0;
-    char state;
+    struct cddpi_process own;
 
-    (void)read_state(getpid(), &state, &start);
-    return start;
+    return cddpi_process_read(getpid(), &own) ? own.start_time : 0;
 }
 
 bool cddpi_process_is_alive(int pid, uint64_t start_time)
 {
-    uint64_t started;
-    char state;
+    struct cddpi_process process;
 
-    return read_state(pid, &state, &started) && started == start_time && state != 'Z' &&
-           state != 'X';
+    return cddpi_process_read(pid, &process) && process.start_time == start_time &&
+           process.state != 'Z' && process.state != 'X';
 }
 
 bool cddpi_process_is_stopped(int pid)
 {
-    uint64_t started;
-    char state;
+    struct cddpi_process process;
 
-    return read_state(pid, &state, &started) && (state == 'T' || state == 't');
+    return cddpi_process_read(pid, &process) && (process.state == 'T' || process.state == 't');
 }
 
 cddp_status cddpi_process_check_proc(void)
@@ -178,17 +164,12 @@ static cddp_status fail_foreign(const char *path)
 cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t bytes, int *out_fd)
 {
     char path[64];
-    char state;
-    uint64_t started;
+    struct cddpi_process process;
     struct stat info;
     int opened;
 
-    if (!read_state(pid, &state, &started) || started != start_time) {
-        cddp_status status = cddpi_process_check_proc();
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+    if (!cddpi_process_read(pid, &process) || process.start_time != start_time) {
+        CDDPI_TRY(cddpi_process_check_proc());
         return cddpi_fail(CDDP_ERR_PEER, "process %d, which shares its memory, is gone", pid);
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
@@ -209,4 +190,98 @@ cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t b
     }
     *out_fd = opened;
     return CDDP_OK;
+}
+
+enum { MOST_BYTES = 4 << 20, STEP_BYTES = 16384 };
+
+/* The contents of /proc/PID/@p file with a NUL appended. NULL: not readable, or too long. */
+static char *read_all(long pid, const char *file, size_t *out_bytes)
+{
+    char path[64];
+    char *text = NULL;
+    size_t used = 0;
+    ssize_t got = 1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%ld/%s", pid, file);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && got > 0 && used < MOST_BYTES) {
+        char *longer = cddpi_realloc(text, used + STEP_BYTES + 1);
+
+        if (longer == NULL) {
+            break;
+        }
+        text = longer;
+        got = read(fd, text + used, STEP_BYTES);
+        used += got > 0 ? (size_t)got : 0;
+        text[used] = '\0';
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (got != 0) {
+        cddpi_free(text);
+        return NULL;
+    }
+    *out_bytes = used;
+    return text;
+}
+
+void cddpi_ancestors_read(struct cddpi_ancestors *out)
+{
+    long pid = (long)getpid();
+
+    *out = (struct cddpi_ancestors){.count = 0};
+    while (pid > 0 && out->count < CDDPI_ANCESTORS) {
+        struct cddpi_ancestor *ancestor = &out->list[out->count];
+
+        if (!cddpi_process_read(pid, &ancestor->process)) {
+            return;
+        }
+        ancestor->pid = pid;
+        ancestor->words = read_all(pid, "cmdline", &ancestor->word_bytes);
+        ancestor->environment = read_all(pid, "environ", &ancestor->environment_bytes);
+        out->count++;
+        pid = ancestor->process.parent;
+    }
+}
+
+void cddpi_ancestors_fini(struct cddpi_ancestors *ancestors)
+{
+    for (int i = 0; i < ancestors->count; i++) {
+        cddpi_free(ancestors->list[i].words);
+        cddpi_free(ancestors->list[i].environment);
+    }
+    ancestors->count = 0;
+}
+
+bool cddpi_ancestor_has(const struct cddpi_ancestor *ancestor, const char *name, const char *value)
+{
+    size_t length = strlen(name);
+    size_t at = 0;
+
+    while (ancestor->environment != NULL && at < ancestor->environment_bytes) {
+        const char *entry = ancestor->environment + at;
+
+        if (strncmp(entry, name, length) == 0 && entry[length] == '=') {
+            return strcmp(entry + length + 1, value) == 0;
+        }
+        at += strlen(entry) + 1;
+    }
+    return false;
+}
+
+bool cddpi_ancestor_says(const struct cddpi_ancestor *ancestor, const char *text)
+{
+    size_t at = 0;
+
+    while (ancestor->words != NULL && at < ancestor->word_bytes) {
+        const char *word = ancestor->words + at;
+
+        if (strstr(word, text) != NULL) {
+            return true;
+        }
+        at += strlen(word) + 1;
+    }
+    return false;
 }

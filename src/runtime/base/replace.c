@@ -99,23 +99,16 @@ cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *o
     if (opened.path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
     }
-    status = open_parent(path, &opened.dir);
-    if (status == CDDP_OK) {
-        status = check_place(opened.dir, path);
-    }
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status, open_parent(path, &opened.dir));
+    CDDPI_TRY_GOTO(fail, status, check_place(opened.dir, path));
     opened.temporary = temporary_name(opened.dir, base_of(path));
     if (opened.temporary == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory, or no name, for a temporary file",
                             path);
         goto fail;
     }
-    status = cddpi_writer_open(&opened.writer, opened.dir, opened.temporary, opened.path);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status,
+                   cddpi_writer_open(&opened.writer, opened.dir, opened.temporary, opened.path));
     *out = opened;
     return CDDP_OK;
 

@@ -1,4 +1,4 @@
-/* streams.h - the standard streams of a program. */
+/* streams.h - the standard streams of a program, and command lines that a program prints. */
 #ifndef CDDPI_BASE_STREAMS_H
 #define CDDPI_BASE_STREAMS_H
 
@@ -15,5 +15,12 @@ void cddpi_say(FILE *to, const char *format, ...) __attribute__((format(printf, 
 /** Flush stdout. Returns @p status. If @p status is 0 and the flush fails, prints an error on
  *  stderr in the name of @p program and returns 1. */
 int cddpi_streams_end(const char *program, int status);
+
+/** Write @p word to @p to, quoted if necessary, so that any POSIX shell reads it back. */
+void cddpi_shell_quote(FILE *to, const char *word);
+
+/** The same for people: characters that a terminal would act on are escaped as in $'...', which not
+ *  every shell can read. */
+void cddpi_shell_print(FILE *to, const char *word);
 
 #endif

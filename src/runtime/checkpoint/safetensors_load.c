@@ -1,7 +1,7 @@
 /* safetensors_load.c - owns copying a safetensors file into the caller's tensors. */
 #include "base/alloc.h"
+#include "base/choices.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/shape.h"
 #include "checkpoint/safetensors.h"
 

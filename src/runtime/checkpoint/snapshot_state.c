@@ -1,6 +1,6 @@
 /* snapshot_state.c - owns the document in state.json: its checksum, and what makes it valid. */
 #include "base/error.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "checkpoint/snapshot.h"
 
 #include <errno.h>

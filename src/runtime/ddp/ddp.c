@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "ddp/copies.h"
 #include "ddp/ddp_create.h"
 #include "ddp/ddp_layout.h"

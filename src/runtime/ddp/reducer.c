@@ -2,7 +2,7 @@
  * strictly in the order of their indices. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "ddp/ddp_bucket.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 
 #include <stdint.h>
 #include <string.h>

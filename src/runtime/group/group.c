@@ -1,4 +1,5 @@
-/* group.c - owns the life of a group: creating and leaving it, its device and its memory. */
+/* group.c - owns the life of a group: creating and leaving it, its device and its memory; and the
+ * list of this process's groups. */
 #include "group/group.h"
 
 #include "base/alloc.h"
@@ -10,12 +11,56 @@
 #include "group/engine/handles.h"
 #include "group/join/user_store.h"
 #include "group/transports.h"
-#include "group/watch/at_exit.h"
 #include "group/watch/dump.h"
 #include "group/watch/group_trace.h"
 
-#include <stdio.h>
-#include <string.h>
+/* The groups of this process. If the program calls exit() without destroying them, peers learn that
+ * it left and did not die. The lock is held only briefly. A forked child may find it held, and then
+ * does not wait for it. */
+static pthread_mutex_t groups_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct cddp_group *groups;
+
+static void note_open(cddp_group *group)
+{
+    pthread_mutex_lock(&groups_mutex);
+    group->next_open = groups;
+    groups = group;
+    pthread_mutex_unlock(&groups_mutex);
+}
+
+static void note_closed(cddp_group *group)
+{
+    struct cddp_group **link;
+
+    pthread_mutex_lock(&groups_mutex);
+    for (link = &groups; *link != NULL && *link != group; link = &(*link)->next_open) {
+    }
+    if (*link != NULL) {
+        *link = group->next_open;
+    }
+    pthread_mutex_unlock(&groups_mutex);
+}
+
+/* Other threads may still run, so no lock is waited for: a rank sets flags in shared memory, and
+ * waits for a moment until its TCP thread has said goodbye. */
+__attribute__((destructor)) static void say_that_we_left(void)
+{
+    if (pthread_mutex_trylock(&groups_mutex) != 0) {
+        return;
+    }
+    for (cddp_group *group = groups; group != NULL; group = group->next_open) {
+        if (!cddpi_handle_is_own(&group->handle)) {
+            continue;
+        }
+        if (cddpi_group_has_device(group)) {
+            cddpi_calls_exit(group->device);
+        }
+        if (group->backend->ops->exits != NULL) {
+            group->backend->ops->exits(group->backend);
+        }
+    }
+    pthread_mutex_unlock(&groups_mutex);
+}
 
 cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,
@@ -45,7 +90,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
         cddp_group_destroy(group);
         return status;
     }
-    cddpi_group_note_open(group);
+    note_open(group);
     *out = group;
     return CDDP_OK;
 }
@@ -53,7 +98,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
 /* Called when the last reference is gone. */
 static void leave(cddp_group *group)
 {
-    cddpi_group_note_closed(group);
+    note_closed(group);
     cddpi_trace_close(group);
     cddpi_user_store_destroy(group->user_store);
     if (cddpi_group_has_device(group)) {
@@ -90,16 +135,6 @@ void cddpi_group_unref(cddp_group *group)
     }
 }
 
-/* In a forked child the group belongs to the parent: release only the child's memory. The child has
- * none of the group's threads and cannot use the device. */
-static void forget(cddp_group *group)
-{
-    if (!cddpi_group_has_device(group)) {
-        group->backend->ops->close(group->backend);
-    }
-    cddpi_handle_end(&group->handle);
-}
-
 void cddp_group_destroy(cddp_group *group)
 {
     if (group == NULL ||
@@ -107,7 +142,12 @@ void cddp_group_destroy(cddp_group *group)
         return;
     }
     if (!cddpi_handle_is_own(&group->handle)) {
-        forget(group);
+        /* In a forked child the group belongs to the parent: release only the child's memory. The
+         * child has none of the group's threads and cannot use the device. */
+        if (!cddpi_group_has_device(group)) {
+            group->backend->ops->close(group->backend);
+        }
+        cddpi_handle_end(&group->handle);
     } else if (group->is_closed) {
         (void)cddpi_group_leave(group, CDDP_OK);
         cddpi_log(CDDPI_LOG_WARN,

@@ -7,8 +7,8 @@
 #include "base/handle.h"
 #include "group/backend.h"
 #include "group/engine/queue.h"
+#include "group/watch/peer.h"
 #include "group/watch/recorder.h"
-#include "group/watch/straggler.h"
 
 #include <cddp/group.h>
 

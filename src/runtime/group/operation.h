@@ -2,28 +2,31 @@
 #ifndef CDDPI_GROUP_OPERATION_H
 #define CDDPI_GROUP_OPERATION_H
 
+#include "base/choices.h"
+
 #include <cddp/types.h>
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum cddpi_kind {
-    CDDPI_BARRIER,
-    CDDPI_ALL_REDUCE,
-    CDDPI_REDUCE,
-    CDDPI_BROADCAST,
-    CDDPI_ALL_GATHER,
-    CDDPI_REDUCE_SCATTER,
-    CDDPI_GATHER,
-    CDDPI_SCATTER,
-    CDDPI_ALL_TO_ALL,
-    CDDPI_ALLOC, /* cddp_group_alloc(): `count` bytes; *(void **)out receives the address */
-    CDDPI_SEND,
-    CDDPI_RECV,
-    CDDPI_REPLAY, /* of a captured graph: see group/device/group_device.h */
-    CDDPI_KINDS
-};
+/* ALLOC is cddp_group_alloc(): `count` bytes; *(void **)out receives the address. REPLAY is that of
+ * a captured graph: see group/device/group_device.h. */
+#define CDDPI_KIND_MAP(X)                                                                          \
+    X(CDDPI_BARRIER, "barrier")                                                                    \
+    X(CDDPI_ALL_REDUCE, "all_reduce")                                                              \
+    X(CDDPI_REDUCE, "reduce")                                                                      \
+    X(CDDPI_BROADCAST, "broadcast")                                                                \
+    X(CDDPI_ALL_GATHER, "all_gather")                                                              \
+    X(CDDPI_REDUCE_SCATTER, "reduce_scatter")                                                      \
+    X(CDDPI_GATHER, "gather")                                                                      \
+    X(CDDPI_SCATTER, "scatter")                                                                    \
+    X(CDDPI_ALL_TO_ALL, "all_to_all")                                                              \
+    X(CDDPI_ALLOC, "group_alloc")                                                                  \
+    X(CDDPI_SEND, "send")                                                                          \
+    X(CDDPI_RECV, "recv")                                                                          \
+    X(CDDPI_REPLAY, "replay")
+enum cddpi_kind { CDDPI_KIND_MAP(CDDPI_CHOICE_ID) CDDPI_KINDS };
 
 enum { CDDPI_OP_STATE_BYTES = 96 };
 
@@ -52,6 +55,19 @@ struct cddpi_group_op {
     /* private to the backend; all zero before the first advance */
     _Alignas(8) unsigned char state[CDDPI_OP_STATE_BYTES];
 };
+
+/** Whether `in` has a block of `count` elements for each rank. */
+static inline bool cddpi_op_scatters(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
+           op->kind == CDDPI_REDUCE_SCATTER;
+}
+
+/** Whether `out` has a block of `count` elements for each rank. */
+static inline bool cddpi_op_gathers(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_GATHER || op->kind == CDDPI_ALL_TO_ALL || op->kind == CDDPI_ALL_GATHER;
+}
 
 /** "all_reduce", "send" ... */
 const char *cddpi_kind_name(enum cddpi_kind kind);

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "group/engine/group_entry.h"
 #include "group/group.h"
 #include "group/on_device.h"

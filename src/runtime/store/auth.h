@@ -1,5 +1,5 @@
-/* auth.h - owns keys derived from the job's token, keyed hashes, random bytes and the comparison of
- * secrets. session.h says how the two sides of a connection prove that they know the token. */
+/* auth.h - owns keys and hashes derived from the job's token (a secret), new tokens, and
+ * CDDP_ENCRYPT: whether the user wants data between hosts encrypted. */
 #ifndef CDDPI_STORE_AUTH_H
 #define CDDPI_STORE_AUTH_H
 
@@ -24,6 +24,10 @@ void cddpi_auth_key(const char *token, const char *purpose, uint8_t out[CDDPI_AU
 
 void cddpi_random_bytes(void *out, size_t bytes);
 
+/** Sleep for between half of @p us and @p us microseconds, chosen at random, so that processes that
+ *  start together do not try again together; and at most until @p deadline_ns. */
+void cddpi_pause(uint32_t us, int64_t deadline_ns);
+
 /** A keyed hash over @p what (the purpose) and two nonces: a proof that one side knows the key, or
  *  a key for a narrower use. */
 void cddpi_auth_make(const uint8_t key[CDDPI_AUTH_KEY_BYTES], const char *what,
@@ -36,5 +40,13 @@ void cddpi_wipe(void *secret, size_t bytes);
 /** Whether two secrets of @p bytes bytes are equal. Constant time: an attacker cannot measure where
  *  they differ. */
 bool cddpi_auth_equal(const void *a, const void *b, size_t bytes);
+
+/** Whether CDDP_ENCRYPT asks for data between hosts to be encrypted. (Connections to a store and
+ *  control connections between hosts are always encrypted.)
+ *  @return CDDP_ERR_ARGUMENT: CDDP_ENCRYPT is neither 0 nor 1. */
+CDDP_CHECKED cddp_status cddpi_encryption_wanted(bool *out);
+/** Like cddpi_encryption_wanted(), but also CDDP_ERR_ARGUMENT if encryption is wanted and
+ *  @p token, its secret, is empty. */
+CDDP_CHECKED cddp_status cddpi_encryption(const char *token, bool *out);
 
 #endif

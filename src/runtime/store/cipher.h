@@ -3,7 +3,7 @@
  *
  * The cipher is AES-256-GCM if both processors have instructions for it, else ChaCha20-Poly1305.
  * libsodium does both; on connections that carry much data, OpenSSL's libcrypto does AES where it
- * is installed (libcrypto.h). A record's nonce is its sequence number. A key serves one direction
+ * is installed. A record's nonce is its sequence number. A key serves one direction
  * of one connection for 65536 records; then its hash replaces it. So no nonce is used twice with
  * the same key, and an attacker who steals a key cannot decrypt data that was sent long before. */
 #ifndef CDDPI_STORE_CIPHER_H
@@ -31,7 +31,7 @@ struct cddpi_seal {
     enum cddpi_cipher_kind kind;
     uint64_t count; /* records so far */
     bool is_put;    /* whether `bulk` seals or opens */
-    void *bulk;     /* AES by libcrypto.h; NULL: not requested, or libcrypto is not installed */
+    void *bulk;     /* AES by libcrypto; NULL: not requested, or libcrypto is not installed */
 };
 
 /** The ciphers that this process can use, as a mask. CDDP_CIPHER can restrict them to one.

@@ -1,11 +1,16 @@
-/* file_log.c - owns reading and writing the header and the entries of a file store. */
+/* file_log.c - owns reading and writing the header and the entries of a file store, and the locks
+ * on its file. The kernel's own wait for a lock has no deadline, so this file tries again and
+ * again, with growing pauses. */
 #include "store/file_log.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "store/auth.h"
 #include "store/store_wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -151,14 +156,6 @@ static void hash_entry(const struct cddpi_file_log *log, uint64_t offset,
     crypto_generichash_final(&state, out, HASH_BYTES);
 }
 
-static bool is_whole(const struct cddpi_file_log *log, const struct file_log_entry *entry)
-{
-    uint8_t hash[HASH_BYTES];
-
-    hash_entry(log, log->end, entry, hash);
-    return cddpi_auth_equal(hash, entry->head + HASHED_BYTES, sizeof hash);
-}
-
 static bool is_possible(const struct file_log_entry *entry)
 {
     return (entry->kind == CDDPI_EFFECT_SET || entry->kind == CDDPI_EFFECT_DELETE) &&
@@ -194,6 +191,7 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
                               bool *out_torn)
 {
     uint8_t chunk[CHUNK_BYTES];
+    uint8_t hash[HASH_BYTES];
     uint8_t *large = NULL;
     struct file_log_entry entry = {.head = chunk, .body = chunk + ENTRY_HEAD_BYTES};
     uint64_t rest = size - log->end;
@@ -224,7 +222,8 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
         }
         entry.body = large;
     }
-    if (is_whole(log, &entry)) {
+    hash_entry(log, log->end, &entry, hash);
+    if (cddpi_auth_equal(hash, entry.head + HASHED_BYTES, sizeof hash)) {
         status = apply(&entry, table);
         if (status == CDDP_OK) {
             log->end += ENTRY_HEAD_BYTES + entry.body_bytes;
@@ -297,4 +296,57 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
     }
     cddpi_free(whole);
     return status;
+}
+
+enum { FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 2000 };
+
+static int change(int fd, enum cddpi_file_lock lock, short type)
+{
+    struct flock range = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = ((off_t)1 << 62) + lock, .l_len = 1};
+    int result;
+
+    do {
+        result = fcntl(fd, F_OFD_SETLK, &range);
+    } while (result != 0 && errno == EINTR);
+    return result;
+}
+
+cddp_status cddpi_file_lock_try(int fd, enum cddpi_file_lock lock, bool exclusive, bool *out_locked)
+{
+    if (change(fd, lock, exclusive ? F_WRLCK : F_RDLCK) == 0) {
+        *out_locked = true;
+        return CDDP_OK;
+    }
+    if (errno == EAGAIN || errno == EACCES) {
+        *out_locked = false;
+        return CDDP_OK;
+    }
+    return cddpi_fail_errno(CDDP_ERR_IO, errno, "lock (does its file system know locks?)");
+}
+
+cddp_status cddpi_file_lock_wait(int fd, enum cddpi_file_lock lock, bool exclusive,
+                                 int64_t deadline_ns)
+{
+    uint32_t pause_us = FIRST_PAUSE_US;
+
+    for (;;) {
+        bool locked;
+        cddp_status status = cddpi_file_lock_try(fd, lock, exclusive, &locked);
+
+        if (status != CDDP_OK || locked) {
+            return status;
+        }
+        if (cddpi_left_ms(deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT, "another process kept the file locked until the "
+                                                "deadline");
+        }
+        cddpi_pause(pause_us, deadline_ns);
+        pause_us = pause_us * 2 < LONGEST_PAUSE_US ? pause_us * 2 : LONGEST_PAUSE_US;
+    }
+}
+
+void cddpi_file_unlock(int fd, enum cddpi_file_lock lock)
+{
+    (void)change(fd, lock, F_UNLCK);
 }

@@ -14,6 +14,10 @@
 #include "store/auth.h"
 #include "store/store_table.h"
 
+#include <cddp/status.h>
+
+#include <stdbool.h>
+
 struct cddpi_file_log {
     int fd;
     uint8_t key[CDDPI_AUTH_KEY_BYTES];   /* derived from the token */
@@ -41,5 +45,28 @@ cddp_status cddpi_file_follow(struct cddpi_file_log *log, struct cddpi_table *ta
  * in the table. */
 cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_effect *effect,
                               uint64_t *out_end);
+
+/* Locks between processes that share the file: open file description locks (F_OFD_SETLK) on two
+ * bytes far beyond the file's data. The kernel releases them however their process ends, and they
+ * work over NFS. Unlike POSIX record locks, they belong to the open file description: two handles
+ * in one process exclude each other, and a forked process shares its parent's locks.
+ *
+ * An operation holds the DATA lock, shared or exclusive, while it runs. Every handle holds the LIVE
+ * lock, shared, while it is open. So a handle that holds DATA exclusively and also gets LIVE
+ * exclusively knows that no other handle is open on any machine. */
+enum cddpi_file_lock { CDDPI_LOCK_DATA, CDDPI_LOCK_LIVE };
+
+/** Lock without waiting, or convert between shared and exclusive.
+ *  @param out_locked  False if another handle's lock conflicts. This handle then keeps the lock
+ *                     that it had. */
+cddp_status cddpi_file_lock_try(int fd, enum cddpi_file_lock lock, bool exclusive,
+                                bool *out_locked);
+
+/** Like cddpi_file_lock_try(), but try again until @p deadline_ns.
+ *  @return CDDP_OK, CDDP_ERR_TIMEOUT, CDDP_ERR_IO. */
+cddp_status cddpi_file_lock_wait(int fd, enum cddpi_file_lock lock, bool exclusive,
+                                 int64_t deadline_ns);
+
+void cddpi_file_unlock(int fd, enum cddpi_file_lock lock);
 
 #endif

@@ -1,5 +1,5 @@
 /* keys.c - owns the calls for several keys: waiting for all of them, and listing them. */
-#include "store/calls.h"
+#include "store/store.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -18,11 +18,7 @@ static cddp_status pack_keys(cddp_store *store, const char *const *keys, size_t 
     uint8_t length[2];
 
     for (size_t i = 0; i < count; i++) {
-        cddp_status status = cddpi_store_complete_key(store, "wait", keys[i], 1, &key);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_store_complete_key(store, "wait", keys[i], 1, &key));
         if (out->bytes + cddpi_keys_bytes(key.bytes) > CDDPI_STORE_KEYS_BYTES) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "store %s: wait: %zu keys of more than %d bytes",
                               store->url, count, CDDPI_STORE_KEYS_BYTES);
@@ -80,14 +76,18 @@ static cddp_status word_missing(const cddp_store *store, const struct cddpi_stor
                       missing, count, timeout_ms, names);
 }
 
-cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t count,
-                             uint32_t timeout_ms)
+cddp_status cddp_store_wait(cddp_store *store, const char *const *keys, size_t count,
+                            uint32_t timeout_ms)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_WAIT};
     struct cddpi_store_reply reply;
     struct cddpi_wire_buffer block = {0};
     cddp_status status;
 
+    ENTER_STORE(store, "store_wait");
+    if (keys == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store_wait: keys is NULL");
+    }
     if (count == 0) {
         return CDDP_OK;
     }
@@ -108,29 +108,6 @@ end:
     return status;
 }
 
-/* Allocate one block for @p count items followed by their texts; NULL if there are no items.
- * @param is_whole  Whether the answer could be parsed to its end; if not, fail. */
-static cddp_status make_room(const cddp_store *store, bool is_whole, size_t count,
-                             size_t item_bytes, size_t text_bytes, void **out)
-{
-    *out = NULL;
-    if (!is_whole) {
-        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
-    }
-    if (count == 0) {
-        return CDDP_OK;
-    }
-    *out = cddpi_zalloc(count * item_bytes + text_bytes);
-    return *out != NULL ? CDDP_OK
-                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys",
-                                     store->url, count);
-}
-
-static struct cddpi_slice without_prefix(const cddp_store *store, struct cddpi_slice key)
-{
-    return (struct cddpi_slice){key.data + store->prefix_bytes, key.bytes - store->prefix_bytes};
-}
-
 /* Copy @p from and a NUL to @p to; returns the byte after the NUL. */
 static char *put_text(char *to, struct cddpi_slice from)
 {
@@ -141,100 +118,99 @@ static char *put_text(char *to, struct cddpi_slice from)
     return to + from.bytes + 1;
 }
 
-static cddp_status make_list(const cddp_store *store, struct cddpi_slice keys, char ***out,
-                             size_t *out_count)
+/* Read the next key of a LIST's answer and, if it has values, the key's value. */
+static bool next_item(struct cddpi_slice from, bool has_values, size_t *cursor,
+                      struct cddpi_slice *key, struct cddpi_slice *value)
 {
-    struct cddpi_slice key = {NULL, 0};
-    size_t cursor = 0;
-    size_t count = 0;
-    size_t bytes = 0;
-    void *room;
-    char *text;
-
-    while (cddpi_keys_next(keys, &cursor, &key) && key.bytes >= store->prefix_bytes) {
-        bytes += key.bytes - store->prefix_bytes + 1;
-        count++;
-    }
-    CDDPI_TRY(make_room(store, cursor == keys.bytes, count, sizeof **out, bytes, &room));
-    *out = room;
-    *out_count = count;
-    if (count == 0) {
-        return CDDP_OK;
-    }
-    text = (char *)(*out + count);
-    cursor = 0;
-    for (size_t i = 0; i < count && cddpi_keys_next(keys, &cursor, &key); i++) {
-        (*out)[i] = text;
-        text = put_text(text, without_prefix(store, key));
-    }
-    return CDDP_OK;
+    return has_values ? cddpi_pairs_next(from, cursor, key, value)
+                      : cddpi_keys_next(from, cursor, key);
 }
 
-/* Request the keys that begin with @p start, and their values if @p want_value. */
-static cddp_status ask_list(cddp_store *store, const char *start, bool want_value,
-                            struct cddpi_store_reply *out)
+/* Parse a LIST's answer into one block, NULL if it is empty: pairs if it has values, else pointers
+ * to keys; then their texts, without the prefix. */
+static cddp_status make_items(const cddp_store *store, struct cddpi_slice from, bool has_values,
+                              void **out, size_t *out_count)
 {
-    struct cddpi_store_request request = {.op = CDDPI_STORE_LIST, .want_value = want_value};
-
-    start = start != NULL ? start : "";
-    CDDPI_TRY(cddpi_store_complete_key(store, "list", start, 0, &request.key));
-    return cddpi_store_perform(store, "list", start, &request, 0, out);
-}
-
-cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
-{
-    struct cddpi_store_reply reply;
-    cddp_status status;
-
-    CDDPI_TRY(ask_list(store, start, false, &reply));
-    status = make_list(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
-    cddpi_free(reply.data);
-    return status;
-}
-
-static cddp_status make_pairs(const cddp_store *store, struct cddpi_slice from,
-                              struct cddpi_store_pair **out, size_t *out_count)
-{
+    size_t item_bytes = has_values ? sizeof(struct cddpi_store_pair) : sizeof(char *);
     struct cddpi_slice key = {NULL, 0};
     struct cddpi_slice value = {NULL, 0};
     size_t cursor = 0;
     size_t count = 0;
     size_t bytes = 0;
-    void *room;
     char *text;
 
-    while (cddpi_pairs_next(from, &cursor, &key, &value) && key.bytes >= store->prefix_bytes) {
-        bytes += key.bytes - store->prefix_bytes + value.bytes + 2;
+    while (next_item(from, has_values, &cursor, &key, &value) && key.bytes >= store->prefix_bytes) {
+        bytes += key.bytes - store->prefix_bytes + 1 + (has_values ? value.bytes + 1 : 0);
         count++;
     }
-    CDDPI_TRY(make_room(store, cursor == from.bytes, count, sizeof **out, bytes, &room));
-    *out = room;
+    if (cursor != from.bytes) {
+        return cddpi_fail(CDDP_ERR_IO, "store %s: list: the answer is malformed", store->url);
+    }
+    *out = count > 0 ? cddpi_zalloc(count * item_bytes + bytes) : NULL;
+    if (count > 0 && *out == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: list: no memory for %zu keys", store->url,
+                          count);
+    }
     *out_count = count;
     if (count == 0) {
         return CDDP_OK;
     }
-    text = (char *)(*out + count);
+    text = (char *)*out + count * item_bytes;
     cursor = 0;
-    for (size_t i = 0; i < count && cddpi_pairs_next(from, &cursor, &key, &value); i++) {
-        struct cddpi_store_pair *pair = &(*out)[i];
+    for (size_t i = 0; i < count && next_item(from, has_values, &cursor, &key, &value); i++) {
+        char *name = text;
 
-        pair->key = text;
-        text = put_text(text, without_prefix(store, key));
-        pair->value = text;
-        pair->bytes = value.bytes;
-        text = put_text(text, value);
+        key.data += store->prefix_bytes;
+        key.bytes -= store->prefix_bytes;
+        text = put_text(text, key);
+        if (has_values) {
+            ((struct cddpi_store_pair *)*out)[i] = (struct cddpi_store_pair){name, text,
+                                                                             value.bytes};
+            text = put_text(text, value);
+        } else {
+            ((char **)*out)[i] = name;
+        }
     }
+    return CDDP_OK;
+}
+
+/* Get the keys that begin with @p start, and their values if @p has_values. */
+static cddp_status list(cddp_store *store, const char *start, bool has_values, void **out,
+                        size_t *out_count)
+{
+    struct cddpi_store_request request = {.op = CDDPI_STORE_LIST, .want_value = has_values};
+    struct cddpi_store_reply reply;
+    cddp_status status;
+
+    start = start != NULL ? start : "";
+    CDDPI_TRY(cddpi_store_complete_key(store, "list", start, 0, &request.key));
+    CDDPI_TRY(cddpi_store_perform(store, "list", start, &request, 0, &reply));
+    status = make_items(store, (struct cddpi_slice){reply.data, reply.bytes}, has_values, out,
+                        out_count);
+    cddpi_free(reply.data);
+    return status;
+}
+
+cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count)
+{
+    void *room = NULL;
+
+    ENTER_STORE(store, "store_list");
+    if (out == NULL || out_count == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store_list: %s is NULL",
+                          out == NULL ? "out" : "out_count");
+    }
+    CDDPI_TRY(list(store, start, false, &room, out_count));
+    *out = room;
     return CDDP_OK;
 }
 
 cddp_status cddpi_store_list_values(cddp_store *store, const char *start,
                                     struct cddpi_store_pair **out, size_t *out_count)
 {
-    struct cddpi_store_reply reply;
-    cddp_status status;
+    void *room = NULL;
 
-    CDDPI_TRY(ask_list(store, start, true, &reply));
-    status = make_pairs(store, (struct cddpi_slice){reply.data, reply.bytes}, out, out_count);
-    cddpi_free(reply.data);
-    return status;
+    CDDPI_TRY(list(store, start, true, &room, out_count));
+    *out = room;
+    return CDDP_OK;
 }

@@ -3,13 +3,13 @@
 #include "store/server.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/interface.h"
 #include "base/log.h"
-#include "base/own_fd.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 #include "store/server_client.h"
-#include "store/server_listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -43,17 +42,6 @@ struct cddpi_store_server {
     struct cddpi_server_listener listener;
     int stop_fd; /* eventfd: a write ends the thread */
 };
-
-static bool is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
-
-        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    }
-    return address->sa_family == AF_INET6 &&
-           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
-}
 
 /* Bind @p fd, listen, and get the port. Returns 0 or an errno. */
 static int bind_and_listen(int fd, const struct addrinfo *address, uint16_t *out_port)
@@ -89,7 +77,7 @@ static cddp_status check_token(const struct addrinfo *address, const char *host,
                           host);
     }
     snprintf(what, sizeof what, "store server: address %s", host);
-    return is_loopback(address->ai_addr) ? CDDP_OK : cddpi_token_check(token, what);
+    return cddpi_address_is_loopback(address->ai_addr) ? CDDP_OK : cddpi_token_check(token, what);
 }
 
 /* Listen on the first of @p addresses that works. Returns 0 or the last address's errno. */
@@ -139,7 +127,7 @@ static const char *unreachable(const char *host, const struct addrinfo *addresse
         return gai_strerror(error);
     }
     for (const struct addrinfo *a = addresses; a != NULL; a = a->ai_next) {
-        if (!is_loopback(a->ai_addr)) {
+        if (!cddpi_address_is_loopback(a->ai_addr)) {
             return NULL;
         }
     }
@@ -150,14 +138,10 @@ static cddp_status bind_host(struct cddpi_store_server *server,
                              const struct cddpi_store_server_options *options, const char *host,
                              const char *token, const struct addrinfo *addresses)
 {
-    cddp_status status = CDDP_OK;
     int error;
 
-    for (const struct addrinfo *a = addresses; a != NULL && status == CDDP_OK; a = a->ai_next) {
-        status = check_token(a, host, token);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    for (const struct addrinfo *a = addresses; a != NULL; a = a->ai_next) {
+        CDDPI_TRY(check_token(a, host, token));
     }
     error = listen_on(server, addresses);
     if (error == EADDRNOTAVAIL && options->other_hosts &&
@@ -344,40 +328,15 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
         goto fail;
     }
-    status = start_listening(server, options, host, token);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
-    status = make_loop(server);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
-    status = start_thread(server);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status, start_listening(server, options, host, token));
+    CDDPI_TRY_GOTO(fail, status, make_loop(server));
+    CDDPI_TRY_GOTO(fail, status, start_thread(server));
     *out = server;
     return CDDP_OK;
 
 fail:
     cddpi_store_server_destroy(server);
     return status;
-}
-
-static void close_if_open(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
-static void stop_thread(struct cddpi_store_server *server)
-{
-    uint64_t one = 1;
-
-    (void)!write(server->stop_fd, &one, sizeof one);
-    pthread_join(server->thread, NULL);
-    server->running = false;
 }
 
 void cddpi_store_server_destroy(struct cddpi_store_server *server)
@@ -388,10 +347,13 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
         return;
     }
     forked = server->owner != getpid();
-    if (server->running && !forked) {
-        stop_thread(server);
-    }
     if (!forked) {
+        if (server->running) {
+            uint64_t one = 1;
+
+            (void)!write(server->stop_fd, &one, sizeof one);
+            pthread_join(server->thread, NULL);
+        }
         /* ends connections in the backlog, even if a forked process has a copy of the descriptor */
         if (server->listener.base.listen_fd >= 0) {
             (void)shutdown(server->listener.base.listen_fd, SHUT_RDWR);
@@ -407,9 +369,9 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server)
     }
     /* A forked process leaks the clients and the table: fork may have copied them half changed. */
     cddpi_own_fd_close(server->listener.base.listen_fd);
-    close_if_open(server->stop_fd);
-    close_if_open(server->listener.base.spare_fd);
-    close_if_open(server->host.epoll_fd);
+    cddpi_own_fd_close(server->stop_fd);
+    cddpi_own_fd_close(server->listener.base.spare_fd);
+    cddpi_own_fd_close(server->host.epoll_fd);
     if (!forked) {
         pthread_mutex_destroy(&server->lock);
         sodium_memzero(server->host.key, sizeof server->host.key);

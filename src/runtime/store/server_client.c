@@ -4,7 +4,7 @@
 #include "store/server_client.h"
 
 #include "base/alloc.h"
-#include "base/own_fd.h"
+#include "base/child.h"
 #include "base/silence.h"
 
 #include <errno.h>
@@ -217,15 +217,6 @@ static bool may_be_answer(struct cddpi_client_host *host, const struct cddpi_cli
         cddpi_refusals_add(&host->refusals, client->stream.fd, CDDPI_REFUSED_VERSION);
     }
     return false;
-}
-
-static void continue_auth(struct cddpi_client_host *host, struct cddpi_client *client)
-{
-    if (!may_be_answer(host, client)) {
-        cddpi_client_close(host, client);
-    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES) {
-        check_auth(host, client);
-    }
 }
 
 /* Sending the reply failed: if the socket is full, wait until it is writable, else close. */
@@ -540,10 +531,12 @@ static void read_some(struct cddpi_client_host *host, struct cddpi_client *clien
         return;
     }
     client->in.bytes += (size_t)got;
-    if (!client->authenticated) {
-        continue_auth(host, client);
-    } else {
+    if (client->authenticated) {
         serve_buffer(host, client);
+    } else if (!may_be_answer(host, client)) {
+        cddpi_client_close(host, client);
+    } else if (client->in.bytes == CDDPI_WIRE_ANSWER_BYTES) {
+        check_auth(host, client);
     }
 }
 

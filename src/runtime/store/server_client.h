@@ -1,11 +1,11 @@
-/* server_client.h - owns what the server's loop (server.c) and its connections (server_client.c)
- * share. Only the thread that holds the server's lock uses it: the server's own thread, or one that
- * calls a function of server.h. */
+/* server_client.h - owns what the server's loop (server.c), its connections (server_client.c) and
+ * its listener (server_listener.c) share. Only the thread that holds the server's lock uses it: the
+ * server's own thread, or one that calls a function of server.h. */
 #ifndef CDDPI_STORE_SERVER_CLIENT_H
 #define CDDPI_STORE_SERVER_CLIENT_H
 
+#include "base/listener.h"
 #include "store/server.h"
-#include "store/server_refusals.h"
 #include "store/store_stream.h"
 #include "store/store_table.h"
 #include "store/store_wire.h"
@@ -45,6 +45,15 @@ struct cddpi_clients {
     size_t count;
 };
 
+/* The clients that were refused: a rank that waits for others learns from it that one came with
+ * another token. Strangers can cause any number of refusals, so the list is short, with one row per
+ * address and reason. */
+struct cddpi_refusals {
+    struct cddpi_store_refusal rows[CDDPI_STORE_REFUSALS]; /* newest first */
+    int count;
+    int logged; /* refusals written to the log: limited, so that strangers cannot fill it */
+};
+
 /* The part of the server that its connections use. */
 struct cddpi_client_host {
     int epoll_fd;
@@ -60,6 +69,9 @@ struct cddpi_client_host {
 
 /** Take ownership of the connected socket @p fd and send the hello. On failure @p fd is closed. */
 void cddpi_client_accept(struct cddpi_client_host *host, int fd, int64_t auth_deadline_ns);
+
+/** Remember that the client on socket @p fd was refused. */
+void cddpi_refusals_add(struct cddpi_refusals *refusals, int fd, enum cddpi_refused why);
 
 /** Handle what epoll reported about @p client. */
 void cddpi_client_event(struct cddpi_client_host *host, struct cddpi_client *client,
@@ -80,5 +92,17 @@ void cddpi_client_reap(struct cddpi_client_host *host);
 /** Build the server's first message. @p state: enum cddpi_wire_state. */
 void cddpi_client_hello(uint8_t out[CDDPI_WIRE_HELLO_BYTES], uint32_t state,
                         const uint8_t nonce[CDDPI_NONCE_BYTES]);
+
+/* The listener: base/listener.h, whose connections are the server's clients. */
+struct cddpi_server_listener {
+    struct cddpi_listener base;
+    struct cddpi_client_host *host;
+    uint32_t auth_timeout_ms;
+};
+
+/** Initialise @p listener, with no descriptor open yet. */
+void cddpi_server_listener_init(struct cddpi_server_listener *listener,
+                                struct cddpi_client_host *host, uint32_t auth_timeout_ms,
+                                int reserved);
 
 #endif

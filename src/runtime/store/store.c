@@ -1,19 +1,18 @@
-/* store.c - owns opening and closing a store, and the calls for one key: it checks arguments, adds
- * the prefix to keys, and words the store's answers. A backend carries the operations out. */
+/* store.c - owns opening and closing a store, and the public calls for one key: it admits one
+ * thread at a time, and only the process that opened the store, checks arguments, adds the prefix
+ * to keys, and words the store's answers. A backend carries the operations out. */
 #include "store/store.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/number.h"
-#include "base/struct_size.h"
-#include "store/calls.h"
-#include "store/encryption.h"
+#include "base/types.h"
+#include "store/auth.h"
 #include "store/store_wire.h"
 
 #include <sodium.h>
 #include <stddef.h>
-#include <stdio.h>
 
 enum { TIMEOUT_MS = 300000 };
 
@@ -102,6 +101,11 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
 fail:
     cddp_store_close(store);
     return status;
+}
+
+void cddp_free(void *memory)
+{
+    cddpi_free(memory);
 }
 
 void cddp_store_close(cddp_store *store)
@@ -215,11 +219,12 @@ static cddp_status hand_over(const cddp_store *store, struct cddpi_store_reply *
     return CDDP_OK;
 }
 
-cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *value, size_t bytes)
+cddp_status cddp_store_set(cddp_store *store, const char *key, const void *value, size_t bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_SET, .value = {value, bytes}};
     struct cddpi_store_reply reply;
 
+    ENTER_STORE(store, "store_set");
     CDDPI_TRY(cddpi_store_complete_key(store, "set", key, 1, &request.key));
     CDDPI_TRY(check_value(store, "set", key, value, bytes));
     CDDPI_TRY(cddpi_store_perform(store, "set", key, &request, 0, &reply));
@@ -252,13 +257,17 @@ cddp_status cddpi_store_last_word(cddp_store *store, const char *key, const void
     return CDDP_OK;
 }
 
-cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
-                            size_t *out_bytes)
+cddp_status cddp_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
+                           size_t *out_bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_GET};
     struct cddpi_store_reply reply;
     cddp_status status;
 
+    ENTER_STORE(store, "store_get");
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store_get: out is NULL");
+    }
     CDDPI_TRY(cddpi_store_complete_key(store, "get", key, 1, &request.key));
     status = cddpi_store_perform(store, "get", key, &request, timeout_ms, &reply);
     if (status == CDDP_OK) {
@@ -272,12 +281,16 @@ cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout
     return status;
 }
 
-cddp_status cddpi_store_try_get(cddp_store *store, const char *key, void **out, size_t *out_bytes)
+cddp_status cddp_store_try_get(cddp_store *store, const char *key, void **out, size_t *out_bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_TRY_GET};
     struct cddpi_store_reply reply;
     cddp_status status;
 
+    ENTER_STORE(store, "store_try_get");
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "store_try_get: out is NULL");
+    }
     CDDPI_TRY(cddpi_store_complete_key(store, "try_get", key, 1, &request.key));
     status = cddpi_store_perform(store, "try_get", key, &request, 0, &reply);
     if (status == CDDP_OK) {
@@ -289,13 +302,14 @@ cddp_status cddpi_store_try_get(cddp_store *store, const char *key, void **out, 
     return status;
 }
 
-cddp_status cddpi_store_add(cddp_store *store, const char *key, int64_t amount, int64_t *out)
+cddp_status cddp_store_add(cddp_store *store, const char *key, int64_t amount, int64_t *out)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_ADD, .amount = amount};
     struct cddpi_store_reply reply;
     int64_t sum;
     cddp_status status = CDDP_OK;
 
+    ENTER_STORE(store, "store_add");
     CDDPI_TRY(cddpi_store_complete_key(store, "add", key, 1, &request.key));
     CDDPI_TRY(cddpi_store_perform(store, "add", key, &request, 0, &reply));
     if (!cddpi_parse_integer((const char *)reply.data, INT64_MIN, INT64_MAX, &sum)) {
@@ -308,10 +322,9 @@ cddp_status cddpi_store_add(cddp_store *store, const char *key, int64_t amount, 
     return status;
 }
 
-cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const void *expected,
-                                    size_t expected_bytes, const void *desired,
-                                    size_t desired_bytes, bool *out_swapped, void **out,
-                                    size_t *out_bytes)
+cddp_status cddp_store_compare_set(cddp_store *store, const char *key, const void *expected,
+                                   size_t expected_bytes, const void *desired, size_t desired_bytes,
+                                   bool *out_swapped, void **out, size_t *out_bytes)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_COMPARE_SET,
                                           .want_value = out != NULL,
@@ -319,6 +332,7 @@ cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const vo
                                           .value = {desired, desired_bytes}};
     struct cddpi_store_reply reply;
 
+    ENTER_STORE(store, "store_compare_set");
     CDDPI_TRY(cddpi_store_complete_key(store, "compare_set", key, 1, &request.key));
     CDDPI_TRY(check_value(store, "compare_set", key, expected, expected_bytes));
     CDDPI_TRY(check_value(store, "compare_set", key, desired, desired_bytes));
@@ -334,11 +348,12 @@ cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const vo
     return CDDP_OK;
 }
 
-cddp_status cddpi_store_delete(cddp_store *store, const char *key, bool *out_existed)
+cddp_status cddp_store_delete(cddp_store *store, const char *key, bool *out_existed)
 {
     struct cddpi_store_request request = {.op = CDDPI_STORE_DELETE};
     struct cddpi_store_reply reply;
 
+    ENTER_STORE(store, "store_delete");
     CDDPI_TRY(cddpi_store_complete_key(store, "delete", key, 1, &request.key));
     CDDPI_TRY(cddpi_store_perform(store, "delete", key, &request, 0, &reply));
     cddpi_free(reply.data);

@@ -1,28 +1,12 @@
-/* store.h - declares what the public calls of cddp/store.h do after store_entry.c has admitted them
- * (one thread at a time), and the calls that only cddp itself makes. */
+/* store.h - owns the struct of a store, what all calls on it share (store.c, keys.c), and the calls
+ * that only cddp itself makes. */
 #ifndef CDDPI_STORE_STORE_H
 #define CDDPI_STORE_STORE_H
 
 #include "base/handle.h"
+#include "store/request.h"
 
 #include <cddp/store.h>
-
-cddp_status cddpi_store_set(cddp_store *store, const char *key, const void *value, size_t bytes);
-cddp_status cddpi_store_get(cddp_store *store, const char *key, uint32_t timeout_ms, void **out,
-                            size_t *out_bytes);
-cddp_status cddpi_store_try_get(cddp_store *store, const char *key, void **out, size_t *out_bytes);
-cddp_status cddpi_store_add(cddp_store *store, const char *key, int64_t amount, int64_t *out);
-cddp_status cddpi_store_compare_set(cddp_store *store, const char *key, const void *expected,
-                                    size_t expected_bytes, const void *desired,
-                                    size_t desired_bytes, bool *out_swapped, void **out,
-                                    size_t *out_bytes);
-cddp_status cddpi_store_delete(cddp_store *store, const char *key, bool *out_existed);
-cddp_status cddpi_store_wait(cddp_store *store, const char *const *keys, size_t count,
-                             uint32_t timeout_ms);
-cddp_status cddpi_store_list(cddp_store *store, const char *start, char ***out, size_t *out_count);
-
-/** Set the timeout of later calls that have no timeout of their own. */
-void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
 
 /** Have the server set @p key to @p value when this handle's connection ends, because the handle is
  *  closed or its process is dead. Not in the public API; only a TCP store can do it.
@@ -49,5 +33,32 @@ CDDP_CHECKED cddp_status cddpi_store_list_values(cddp_store *store, const char *
 
 /** Like the timeout_ms of the options for opening the store, but for later calls only. */
 void cddpi_store_set_timeout(cddp_store *store, uint32_t timeout_ms);
+
+struct cddp_store {
+    struct cddpi_handle handle;
+    struct cddpi_store_backend *backend;
+    char *url;
+    size_t prefix_bytes;
+    uint32_t timeout_ms;
+    /* the prefix (prefix_bytes), then room for one key: each complete key is built here */
+    uint8_t key[CDDPI_STORE_FULL_KEY_BYTES];
+};
+
+/* Begin the public call @p call on @p store in this function: see base/handle.h. */
+#define ENTER_STORE(store, call)                                                                   \
+    CDDPI_ENTER(&(store)->handle,                                                                  \
+                cddpi_handle_enter((struct cddpi_handle *)(store), CDDPI_HANDLE_STORE, call))
+
+/** Write to @p out the prefix followed by @p key. The bytes are valid until the next call.
+ *  @return CDDP_ERR_ARGUMENT: @p key has fewer than @p least bytes, or more than a key may have. */
+cddp_status cddpi_store_complete_key(cddp_store *store, const char *call, const char *key,
+                                     size_t least, struct cddpi_slice *out);
+
+/** Have the backend do @p request. @p key is only for error texts. @p out is the store's answer if
+ *  the result is CDDP_OK, NOT_FOUND (TRY_GET only), or a TIMEOUT that the store itself reported
+ *  (GET and WAIT). The caller releases the answer's data; with NOT_FOUND there is no data. */
+cddp_status cddpi_store_perform(cddp_store *store, const char *call, const char *key,
+                                const struct cddpi_store_request *request, uint32_t timeout_ms,
+                                struct cddpi_store_reply *out);
 
 #endif

@@ -7,14 +7,12 @@
  * exclusive DATA lock. After getting that lock, a handle checks that the path still names the file
  * that it has opened; if not, it opens the path again. */
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/own_fd.h"
-#include "store/file_lock.h"
 #include "store/file_log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -89,27 +87,20 @@ static void leave(struct file *file)
  * lock, so try again. */
 static cddp_status open_once(struct file *file, int64_t deadline_ns, bool *out_again)
 {
-    cddp_status status = cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false,
-                                             &file->log.fd);
+    cddp_status status;
 
     *out_again = false;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        cddpi_file_open_own(file->path, O_RDWR | O_CREAT, S_IRUSR | S_IWUSR, false, &file->log.fd));
     (void)cddpi_own_fd(file->log.fd); /* else a child process would inherit and keep the locks */
-    status = cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status,
+                   cddpi_file_lock_wait(file->log.fd, CDDPI_LOCK_DATA, true, deadline_ns));
     if (!is_at_path(file->log.fd, file->path)) {
         *out_again = true;
         status = CDDP_ERR_IO;
         goto fail;
     }
-    status = enter(file);
-    if (status != CDDP_OK) {
-        goto fail;
-    }
+    CDDPI_TRY_GOTO(fail, status, enter(file));
     cddpi_file_unlock(file->log.fd, CDDPI_LOCK_DATA);
     return CDDP_OK;
 
@@ -194,7 +185,7 @@ static cddp_status perform_waiting(struct file *file, const struct cddpi_store_r
             }
             return CDDP_OK;
         }
-        cddpi_file_pause(pause_us, deadline_ns);
+        cddpi_pause(pause_us, deadline_ns);
         pause_us = pause_us * 3 / 2 < LONGEST_PAUSE_US ? pause_us * 3 / 2 : LONGEST_PAUSE_US;
     }
 }

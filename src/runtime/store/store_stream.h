@@ -1,12 +1,14 @@
 /* store_stream.h - owns a connected socket as a stream of bytes. Callers need not know whether it
- * is encrypted. Non-blocking; one thread at a time. */
+ * is encrypted. Non-blocking; one thread at a time. tcp_connect.c owns the way from an address to a
+ * connection on which both sides have proved that they know the token. */
 #ifndef CDDPI_STORE_STREAM_H
 #define CDDPI_STORE_STREAM_H
+
+#include <cddp/status.h>
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -41,5 +43,11 @@ void cddpi_stream_rest(struct cddpi_store_stream *stream);
 /** Whether cddpi_stream_recv() can return bytes that were already read from the socket: poll and
  *  epoll do not report those. */
 bool cddpi_stream_has_more(const struct cddpi_store_stream *stream);
+
+/** Connect to @p address ("host:port" or "[address]:port"). Try again until @p deadline_ns if the
+ *  server does not listen yet or is full.
+ *  @param out  Non-blocking. The caller closes its fd and destroys its cipher. */
+cddp_status cddpi_tcp_connect(const char *address, const char *token, int64_t deadline_ns,
+                              struct cddpi_store_stream *out);
 
 #endif

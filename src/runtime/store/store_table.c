@@ -44,7 +44,7 @@ struct cddpi_table_value *cddpi_value_create(const void *data, size_t bytes)
     return value;
 }
 
-struct cddpi_table_value *cddpi_value_ref(struct cddpi_table_value *value)
+static struct cddpi_table_value *ref_value(struct cddpi_table_value *value)
 {
     value->references++;
     return value;
@@ -215,15 +215,6 @@ static cddp_status plan_set(const struct cddpi_store_request *request, const voi
     return CDDP_OK;
 }
 
-static cddp_status decide_get(struct cddpi_table_value *old, struct cddpi_table_outcome *outcome)
-{
-    if (old == NULL) {
-        return CDDP_ERR_NOT_FOUND;
-    }
-    outcome->value = cddpi_value_ref(old);
-    return CDDP_OK;
-}
-
 static cddp_status decide_add(struct cddpi_table_value *old,
                               const struct cddpi_store_request *request,
                               struct cddpi_effect *effect, struct cddpi_table_outcome *outcome)
@@ -248,7 +239,7 @@ static cddp_status decide_add(struct cddpi_table_value *old,
         return CDDP_ERR_ARGUMENT;
     }
     CDDPI_TRY(plan_set(request, text, (size_t)sprintf(text, "%lld", (long long)number), effect));
-    outcome->value = cddpi_value_ref(effect->value);
+    outcome->value = ref_value(effect->value);
     return CDDP_OK;
 }
 
@@ -260,36 +251,14 @@ static cddp_status decide_compare_set(struct cddpi_table_value *old,
     struct cddpi_table_value *after = old;
 
     if (same(old, request->expected)) {
-        cddp_status status = plan_set(request, request->value.data, request->value.bytes, effect);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(plan_set(request, request->value.data, request->value.bytes, effect));
         after = effect->value;
         outcome->flag = true;
     }
     if (request->want_value && after != NULL) {
-        outcome->value = cddpi_value_ref(after);
+        outcome->value = ref_value(after);
     }
     return CDDP_OK;
-}
-
-static cddp_status decide_delete(struct cddpi_table_value *old,
-                                 const struct cddpi_store_request *request,
-                                 struct cddpi_effect *effect, struct cddpi_table_outcome *outcome)
-{
-    if (old != NULL) {
-        effect->kind = CDDPI_EFFECT_DELETE;
-        effect->key = request->key;
-        outcome->flag = true;
-    }
-    return CDDP_OK;
-}
-
-static bool begins_with(const struct cddpi_entry *entry, struct cddpi_slice start)
-{
-    return entry->value != NULL && entry->key_bytes >= start.bytes &&
-           (start.bytes == 0 || memcmp(entry->key, start.data, start.bytes) == 0);
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -307,12 +276,14 @@ static int compare_keys(const void *a, const void *b)
 static size_t collect(struct cddpi_table *table, const struct cddpi_store_request *request,
                       struct cddpi_entry **found, size_t *out_bytes)
 {
+    struct cddpi_slice start = request->key;
     size_t count = 0;
     size_t bytes = 0;
 
     for (size_t i = 0; i < table->bucket_count; i++) {
         for (struct cddpi_entry *entry = table->buckets[i]; entry != NULL; entry = entry->next) {
-            if (begins_with(entry, request->key)) {
+            if (entry->value != NULL && entry->key_bytes >= start.bytes &&
+                (start.bytes == 0 || memcmp(entry->key, start.data, start.bytes) == 0)) {
                 found[count++] = entry;
                 bytes += request->want_value
                              ? cddpi_pairs_bytes(entry->key_bytes, entry->value->bytes)
@@ -387,7 +358,8 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
         break;
     case CDDPI_STORE_GET:
     case CDDPI_STORE_TRY_GET:
-        outcome->status = decide_get(old, outcome);
+        outcome->status = old != NULL ? CDDP_OK : CDDP_ERR_NOT_FOUND;
+        outcome->value = old != NULL ? ref_value(old) : NULL;
         break;
     case CDDPI_STORE_ADD:
         outcome->status = decide_add(old, request, effect, outcome);
@@ -396,7 +368,11 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
         outcome->status = decide_compare_set(old, request, effect, outcome);
         break;
     case CDDPI_STORE_DELETE:
-        outcome->status = decide_delete(old, request, effect, outcome);
+        outcome->flag = old != NULL;
+        if (old != NULL) {
+            effect->kind = CDDPI_EFFECT_DELETE;
+            effect->key = request->key;
+        }
         break;
     case CDDPI_STORE_LIST:
         outcome->status = decide_list(table, request, outcome);
@@ -432,7 +408,7 @@ bool cddpi_table_commit(struct cddpi_table *table, const struct cddpi_effect *ef
             return false;
         }
         cddpi_value_release(entry->value);
-        entry->value = cddpi_value_ref(effect->value);
+        entry->value = ref_value(effect->value);
         woken = take_waiters(entry);
     } else if (effect->kind == CDDPI_EFFECT_DELETE) {
         entry = *find_link(table, effect->key, hash_of(table, effect->key));

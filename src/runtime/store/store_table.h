@@ -15,7 +15,6 @@ struct cddpi_table_value {
 
 /** A copy of @p bytes bytes with one reference. NULL: no memory. */
 struct cddpi_table_value *cddpi_value_create(const void *data, size_t bytes);
-struct cddpi_table_value *cddpi_value_ref(struct cddpi_table_value *value);
 /** Accepts NULL. */
 void cddpi_value_release(struct cddpi_table_value *value);
 

@@ -2,11 +2,11 @@
  * connection stays usable after a request has timed out: the next request first sends the rest of
  * the old one, and the client ignores a late reply by its id. */
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/own_fd.h"
+#include "store/store_stream.h"
 #include "store/store_wire.h"
-#include "store/tcp_connect.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -106,11 +106,8 @@ static cddp_status receive_some(struct client *client, struct cddpi_wire_head *h
         size_t bytes = 0;
         struct iovec parts[2] = {{NULL, 0}, {NULL, 0}};
         ssize_t got;
-        cddp_status status = next_part(client, head, &to, &bytes);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(next_part(client, head, &to, &bytes));
         if (bytes == 0) {
             *out_complete = true;
             return CDDP_OK;
@@ -158,11 +155,8 @@ static cddp_status exchange(struct client *client, int64_t deadline_ns,
         struct pollfd entry = {.fd = client->stream.fd, .events = POLLIN};
         struct cddpi_wire_head head;
         bool complete = false;
-        cddp_status status = send_some(client);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(send_some(client));
         if (client->out.bytes > 0) {
             entry.events |= POLLOUT;
         }
@@ -170,10 +164,7 @@ static cddp_status exchange(struct client *client, int64_t deadline_ns,
             poll(&entry, 1, cddpi_left_ms(deadline_ns)) < 0 && errno != EINTR) {
             return lost(client, errno);
         }
-        status = receive_some(client, &head, &complete);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(receive_some(client, &head, &complete));
         if (complete && take_reply(client, &head, out)) {
             return CDDP_OK;
         }

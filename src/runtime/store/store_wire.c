@@ -101,27 +101,11 @@ bool cddpi_wire_body_limit(uint8_t op, size_t *out)
     return false;
 }
 
-static void append_key(struct cddpi_wire_buffer *buffer, struct cddpi_slice key)
-{
-    uint8_t number[2];
-
-    cddpi_put_u16(number, (uint16_t)key.bytes);
-    cddpi_buffer_append(buffer, number, sizeof number);
-    cddpi_buffer_append(buffer, key.data, key.bytes);
-}
-
-static void append_head(struct cddpi_wire_buffer *buffer, const struct cddpi_wire_head *head)
-{
-    uint8_t bytes[CDDPI_WIRE_HEAD_BYTES];
-
-    cddpi_wire_put_head(bytes, head);
-    cddpi_buffer_append(buffer, bytes, sizeof bytes);
-}
-
 bool cddpi_wire_encode(const struct cddpi_store_request *request, uint32_t id,
                        struct cddpi_wire_buffer *buffer)
 {
     struct cddpi_wire_head head = {0, id, (uint8_t)request->op, request->want_value};
+    uint8_t bytes[CDDPI_WIRE_HEAD_BYTES];
     uint8_t number[8];
     size_t most = CDDPI_WIRE_HEAD_BYTES + cddpi_keys_bytes(request->key.bytes) + sizeof number +
                   request->value.bytes + request->expected.bytes;
@@ -130,9 +114,12 @@ bool cddpi_wire_encode(const struct cddpi_store_request *request, uint32_t id,
     if (!cddpi_buffer_reserve(buffer, most)) {
         return false;
     }
-    append_head(buffer, &head);
+    cddpi_wire_put_head(bytes, &head);
+    cddpi_buffer_append(buffer, bytes, sizeof bytes);
     if (request->op != CDDPI_STORE_WAIT && request->op != CDDPI_STORE_CANCEL) {
-        append_key(buffer, request->key);
+        cddpi_put_u16(number, (uint16_t)request->key.bytes);
+        cddpi_buffer_append(buffer, number, 2);
+        cddpi_buffer_append(buffer, request->key.data, request->key.bytes);
     }
     if (request->op == CDDPI_STORE_ADD) {
         cddpi_put_u64(number, (uint64_t)request->amount);

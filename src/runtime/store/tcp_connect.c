@@ -1,15 +1,15 @@
 /* tcp_connect.c - owns connecting to the TCP store's server: it tries again until the deadline, and
  * does the client's part of the handshake. */
-#include "store/tcp_connect.h"
+#include "store/store_stream.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/interface.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "base/own_fd.h"
 #include "base/silence.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 #include "store/server.h"
 #include "store/store_wire.h"
 
@@ -21,7 +21,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -311,24 +310,6 @@ static enum tcp_connect_attempt try_address(struct address *address, const struc
     return attempt;
 }
 
-/* Sleep for @p ms, of which half is random: ranks that start together must not retry together. */
-static void pause_ms(uint32_t ms, int64_t deadline_ns)
-{
-    int left_ms = cddpi_left_ms(deadline_ns);
-    uint32_t random;
-    struct timespec pause;
-    long long ns;
-
-    cddpi_random_bytes(&random, sizeof random);
-    ns = ms * 500000LL + random % (ms * 500000U);
-    if (ns > left_ms * 1000000LL) {
-        ns = left_ms * 1000000LL;
-    }
-    pause.tv_sec = (time_t)(ns / 1000000000);
-    pause.tv_nsec = (long)(ns % 1000000000);
-    nanosleep(&pause, NULL);
-}
-
 /* The state of the attempts to connect. */
 struct tcp_connect_search {
     struct address address;
@@ -384,7 +365,7 @@ static cddp_status find(struct tcp_connect_search *search, const char *text, int
             cddpi_log(CDDPI_LOG_WARN, "store tcp://%s: waiting, %s", text, cddp_last_error());
             search->log_ns = 0;
         }
-        pause_ms(pause, deadline_ns);
+        cddpi_pause(pause * 1000, deadline_ns);
         if (cddpi_left_ms(deadline_ns) == 0) {
             /* another attempt would time out at once and hide why this one failed */
             return give_up(search, attempt);

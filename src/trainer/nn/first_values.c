@@ -8,9 +8,8 @@
  * So several threads can draw blocks of parameters in any order. On one thread, GPT-2 with 124
  * million parameters would take seconds. */
 #include "base/env.h"
-#include "base/normal.h"
+#include "base/machine.h"
 #include "base/philox.h"
-#include "base/processors.h"
 #include "nn/model_state.h"
 
 #include <pthread.h>

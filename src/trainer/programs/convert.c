@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/mapped_file.h"
+#include "base/memory_left.h"
 #include "base/streams.h"
 #include "nn/weights/weights.h"
 #include "programs/program.h"

@@ -1,7 +1,7 @@
 /* program.c - owns main() of the programs but cddp-train. */
 #include "programs/program.h"
 
-#include "base/stack.h"
+#include "base/memory_left.h"
 #include "base/streams.h"
 
 #include <assert.h>

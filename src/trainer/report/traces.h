@@ -12,7 +12,7 @@
 enum { CDDPI_TRACE_NAME_BYTES = 48 };
 
 struct cddpi_traced_span {
-    char name[CDDPI_TRACE_NAME_BYTES]; /* from cddpi_span_name(), cut off if it is longer */
+    char name[CDDPI_TRACE_NAME_BYTES]; /* as in CDDPI_SPAN_MAP, cut off if it is longer */
     int64_t begin_ns, end_ns;          /* on the clock of the first rank */
     uint64_t step;
     int64_t number; /* of a bucket or micro-batch; -1: it has no number */

@@ -3,8 +3,8 @@
 #include "train/setup_data.h"
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/memory_left.h"
-#include "base/processors.h"
 #include "data/files/paths.h"
 #include "data/tokenizer/tokenizer.h"
 #include "group/join/group_agree.h"

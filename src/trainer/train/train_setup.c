@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/user_path.h"
+#include "base/folder.h"
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
 #include "group/watch/dump.h"

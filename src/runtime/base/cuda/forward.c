@@ -84,14 +84,6 @@ void *cddpi_zalloc(size_t bytes)
     return host->alloc(bytes);
 }
 
-void *cddpi_zalloc_array(size_t count, size_t bytes)
-{
-    if (bytes != 0 && count > SIZE_MAX / bytes) {
-        return NULL;
-    }
-    return host->alloc(count * bytes);
-}
-
 char *cddpi_strdup(const char *text)
 {
     size_t bytes = text != NULL ? strlen(text) + 1 : 0;

@@ -11,7 +11,7 @@
 #include "group/engine/handles.h"
 #include "group/join/group_agree.h"
 #include "group/transports.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <stdio.h>

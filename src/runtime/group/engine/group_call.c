@@ -4,20 +4,15 @@
 #include "base/error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct cddpi_call cddpi_call_of(const struct cddpi_group_op *op)
 {
-    struct cddpi_call call;
-
-    memset(&call, 0, sizeof call);
-    call.kind = (uint8_t)op->kind;
-    call.type = (uint8_t)op->type;
-    call.op = (uint8_t)op->op;
-    call.weighted = op->weighted;
-    call.root = op->root;
-    call.count = op->count;
-    return call;
+    return (struct cddpi_call){.kind = (uint8_t)op->kind,
+                               .type = (uint8_t)op->type,
+                               .op = (uint8_t)op->op,
+                               .weighted = op->weighted,
+                               .root = op->root,
+                               .count = op->count};
 }
 
 void cddpi_op_title(const struct cddpi_group_op *op, char *out, size_t bytes)
@@ -119,19 +114,7 @@ void cddpi_call_describe_all(cddpi_call_fn call_of, const void *context, const i
 
 const char *cddpi_kind_name(enum cddpi_kind kind)
 {
-    static const char *const names[CDDPI_KINDS] = {[CDDPI_BARRIER] = "barrier",
-                                                   [CDDPI_ALL_REDUCE] = "all_reduce",
-                                                   [CDDPI_REDUCE] = "reduce",
-                                                   [CDDPI_BROADCAST] = "broadcast",
-                                                   [CDDPI_ALL_GATHER] = "all_gather",
-                                                   [CDDPI_REDUCE_SCATTER] = "reduce_scatter",
-                                                   [CDDPI_GATHER] = "gather",
-                                                   [CDDPI_SCATTER] = "scatter",
-                                                   [CDDPI_ALL_TO_ALL] = "all_to_all",
-                                                   [CDDPI_ALLOC] = "group_alloc",
-                                                   [CDDPI_SEND] = "send",
-                                                   [CDDPI_RECV] = "recv",
-                                                   [CDDPI_REPLAY] = "replay"};
+    static const char *const names[] = {CDDPI_KIND_MAP(CDDPI_CHOICE_WORD)};
 
     return (unsigned)kind < CDDPI_KINDS ? names[kind] : "?";
 }

@@ -2,18 +2,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
-#include "group/engine/group_check.h"
 #include "group/engine/group_entry.h"
 #include "group/group.h"
 
 #include <math.h>
-
-/* Whether the kind of @p op combines elements; for other kinds op->op has no meaning. */
-static bool is_reduction(const struct cddpi_group_op *op)
-{
-    return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
-           op->kind == CDDPI_REDUCE_SCATTER;
-}
 
 static bool is_floating(cddp_type type)
 {
@@ -22,9 +14,12 @@ static bool is_floating(cddp_type type)
 
 static cddp_status check_combination(const cddp_group *group, const struct cddpi_group_op *op)
 {
+    /* for other kinds op->op has no meaning */
+    bool is_reduction = op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
+                        op->kind == CDDPI_REDUCE_SCATTER;
     bool bits = op->op == CDDP_OP_AND || op->op == CDDP_OP_OR || op->op == CDDP_OP_XOR;
 
-    if (is_reduction(op) &&
+    if (is_reduction &&
         ((bits && is_floating(op->type)) || (op->op == CDDP_OP_MEAN && op->type == CDDP_BOOL))) {
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: there is no %s of %s",
                                cddpi_kind_name(op->kind), cddp_op_name(op->op),
@@ -71,23 +66,6 @@ static bool needs_out(const cddp_group *group, const struct cddpi_group_op *op)
            ((op->kind != CDDPI_REDUCE && op->kind != CDDPI_GATHER) || op->root == group->rank);
 }
 
-/* The size of the memory in blocks of `count` elements. */
-static size_t blocks_in(const cddp_group *group, const struct cddpi_group_op *op)
-{
-    bool all = op->kind == CDDPI_REDUCE_SCATTER || op->kind == CDDPI_SCATTER ||
-               op->kind == CDDPI_ALL_TO_ALL;
-
-    return all ? (size_t)group->world_size : 1;
-}
-
-static size_t blocks_out(const cddp_group *group, const struct cddpi_group_op *op)
-{
-    bool all = op->kind == CDDPI_ALL_GATHER || op->kind == CDDPI_GATHER ||
-               op->kind == CDDPI_ALL_TO_ALL;
-
-    return all ? (size_t)group->world_size : 1;
-}
-
 /* Whether the operation can be done in place: in the same memory, or in this rank's block of the
  * larger one. */
 static bool is_in_place(const cddp_group *group, const struct cddpi_group_op *op)
@@ -95,14 +73,12 @@ static bool is_in_place(const cddp_group *group, const struct cddpi_group_op *op
     size_t bytes = op->count * cddp_type_bytes(op->type);
     uintptr_t in = (uintptr_t)op->in;
     uintptr_t out = (uintptr_t)op->out;
-    size_t ins = blocks_in(group, op);
-    size_t outs = blocks_out(group, op);
 
-    if (ins == outs) {
+    if (cddpi_op_scatters(op) == cddpi_op_gathers(op)) {
         return in == out;
     }
-    return ins < outs ? in == out + (size_t)group->rank * bytes
-                      : out == in + (size_t)group->rank * bytes;
+    return cddpi_op_gathers(op) ? in == out + (size_t)group->rank * bytes
+                                : out == in + (size_t)group->rank * bytes;
 }
 
 /* Check the buffers that this rank needs. */
@@ -110,12 +86,15 @@ static cddp_status check_buffers(const cddp_group *group, const struct cddpi_gro
 {
     const char *name = cddpi_kind_name(op->kind);
     size_t element = cddp_type_bytes(op->type);
-    size_t in_count = needs_in(group, op) ? blocks_in(group, op) * op->count : 0;
-    size_t out_count = needs_out(group, op) ? blocks_out(group, op) * op->count : 0;
+    size_t all = op->count * (size_t)group->world_size;
+    size_t in_count = cddpi_op_scatters(op) ? all : op->count;
+    size_t out_count = cddpi_op_gathers(op) ? all : op->count;
 
     if (op->kind == CDDPI_BARRIER) {
         return CDDP_OK;
     }
+    in_count = needs_in(group, op) ? in_count : 0;
+    out_count = needs_out(group, op) ? out_count : 0;
     CDDPI_TRY(cddpi_check_memory(group, name, "in", op->in, in_count, op->type));
     CDDPI_TRY(cddpi_check_memory(group, name, "out", op->out, out_count, op->type));
     return is_in_place(group, op) ? CDDP_OK

@@ -1,5 +1,12 @@
-/* group_entry.c - owns the entry into a group's public calls. */
+/* group_entry.c - owns the entry into a group's public calls, and the checks of a caller's memory
+ * before an operation starts. */
 #include "group/engine/group_entry.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "group/group.h"
+
+#include <stdint.h>
 
 cddp_status cddpi_group_enter_kept(cddp_group *group, const char *call)
 {
@@ -28,4 +35,43 @@ bool cddpi_group_may_ask(const cddp_group *group, const char *call)
 {
     return cddpi_handle_check_life((const struct cddpi_handle *)group, CDDPI_HANDLE_GROUP, call) ==
            CDDP_OK;
+}
+
+cddp_status cddpi_check_memory(const cddp_group *group, const char *call, const char *which,
+                               const void *data, size_t count, cddp_type type)
+{
+    size_t element = cddp_type_bytes(type);
+
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    if (data == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "%s: %s is NULL", call, which);
+    }
+    if (count > CDDPI_BYTES_MAX / element || (uintptr_t)data > UINTPTR_MAX - count * element) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "%s: %zu elements at %p (%s) are too many", call, count, data,
+                               which);
+    }
+    /* Loops read and write whole elements, so C requires aligned addresses. */
+    if ((uintptr_t)data % element != 0) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "%s: %s lies at %p, which is not a multiple of the %zu bytes of %s",
+                               call, which, data, element, cddp_type_name(type));
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_check_apart(const cddp_group *group, const char *call, const void *in,
+                              size_t in_bytes, const void *out, size_t out_bytes)
+{
+    if (in_bytes == 0 || out_bytes == 0 || (uintptr_t)in >= (uintptr_t)out + out_bytes ||
+        (uintptr_t)out >= (uintptr_t)in + in_bytes) {
+        return CDDP_OK;
+    }
+    return cddpi_fail_rank(
+        CDDP_ERR_ARGUMENT, group->rank,
+        "%s: in (%zu bytes at %p) and out (%zu bytes at %p) overlap, but are not "
+        "in place: see cddp/group.h",
+        call, in_bytes, in, out_bytes, out);
 }

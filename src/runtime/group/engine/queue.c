@@ -1,6 +1,6 @@
 /* queue.c - runs a group's operations in order: on the comm thread if the rank has a spare core
  * (comm.c); otherwise inside the calls of the thread that owns the group and, between machines,
- * also on a thread that mostly sleeps (group_wire.c). */
+ * also on a thread that mostly sleeps (also comm.c). */
 #include "group/engine/queue.h"
 
 #include "base/alloc.h"
@@ -8,10 +8,8 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/device/group_device.h"
-#include "group/engine/comm.h"
 #include "group/engine/group_call.h"
 #include "group/engine/group_state.h"
-#include "group/engine/group_wire.h"
 #include "group/engine/handles.h"
 #include "group/watch/dump.h"
 
@@ -128,25 +126,19 @@ static void fail_all(cddp_group *group)
     }
 }
 
-/* Add the operation to the failure, unless it already names one: from another rank, or an earlier
- * one.
- */
-static void note_operation(const struct cddpi_group_op *op)
-{
-    char operation[CDDPI_FAILURE_OPERATION_BYTES];
-
-    if (cddpi_last_failure()->operation[0] == '\0') {
-        cddpi_op_title(op, operation, sizeof operation);
-        cddpi_error_during(operation);
-    }
-}
-
 /* End all works, because the first work of @p channel failed with @p status and the thread's error
  * text. */
 static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_status status)
 {
-    note_operation(&channel->first->op);
-    cddpi_recorder_end(&group->recorder, channel->first->op.serial, status);
+    const struct cddpi_group_op *op = &channel->first->op;
+    char operation[CDDPI_FAILURE_OPERATION_BYTES];
+
+    /* unless the failure already names one: from another rank, or an earlier one */
+    if (cddpi_last_failure()->operation[0] == '\0') {
+        cddpi_op_title(op, operation, sizeof operation);
+        cddpi_error_during(operation);
+    }
+    cddpi_recorder_end(&group->recorder, op->serial, status);
     status = cddpi_group_device_reason(group, cddpi_group_fail_all(group, status));
     set_broken(group);
     if (group->backend->ops->drop != NULL) {
@@ -350,16 +342,31 @@ cddp_status cddpi_group_usable(cddp_group *group)
     return CDDP_OK;
 }
 
+static void submit(cddp_group *group, struct cddp_work *work)
+{
+    struct cddpi_queue *queue = &group->queue;
+
+    atomic_fetch_add_explicit(&queue->pending, 1, memory_order_relaxed);
+    if (queue->shared) {
+        cddpi_wire_submit(group, work);
+        return;
+    }
+    if (queue->threaded) {
+        cddpi_comm_submit(group, work);
+        return;
+    }
+    cddpi_queue_push(queue, work);
+    (void)cddpi_queue_advance(group);
+    (void)cddpi_queue_count_finished(queue);
+}
+
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out)
 {
     struct cddp_work local = {.op = *op, .group = group};
     struct cddp_work *work = &local;
-    cddp_status status = cddpi_group_usable(group);
     bool direct;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_group_usable(group));
     if (out != NULL) {
         work = cddpi_work_take(group, &local);
         if (work == NULL) {
@@ -382,35 +389,14 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
             cddpi_queue_run_here(group, work, 0);
         }
     } else {
-        cddpi_queue_submit(group, work);
+        submit(group, work);
         if (out != NULL) {
             *out = work;
             return CDDP_OK;
         }
         (void)cddpi_queue_wait(group, work, 0);
     }
-    if (work->status != CDDP_OK) {
-        return cddpi_group_fail_broken(group, work->status);
-    }
-    return CDDP_OK;
-}
-
-void cddpi_queue_submit(cddp_group *group, struct cddp_work *work)
-{
-    struct cddpi_queue *queue = &group->queue;
-
-    atomic_fetch_add_explicit(&queue->pending, 1, memory_order_relaxed);
-    if (queue->shared) {
-        cddpi_wire_submit(group, work);
-        return;
-    }
-    if (queue->threaded) {
-        cddpi_comm_submit(group, work);
-        return;
-    }
-    cddpi_queue_push(queue, work);
-    (void)cddpi_queue_advance(group);
-    (void)cddpi_queue_count_finished(queue);
+    return work->status == CDDP_OK ? CDDP_OK : cddpi_group_fail_broken(group, work->status);
 }
 
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)

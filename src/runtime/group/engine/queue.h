@@ -40,8 +40,8 @@ struct cddpi_queue {
     bool stop;
     bool idle; /* the thread sleeps on `wake` */
 
-    /* group_wire.c. If neither `threaded` nor `shared`, only the calling thread advances the
-     * queue */
+    /* the wire thread of comm.c. If neither `threaded` nor `shared`, only the calling thread
+     * advances the queue */
     bool shared;           /* both threads advance the queue in turn, each with the mutex held */
     bool caller_drives;    /* the calling thread waits and advances the queue: the other thread does
                               not */
@@ -50,7 +50,6 @@ struct cddpi_queue {
 
 cddp_status cddpi_queue_init(cddp_group *group, const struct cddpi_cores *cores);
 void cddpi_queue_fini(cddp_group *group);
-void cddpi_queue_submit(cddp_group *group, struct cddp_work *work);
 /** Wait for @p work until @p deadline_ns; 0: no deadline. Returns whether it is done. */
 bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
 
@@ -63,7 +62,7 @@ cddp_status cddpi_group_usable(cddp_group *group);
 /** Start @p op on CPU memory, and wait for it if @p out is NULL. */
 cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, cddp_work **out);
 
-/* --- parts of it, for queue.c, comm.c and group_wire.c; of one thread at a time, the one that runs
+/* --- parts of it, for queue.c and comm.c; of one thread at a time, the one that runs
  * the queue --- */
 
 /* The state of a wait between two checks of the queue: it first spins, then sleeps. */
@@ -109,5 +108,19 @@ bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthr
 void cddpi_queue_back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t limit_ns);
 /** Run the queue until @p work is done, or until @p deadline_ns; 0: no deadline. */
 void cddpi_queue_run_here(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
+
+/* The thread that runs the queue on a rank with a spare core. */
+void *cddpi_comm_main(void *group);
+void cddpi_comm_submit(cddp_group *group, struct cddp_work *work);
+/** Wait for @p work until @p deadline_ns; 0: no deadline. Returns whether it is done. */
+bool cddpi_comm_wait(struct cddpi_queue *queue, struct cddp_work *work, int64_t deadline_ns);
+
+/* The thread that shares the queue of a group over several machines, on a rank without a spare
+ * core. */
+void *cddpi_wire_main(void *group);
+/** Run @p work when no other operation is in progress. */
+void cddpi_wire_run(cddp_group *group, struct cddp_work *work);
+void cddpi_wire_submit(cddp_group *group, struct cddp_work *work);
+void cddpi_wire_wait(cddp_group *group, struct cddp_work *work, int64_t deadline_ns);
 
 #endif

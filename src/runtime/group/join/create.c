@@ -2,12 +2,12 @@
  * chooses the transport and the device. */
 #include "base/env.h"
 #include "base/error.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "group/device/group_device.h"
 #include "group/join/bootstrap.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 
 #include <string.h>
 

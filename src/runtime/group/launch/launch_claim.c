@@ -199,24 +199,19 @@ static void read_numbers(const struct launch_claim_row *row, struct cddpi_claim 
     }
 }
 
-static bool is_set(const char *name)
-{
-    return cddpi_launch_variable(name) != NULL;
-}
-
 /* Read RANK and WORLD_SIZE, which are torchrun's or a wrapper's, unless they number pods. */
 static bool read_torchrun(struct cddpi_claim *claim)
 {
-    bool is_of_ranks = is_set("LOCAL_RANK") || is_set("LOCAL_WORLD_SIZE");
+    bool is_of_ranks = cddpi_launch_has("LOCAL_RANK") || cddpi_launch_has("LOCAL_WORLD_SIZE");
 
-    if (!is_set("RANK") && is_set("JOB_COMPLETION_INDEX")) {
+    if (!cddpi_launch_has("RANK") && cddpi_launch_has("JOB_COMPLETION_INDEX")) {
         return false; /* WORLD_SIZE is an indexed Job's size */
     }
     if (!is_of_ranks && cddpi_launch_is_kubeflow()) {
         return false; /* Kubeflow's claim uses them */
     }
     read_numbers(&rows[CDDPI_BY_TORCHRUN], claim);
-    if (!is_of_ranks && is_set("KUBERNETES_SERVICE_HOST")) {
+    if (!is_of_ranks && cddpi_launch_has("KUBERNETES_SERVICE_HOST")) {
         claim->is_pod = true;
         claim->local_rank = 0;
         claim->local_size = 1;
@@ -228,13 +223,14 @@ static bool read_torchrun(struct cddpi_claim *claim)
 /* Other launchers that provide PMI to their ranks also set PMI's variables. */
 static void read_mpi(enum cddpi_launcher by, struct cddpi_claim *claim)
 {
-    bool is_served = is_set("SLURM_PROCID") || is_set("FLUX_TASK_RANK") || is_set("PALS_RANKID");
+    bool is_served = cddpi_launch_has("SLURM_PROCID") || cddpi_launch_has("FLUX_TASK_RANK") ||
+                     cddpi_launch_has("PALS_RANKID");
 
     read_numbers(&rows[by], claim);
     if (by == CDDPI_BY_HYDRA) {
-        claim->is_echo = is_served && !is_set("MPI_LOCALRANKID");
-    } else if (by == CDDPI_BY_OPEN_MPI && !is_set("OMPI_COMM_WORLD_RANK") &&
-               !is_set("OMPI_COMM_WORLD_SIZE")) {
+        claim->is_echo = is_served && !cddpi_launch_has("MPI_LOCALRANKID");
+    } else if (by == CDDPI_BY_OPEN_MPI && !cddpi_launch_has("OMPI_COMM_WORLD_RANK") &&
+               !cddpi_launch_has("OMPI_COMM_WORLD_SIZE")) {
         claim->is_echo = is_served;
         snprintf(claim->wrong, sizeof claim->wrong,
                  "PMIX_RANK=%s says that a PMIx launcher started this process, and nothing "
@@ -244,55 +240,54 @@ static void read_mpi(enum cddpi_launcher by, struct cddpi_claim *claim)
     }
 }
 
-bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
+/* Whether the variables of @p by are set. Some of them alone do not show the launcher. */
+static bool is_claimed(enum cddpi_launcher by)
 {
-    struct cddpi_claim claim = {.by = by, .rank = -1, .local_rank = -1, .node = -1};
-    bool is_there = first_set(rows[by].rank) != NULL || first_set(rows[by].size) != NULL;
+    bool is_any = first_set(rows[by].rank) != NULL || first_set(rows[by].size) != NULL;
 
     switch (by) {
     case CDDPI_BY_CDDP_RUN:
-        is_there = is_there && (is_set("CDDP_RANK") || !is_set("JOB_COMPLETION_INDEX"));
-        if (is_there) {
-            read_numbers(&rows[by], &claim);
-        }
-        break;
-    case CDDPI_BY_TORCHRUN:
-        is_there = is_there && read_torchrun(&claim);
-        break;
+        return is_any &&
+               (cddpi_launch_has("CDDP_RANK") || !cddpi_launch_has("JOB_COMPLETION_INDEX"));
     case CDDPI_BY_INDEXED_JOB:
-        is_there = is_set("JOB_COMPLETION_INDEX");
-        if (is_there) {
-            cddpi_launch_read_indexed_job(&claim);
-        }
+        return cddpi_launch_has("JOB_COMPLETION_INDEX");
+    case CDDPI_BY_KUBEFLOW:
+        return cddpi_launch_is_kubeflow();
+    case CDDPI_BY_SLURM:
+        return cddpi_launch_has("SLURM_PROCID");
+    case CDDPI_BY_PALS:
+        return cddpi_launch_has("PALS_RANKID"); /* PMI_SIZE is not only PALS's */
+    default:
+        return is_any;
+    }
+}
+
+bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
+{
+    *out = (struct cddpi_claim){.by = by, .rank = -1, .local_rank = -1, .node = -1};
+    if (!is_claimed(by)) {
+        return false;
+    }
+    switch (by) {
+    case CDDPI_BY_TORCHRUN:
+        return read_torchrun(out);
+    case CDDPI_BY_INDEXED_JOB:
+        cddpi_launch_read_indexed_job(out);
         break;
     case CDDPI_BY_KUBEFLOW:
-        is_there = cddpi_launch_is_kubeflow();
-        if (is_there) {
-            cddpi_launch_read_kubeflow(&claim);
-        }
+        cddpi_launch_read_kubeflow(out);
+        break;
+    case CDDPI_BY_CDDP_RUN:
+        read_numbers(&rows[by], out);
         break;
     case CDDPI_BY_SLURM:
-        is_there = is_set("SLURM_PROCID");
-        if (is_there) {
-            read_numbers(&rows[by], &claim);
-            cddpi_launch_read_slurm(&claim);
-        }
+        read_numbers(&rows[by], out);
+        cddpi_launch_read_slurm(out);
         break;
-    case CDDPI_BY_PALS: /* PMI_SIZE alone does not show PALS */
-    case CDDPI_BY_FLUX:
-    case CDDPI_BY_JSM:
-    case CDDPI_BY_MVAPICH:
-    case CDDPI_BY_OPEN_MPI:
-    case CDDPI_BY_HYDRA:
-    case CDDPI_LAUNCHERS:
-        is_there = is_there && (by != CDDPI_BY_PALS || is_set("PALS_RANKID"));
-        if (is_there) {
-            read_mpi(by, &claim);
-        }
-        break;
+    default:
+        read_mpi(by, out);
     }
-    *out = claim;
-    return is_there;
+    return true;
 }
 
 static uint64_t add_text(uint64_t hash, const char *text)
@@ -303,13 +298,8 @@ static uint64_t add_text(uint64_t hash, const char *text)
     return cddpi_hash_add(hash, '\n');
 }
 
-/* Whether @p name is a variable of another launcher that cddp-run itself sets for its ranks. */
-static bool is_ours(const char *name)
-{
-    return strncmp(name, "CDDP_", 5) == 0 || strcmp(name, "WORLD_SIZE") == 0;
-}
-
-unsigned long long cddpi_launcher_digest(enum cddpi_launcher by)
+/* A digest of @p by's variables, without those that cddp-run sets itself; 0: no variable is set. */
+static unsigned long long digest_of(enum cddpi_launcher by)
 {
     const struct launch_claim_row *row = &rows[by];
     const char *const *lists[] = {row->rank,       row->size, row->others, row->local_rank,
@@ -319,8 +309,9 @@ unsigned long long cddpi_launcher_digest(enum cddpi_launcher by)
 
     for (size_t list = 0; list < sizeof lists / sizeof *lists; list++) {
         for (int i = 0; i < NAMES && lists[list][i] != NULL; i++) {
-            const char *value = is_ours(lists[list][i]) ? NULL
-                                                        : cddpi_launch_variable(lists[list][i]);
+            const char *name = lists[list][i];
+            bool is_ours = strncmp(name, "CDDP_", 5) == 0 || strcmp(name, "WORLD_SIZE") == 0;
+            const char *value = is_ours ? NULL : cddpi_launch_variable(name);
 
             is_any = is_any || value != NULL;
             hash = add_text(hash, value);
@@ -346,7 +337,7 @@ void cddpi_launchers_inherited(const char *store, char *out, size_t bytes)
     size_t used = (size_t)snprintf(out, bytes, "store:%016" PRIx64, digest_of_store(store));
 
     for (int by = 0; by < CDDPI_LAUNCHERS && used < bytes; by++) {
-        unsigned long long digest = is_set_by_us(by) ? 0 : cddpi_launcher_digest(by);
+        unsigned long long digest = is_set_by_us(by) ? 0 : digest_of(by);
 
         if (digest != 0) {
             used += (size_t)snprintf(out + used, bytes - used, ",%s:%016llx", rows[by].name,
@@ -365,10 +356,22 @@ const char *cddpi_launch_given_store(void)
     return store == NULL || (inherited != NULL && strstr(inherited, entry) != NULL) ? NULL : store;
 }
 
+bool cddpi_launch_use_given_store(struct cddpi_launch_env *env)
+{
+    const char *store = cddpi_launch_given_store();
+
+    if (store == NULL) {
+        return false;
+    }
+    snprintf(env->store, sizeof env->store, "%s", store);
+    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    return true;
+}
+
 bool cddpi_launcher_is_inherited(enum cddpi_launcher by, const char *text)
 {
     char entry[96];
 
-    snprintf(entry, sizeof entry, "%s:%016llx", rows[by].name, cddpi_launcher_digest(by));
+    snprintf(entry, sizeof entry, "%s:%016llx", rows[by].name, digest_of(by));
     return !is_set_by_us(by) && text != NULL && strstr(text, entry) != NULL;
 }

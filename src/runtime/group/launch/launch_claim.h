@@ -72,10 +72,6 @@ bool cddpi_claim_number(struct cddpi_claim *claim, const char *name, int64_t low
  *  A NULL ends the list. */
 const char *const *cddpi_launcher_starters(enum cddpi_launcher by);
 
-/** A digest of @p by's variables, without those that cddp-run sets itself; 0: no variable is
- *  set. */
-unsigned long long cddpi_launcher_digest(enum cddpi_launcher by);
-
 /** Write the value of CDDP_INHERITED, which cddp-run sets for its ranks: "Slurm:1a2b..." for each
  *  launcher whose variables the ranks only inherit through cddp-run, so that these do not describe
  *  the ranks; and "store:3c4d..." for @p store, which is cddp-run's own and not for programs that
@@ -88,5 +84,10 @@ bool cddpi_launcher_is_inherited(enum cddpi_launcher by, const char *text);
 /** CDDP_STORE as the user set it, for ranks that cddp-run did not start: where they meet. NULL: it
  * is not set, or it comes from a cddp-run in one of whose ranks this process runs. */
 const char *cddpi_launch_given_store(void);
+
+struct cddpi_launch_env;
+/** Let the ranks meet at that store, which rank 0 serves if it is a TCP store. False: there is
+ * none, and @p env is unchanged. */
+bool cddpi_launch_use_given_store(struct cddpi_launch_env *env);
 
 #endif

@@ -1,13 +1,12 @@
-/* launch_daemon.h - finds out whether launchers' own processes, which started this one, are
- * alive. */
+/* launch_daemon.h - what launchers' own processes, above this one, show: whether they are alive,
+ * which launcher is the innermost, and what identifies a job without a name. */
 #ifndef CDDPI_GROUP_LAUNCH_DAEMON_H
 #define CDDPI_GROUP_LAUNCH_DAEMON_H
 
-#include "base/ancestors.h"
+#include "base/process.h"
 #include "group/launch/launch_claim.h"
 
-/** Whether @p ancestor is a process through which @p by starts ranks. */
-bool cddpi_launch_is_starter(const struct cddpi_ancestor *ancestor, enum cddpi_launcher by);
+#include <stddef.h>
 
 /** How many generations up the nearest launcher process is; 1: the parent, -1: there is none. */
 int cddpi_launch_starter(const struct cddpi_ancestors *ancestors, enum cddpi_launcher by);
@@ -17,5 +16,22 @@ int cddpi_launch_starter(const struct cddpi_ancestors *ancestors, enum cddpi_lau
  *  server, and no folder of the job that still exists. */
 void cddpi_launch_look_for_daemon(const struct cddpi_ancestors *ancestors,
                                   struct cddpi_claim *claim);
+
+/** Whether the numbers fit this case: @p outer started one process per node, and in each of these
+ *  @p inner started its ranks. */
+bool cddpi_claim_is_within(const struct cddpi_claim *inner, const struct cddpi_claim *outer);
+
+/** Among the @p count @p claims that are @p in, find the one whose variables were set last on the
+ *  way down to this process. If several were set together: the one whose launcher is the process
+ *  that passed them on. -1: this cannot be seen. */
+int cddpi_claims_nearest(const struct cddpi_ancestors *ancestors, const struct cddpi_claim *claims,
+                         const bool *in, int count);
+
+/** The process id of the launcher process through which @p by started the ranks of this machine; it
+ *  identifies the job here, because Hydra (the mpirun of MPICH and Intel MPI) and others give their
+ *  jobs no name. Searches all ancestors, since a script may be in between. If no ancestor matches:
+ *  the parent.
+ *  @param out_start  Its start time, in the kernel's clock ticks. */
+long cddpi_launch_proxy(enum cddpi_launcher by, char *out_start, size_t bytes);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "group/launch/launch_judge.h"
 #include "group/launch/launch_kubernetes.h"
 #include "group/launch/launch_place.h"
@@ -16,7 +16,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_RANKS = 1 << 20 };
@@ -92,21 +91,23 @@ static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rende
     status = cddpi_launch_judge(false, finding);
     if (status != CDDP_OK) {
         (void)cddpi_fail_prefix(status, "join");
-    } else {
-        warn_once(finding->warning);
-        if (finding->reason[0] != '\0') {
-            cddpi_log(CDDPI_LOG_INFO, "join: %s", finding->reason);
-        }
+        goto end;
     }
-    if (status == CDDP_OK && finding->is_in_cddp_run && !has_job) {
+    warn_once(finding->warning);
+    if (finding->reason[0] != '\0') {
+        cddpi_log(CDDPI_LOG_INFO, "join: %s", finding->reason);
+    }
+    if (finding->is_in_cddp_run && !has_job) {
         env->job[0] = '\0'; /* that is the job of cddp-run's own ranks */
     }
-    if (status == CDDP_OK && finding->chosen < 0) {
+    if (finding->chosen < 0) {
         env->origin = "a lone process";
         env->world_size = env->local_world_size = 1;
-    } else if (status == CDDP_OK) {
+    } else {
         status = from_finding(finding, has_rendezvous, env);
     }
+
+end:
     cddpi_free(finding);
     return status;
 }
@@ -164,12 +165,8 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
     size_t least = offsetof(cddp_group_options, device); /* size of the struct's first version */
 
     if (options != NULL) {
-        cddp_status status = cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
-                                               sizeof read, least, &read);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
+                                    sizeof read, least, &read));
     }
     *out = read;
     return CDDP_OK;
@@ -180,13 +177,10 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     const cddp_group_options *options = &read;
     struct cddpi_launch_env env = {0};
-    cddp_status status = cddpi_group_options_read(given, &read);
-    bool by_env = status == CDDP_OK && read.rendezvous != NULL &&
-                  strcmp(read.rendezvous, "env://") == 0;
+    bool by_env;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_group_options_read(given, &read));
+    by_env = read.rendezvous != NULL && strcmp(read.rendezvous, "env://") == 0;
     if (by_env) {
         read.rendezvous = NULL; /* the environment defines the place, as without options */
     }
@@ -196,12 +190,9 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
                          ? options->generation
                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_GENERATION, 0, UINT32_MAX, 0);
     env.timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : cddpi_env_timeout_ms();
-    status = options->world_size != 0
-                 ? from_options(options, by_env, &env)
-                 : from_environment(&env, options->rendezvous != NULL, options->job != NULL);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(options->world_size != 0
+                  ? from_options(options, by_env, &env)
+                  : from_environment(&env, options->rendezvous != NULL, options->job != NULL));
     if (by_env && strcmp(env.origin, "a lone process") == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the rendezvous is env://, but RANK and "
                                              "WORLD_SIZE are not set, nor another launcher's "
@@ -219,24 +210,9 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
     if (env.job[0] == '\0') {
         snprintf(env.job, sizeof env.job, "cddp");
     }
-    status = env.hosts_store ? cddpi_launch_need_token(&env) : CDDP_OK;
-    if (status == CDDP_OK) {
-        *out = env;
+    if (env.hosts_store) {
+        CDDPI_TRY(cddpi_launch_need_token(&env));
     }
-    return status;
-}
-
-cddp_status cddpi_launch_env_ranks(int *rank, int *world_size, int *local_rank,
-                                   int *local_world_size)
-{
-    struct cddpi_launch_env env;
-    cddp_status status = cddpi_launch_env_read(NULL, &env);
-
-    if (status == CDDP_OK) {
-        *rank = env.rank;
-        *world_size = env.world_size;
-        *local_rank = env.local_rank;
-        *local_world_size = env.local_world_size;
-    }
-    return status;
+    *out = env;
+    return CDDP_OK;
 }

@@ -42,8 +42,4 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT with a text that names the variable. */
 cddp_status cddpi_launch_env_read(const cddp_group_options *options, struct cddpi_launch_env *out);
 
-/** Read only rank and sizes from the environment. */
-cddp_status cddpi_launch_env_ranks(int *rank, int *world_size, int *local_rank,
-                                   int *local_world_size);
-
 #endif

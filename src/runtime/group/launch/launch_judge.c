@@ -5,12 +5,10 @@
  * set, and only the innermost launcher knows who this process is. */
 #include "group/launch/launch_judge.h"
 
-#include "base/ancestors.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "group/launch/launch_daemon.h"
-#include "group/launch/launch_nearest.h"
-#include "group/launch/launch_unknown.h"
 #include "group/launch/launch_variable.h"
 
 #include <stdarg.h>
@@ -46,16 +44,6 @@ add_text(char *text, size_t bytes, const char *format, ...)
 static const char *name_of(const struct cddpi_claim *claim)
 {
     return cddpi_launcher_name(claim->by);
-}
-
-static int count_in(const struct court *court)
-{
-    int count = 0;
-
-    for (int i = 0; i < court->finding->count; i++) {
-        count += court->in[i];
-    }
-    return count;
 }
 
 static struct cddpi_claim *find(const struct court *court, enum cddpi_launcher by)
@@ -175,14 +163,18 @@ static void hear_daemon(struct court *court)
     struct cddpi_claim *claim = find(court, CDDPI_BY_OPEN_MPI);
     char says[CDDPI_SAYS_BYTES];
     char unset[CDDPI_SAYS_BYTES];
+    int count = 0;
 
     if (claim == NULL || claim->size < 2) {
         return;
     }
+    for (int i = 0; i < court->finding->count; i++) {
+        count += court->in[i];
+    }
     memcpy(says, claim->says, sizeof says);
     memcpy(unset, claim->unset, sizeof unset);
     cddpi_launch_look_for_daemon(ancestors_of(court), claim);
-    if (claim->is_stale && count_in(court) > 1) {
+    if (claim->is_stale && count > 1) {
         strike(court, claim);
         ADD_REASON(court, "Open MPI's variables are left over (%s): its daemon is gone",
                    claim->says);
@@ -245,21 +237,6 @@ static bool find_contradiction(const struct court *court, int *out_a, int *out_b
     return false;
 }
 
-/* Whether @p claim's launcher is running: one of its processes is an ancestor of this process. */
-static bool is_running(struct court *court, const struct cddpi_claim *claim)
-{
-    return cddpi_launch_starter(ancestors_of(court), claim->by) > 0;
-}
-
-static cddp_status fail_lonely(const struct cddpi_claim *lonely, const struct cddpi_claim *other)
-{
-    return cddpi_fail(CDDP_ERR_ARGUMENT,
-                      "%s and %s contradict each other: %s were set last, and each process "
-                      "would train alone; but %s. unset %s to train together, or %s to train alone",
-                      name_of(lonely), name_of(other), lonely->says, other->says, lonely->unset,
-                      other->unset);
-}
-
 /* Whether @p outer starts the daemons of @p inner: within a Slurm job, mpirun starts its daemons
  * through srun. */
 static bool starts_daemons(const struct cddpi_claim *outer, const struct cddpi_claim *inner)
@@ -281,8 +258,15 @@ static cddp_status let_win(struct court *court, int winner)
         if (!court->in[i] || i == winner || agree(lost, won)) {
             continue;
         }
-        if (won->size == 1 && lost->size > 1 && !is_running(court, won)) {
-            return fail_lonely(won, lost);
+        /* unless a process of the launcher is an ancestor of this process */
+        if (won->size == 1 && lost->size > 1 &&
+            cddpi_launch_starter(ancestors_of(court), won->by) <= 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "%s and %s contradict each other: %s were set last, and each process "
+                              "would train alone; but %s. unset %s to train together, or %s to "
+                              "train alone",
+                              name_of(won), name_of(lost), won->says, lost->says, won->unset,
+                              lost->unset);
         }
         ADD_REASON(court, "%s (%s) is nearer to this process than %s (%s)", name_of(won), won->says,
                    name_of(lost), lost->says);
@@ -308,7 +292,6 @@ static cddp_status compare(struct court *court)
         const struct cddpi_claim *first = &finding->claims[a];
         const struct cddpi_claim *second = &finding->claims[b];
         int winner = -1;
-        cddp_status status;
 
         if (cddpi_claim_is_within(first, second) || cddpi_claim_is_within(second, first)) {
             winner = cddpi_claim_is_within(first, second) ? a : b;
@@ -323,10 +306,9 @@ static cddp_status compare(struct court *court)
         if (winner < 0) {
             return fail_contradiction(first, second);
         }
-        status = let_win(court, winner);
-        if (status != CDDP_OK || find_contradiction(court, &a, &b)) {
-            return status != CDDP_OK ? status
-                                     : fail_contradiction(&finding->claims[a], &finding->claims[b]);
+        CDDPI_TRY(let_win(court, winner));
+        if (find_contradiction(court, &a, &b)) {
+            return fail_contradiction(&finding->claims[a], &finding->claims[b]);
         }
     }
     return CDDP_OK;
@@ -432,19 +414,15 @@ cddp_status cddpi_launch_judge(bool is_cddp_run, struct cddpi_finding *out)
             court.in[out->count++] = true;
         }
     }
-    status = hear_cddp_run(&court);
-    if (status == CDDP_OK) {
-        hear_daemon(&court);
-        dismiss_lesser(&court);
-        status = compare(&court);
-    }
-    if (status == CDDP_OK) {
-        status = choose(&court);
-    }
-    if (status == CDDP_OK) {
-        warn_of_indexed_job(&court);
-        warn_of_unknown(&court);
-    }
+    CDDPI_TRY_GOTO(end, status, hear_cddp_run(&court));
+    hear_daemon(&court);
+    dismiss_lesser(&court);
+    CDDPI_TRY_GOTO(end, status, compare(&court));
+    CDDPI_TRY_GOTO(end, status, choose(&court));
+    warn_of_indexed_job(&court);
+    warn_of_unknown(&court);
+
+end:
     if (court.has_ancestors) {
         cddpi_ancestors_fini(&court.ancestors);
     }

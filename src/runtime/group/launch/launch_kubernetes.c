@@ -22,14 +22,10 @@ static const char *either(const char *first, const char *second)
     return value != NULL ? value : cddpi_launch_variable(second);
 }
 
-static bool is_set(const char *name)
-{
-    return cddpi_launch_variable(name) != NULL;
-}
-
 bool cddpi_launch_is_kubeflow(void)
 {
-    return is_set("PET_NNODES") || is_set("PET_NODE_RANK") || is_set("PET_RDZV_ENDPOINT");
+    return cddpi_launch_has("PET_NNODES") || cddpi_launch_has("PET_NODE_RANK") ||
+           cddpi_launch_has("PET_RDZV_ENDPOINT");
 }
 
 /* "auto" and other words count as not given. */
@@ -71,6 +67,12 @@ static cddp_status use_host(struct cddpi_launch_env *env, const char *host, int 
     return CDDP_OK;
 }
 
+/* Read variable @p name, if it is set. */
+static cddp_status read_port(const struct cddpi_launch_env *env, const char *name, int *out)
+{
+    return cddpi_launch_has(name) ? cddpi_launch_port(env->origin, name, out) : CDDP_OK;
+}
+
 /* Whether this is not the first Job of a JobSet, which numbers the pods of each of its Jobs from
  * 0. */
 static bool is_later_job(void)
@@ -85,9 +87,9 @@ void cddpi_launch_read_indexed_job(struct cddpi_claim *claim)
 {
     const char *size = NULL;
 
-    if (is_set("CDDP_WORLD_SIZE") && !is_set("CDDP_RANK")) {
+    if (cddpi_launch_has("CDDP_WORLD_SIZE") && !cddpi_launch_has("CDDP_RANK")) {
         size = "CDDP_WORLD_SIZE";
-    } else if (is_set("WORLD_SIZE") && !is_set("RANK")) {
+    } else if (cddpi_launch_has("WORLD_SIZE") && !cddpi_launch_has("RANK")) {
         size = "WORLD_SIZE";
     }
     claim->rank_name = "JOB_COMPLETION_INDEX";
@@ -127,22 +129,13 @@ static cddp_status use_jobset(struct cddpi_launch_env *env, int port)
 
 cddp_status cddpi_launch_meet_indexed_job(struct cddpi_launch_env *env)
 {
-    const char *store = cddpi_launch_given_store();
     const char *host = cddpi_launch_variable("MASTER_ADDR");
     int port = DEFAULT_PORT;
-    cddp_status status = CDDP_OK;
 
-    if (store != NULL) {
-        snprintf(env->store, sizeof env->store, "%s", store);
-        env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    if (cddpi_launch_use_given_store(env)) {
         return CDDP_OK;
     }
-    if (cddpi_launch_variable("MASTER_PORT") != NULL) {
-        status = cddpi_launch_port(env->origin, "MASTER_PORT", &port);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_port(env, "MASTER_PORT", &port));
     return host != NULL ? use_host(env, host, port) : use_jobset(env, port);
 }
 
@@ -237,18 +230,22 @@ static void read_first_trainer(struct cddpi_claim *claim)
 
 void cddpi_launch_read_kubeflow(struct cddpi_claim *claim)
 {
-    bool is_first = is_set("RANK") && is_set("WORLD_SIZE") && !is_set("LOCAL_RANK") &&
-                    !is_set("LOCAL_WORLD_SIZE");
+    bool is_first = cddpi_launch_has("RANK") && cddpi_launch_has("WORLD_SIZE") &&
+                    !cddpi_launch_has("LOCAL_RANK") && !cddpi_launch_has("LOCAL_WORLD_SIZE");
 
     claim->nproc = cddpi_launch_pod_nproc();
-    claim->rank_name = is_set("PET_NODE_RANK") ? "PET_NODE_RANK" : is_first ? "RANK" : NULL;
-    claim->size_name = is_set("PET_NNODES") ? "PET_NNODES" : is_first ? "WORLD_SIZE" : NULL;
+    claim->rank_name = cddpi_launch_has("PET_NODE_RANK") ? "PET_NODE_RANK"
+                       : is_first                        ? "RANK"
+                                                         : NULL;
+    claim->size_name = cddpi_launch_has("PET_NNODES") ? "PET_NNODES"
+                       : is_first                     ? "WORLD_SIZE"
+                                                      : NULL;
     cddpi_claim_mention(claim, "PET_NODE_RANK");
     cddpi_claim_mention(claim, "PET_NNODES");
-    if (is_set("PET_NNODES")) {
+    if (cddpi_launch_has("PET_NNODES")) {
         read_pods(claim);
     }
-    if (is_set("PET_NODE_RANK")) {
+    if (cddpi_launch_has("PET_NODE_RANK")) {
         (void)cddpi_claim_number(claim, "PET_NODE_RANK", 0,
                                  (claim->size > 0 ? claim->size : MAX_PODS) - 1, &claim->rank);
     }
@@ -260,7 +257,7 @@ void cddpi_launch_read_kubeflow(struct cddpi_claim *claim)
         snprintf(claim->wrong, sizeof claim->wrong,
                  "%s set, but PET_NNODES is not: set it to the number of pods, 1 to train "
                  "alone",
-                 is_set("PET_NODE_RANK") ? "PET_NODE_RANK is" : "PET_RDZV_ENDPOINT is");
+                 cddpi_launch_has("PET_NODE_RANK") ? "PET_NODE_RANK is" : "PET_RDZV_ENDPOINT is");
     } else if (claim->wrong[0] == '\0' && claim->rank < 0 && claim->size == 1) {
         claim->rank = 0;
     } else if (claim->wrong[0] == '\0' && claim->rank < 0) {
@@ -272,15 +269,10 @@ void cddpi_launch_read_kubeflow(struct cddpi_claim *claim)
 cddp_status cddpi_launch_meet_kubeflow(struct cddpi_launch_env *env)
 {
     const char *endpoint = cddpi_launch_variable("PET_RDZV_ENDPOINT");
-    const char *store = cddpi_launch_given_store();
-    const char *prefix = is_set("PET_MASTER_ADDR") ? "PET_MASTER_PORT" : "MASTER_PORT";
     const char *host = either("PET_MASTER_ADDR", "MASTER_ADDR");
     int port = DEFAULT_PORT;
-    cddp_status status = CDDP_OK;
 
-    if (store != NULL) {
-        snprintf(env->store, sizeof env->store, "%s", store);
-        env->hosts_store = strncmp(store, "tcp://", 6) == 0;
+    if (cddpi_launch_use_given_store(env)) {
         return CDDP_OK;
     }
     if (endpoint != NULL) {
@@ -293,8 +285,7 @@ cddp_status cddpi_launch_meet_kubeflow(struct cddpi_launch_env *env)
                           "PET_MASTER_PORT to an address of pod 0",
                           env->says);
     }
-    if (is_set(prefix)) {
-        status = cddpi_launch_port(env->origin, prefix, &port);
-    }
-    return status == CDDP_OK ? use_host(env, host, port) : status;
+    CDDPI_TRY(read_port(
+        env, cddpi_launch_has("PET_MASTER_ADDR") ? "PET_MASTER_PORT" : "MASTER_PORT", &port));
+    return use_host(env, host, port);
 }

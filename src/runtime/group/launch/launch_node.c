@@ -125,7 +125,6 @@ static cddp_status from_claim(const struct cddpi_finding *finding,
                               struct cddpi_launch_node *node)
 {
     const struct cddpi_claim *claim = &finding->claims[finding->chosen];
-    cddp_status status;
 
     snprintf(node->says, sizeof node->says, "%s", claim->says);
     snprintf(node->unset, sizeof node->unset, "%s", claim->unset);
@@ -147,13 +146,10 @@ static cddp_status from_claim(const struct cddpi_finding *finding,
                           "--rdzv as well, unset %s, or leave --nnodes out",
                           given->nodes, node->origin, node->says, node->unset);
     }
-    status = check_one_a_node(claim, node);
-    if (status == CDDP_OK) {
-        node->node = claim->rank;
-        node->nodes = claim->size;
-        status = given->has_rdzv ? CDDP_OK : read_place(finding, node);
-    }
-    return status;
+    CDDPI_TRY(check_one_a_node(claim, node));
+    node->node = claim->rank;
+    node->nodes = claim->size;
+    return given->has_rdzv ? CDDP_OK : read_place(finding, node);
 }
 
 cddp_status cddpi_launch_node_read(const struct cddpi_launch_given *given,

@@ -4,11 +4,11 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "group/launch/launch_hydra.h"
+#include "group/launch/launch_daemon.h"
 #include "group/launch/launch_kubernetes.h"
 #include "group/launch/launch_slurm.h"
 #include "group/launch/launch_variable.h"
-#include "group/launch/own_folder.h"
+#include "group/launch/local_token.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -34,16 +34,26 @@ static void clean(char *text)
     }
 }
 
+/* Clean @p name, which then names the job, unless it has a name. */
+static void name_job(struct cddpi_launch_env *env, char *name)
+{
+    clean(name);
+    if (env->job[0] == '\0') {
+        snprintf(env->job, sizeof env->job, "%s", name);
+    }
+}
+
+static bool is_one_host(const struct cddpi_claim *claim)
+{
+    return claim->local_size == claim->size || claim->nodes == 1;
+}
+
 /* Use the file @p name in @p folder for the rendezvous. @p folder NULL: in a new folder for this
  * rendezvous, which rank 0 removes once all ranks have joined. */
 static cddp_status use_file(struct cddpi_launch_env *env, const char *folder, const char *name)
 {
     if (folder == NULL) {
-        cddp_status status = cddpi_own_folder_make(name, env->folder, sizeof env->folder);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_own_folder_make(name, env->folder, sizeof env->folder));
         folder = env->folder;
     }
     if ((size_t)snprintf(env->store, sizeof env->store, "file://%s/%s.store", folder, name) >=
@@ -58,20 +68,19 @@ cddp_status cddpi_launch_read_elastic(struct cddpi_launch_env *env, int *out_res
 {
     const char *run = cddpi_launch_variable("TORCHELASTIC_RUN_ID");
     const char *restart = cddpi_launch_variable("TORCHELASTIC_RESTART_COUNT");
-    cddp_status status = CDDP_OK;
 
     *out_restarts = 0;
     if (restart != NULL) {
-        status = cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
-                                     out_restarts);
+        CDDPI_TRY(cddpi_launch_number("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX,
+                                      out_restarts));
     }
-    if (status == CDDP_OK && env->generation == 0) {
+    if (env->generation == 0) {
         env->generation = (uint32_t)*out_restarts;
     }
-    if (status == CDDP_OK && env->job[0] == '\0' && run != NULL) {
+    if (env->job[0] == '\0' && run != NULL) {
         snprintf(env->job, sizeof env->job, "%s", run);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_launch_meet_torchrun(struct cddpi_launch_env *env)
@@ -81,18 +90,12 @@ cddp_status cddpi_launch_meet_torchrun(struct cddpi_launch_env *env)
     const char *agent = cddpi_launch_variable("TORCHELASTIC_USE_AGENT_STORE");
     int restarts = 0;
     int port = 0;
-    cddp_status status;
 
     if (host == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: RANK and WORLD_SIZE are set, MASTER_ADDR not");
     }
-    status = cddpi_launch_port("torchrun", "MASTER_PORT", &port);
-    if (status == CDDP_OK) {
-        status = cddpi_launch_read_elastic(env, &restarts);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_launch_port("torchrun", "MASTER_PORT", &port));
+    CDDPI_TRY(cddpi_launch_read_elastic(env, &restarts));
     if (agent != NULL && strcmp(agent, "True") == 0 && env->local_world_size < env->world_size) {
         port = port < 65535 ? port + 1 : port - 1; /* torch's own store uses the port */
     } else if (agent != NULL && strcmp(agent, "True") == 0) {
@@ -112,17 +115,14 @@ cddp_status cddpi_launch_meet_torchrun(struct cddpi_launch_env *env)
     return CDDP_OK;
 }
 
-/* Use the place that the user set for ranks of an mpirun, if any: rank 0 serves the store there. */
-static bool use_given_store(struct cddpi_launch_env *env)
+/* Whether the ranks meet where the user says, or by MPI because they are on several hosts. */
+static bool needs_no_file(struct cddpi_launch_env *env, bool on_one_host)
 {
-    const char *store = cddpi_launch_given_store();
-
-    if (store == NULL) {
-        return false;
+    if (cddpi_launch_use_given_store(env)) {
+        return true;
     }
-    snprintf(env->store, sizeof env->store, "%s", store);
-    env->hosts_store = strncmp(store, "tcp://", 6) == 0;
-    return true;
+    env->rendezvous_by_mpi = !on_one_host;
+    return !on_one_host;
 }
 
 static cddp_status use_open_mpi(struct cddpi_launch_env *env)
@@ -142,43 +142,27 @@ static cddp_status use_open_mpi(struct cddpi_launch_env *env)
         folder = cddpi_launch_variable("OMPI_FILE_LOCATION");
     }
     snprintf(name, sizeof name, "openmpi-%.120s", space);
-    clean(name);
-    if (env->job[0] == '\0') {
-        snprintf(env->job, sizeof env->job, "%s", name);
-    }
-    if (use_given_store(env)) {
-        return CDDP_OK;
-    }
-    if (env->local_world_size < env->world_size) {
-        env->rendezvous_by_mpi = true;
-        return CDDP_OK;
-    }
-    return use_file(env, is_directory(folder) ? folder : NULL, name);
+    name_job(env, name);
+    return needs_no_file(env, env->local_world_size >= env->world_size)
+               ? CDDP_OK
+               : use_file(env, is_directory(folder) ? folder : NULL, name);
 }
 
 /* For Hydra and other launchers that give ranks numbers, but nothing else by which they could
  * meet. */
 static cddp_status use_hydra(struct cddpi_launch_env *env, const struct cddpi_claim *claim)
 {
-    bool is_one_host = claim->local_size == claim->size || claim->nodes == 1;
     char start[32] = "";
     char name[96];
     long proxy;
 
-    if (use_given_store(env)) {
-        return CDDP_OK;
-    }
-    if (!is_one_host) {
-        env->rendezvous_by_mpi = true;
+    if (needs_no_file(env, is_one_host(claim))) {
         return CDDP_OK;
     }
     proxy = cddpi_launch_proxy(claim->by, start, sizeof start);
     snprintf(name, sizeof name, "%s-%ld-%s",
              claim->by == CDDPI_BY_HYDRA ? "hydra" : cddpi_launcher_name(claim->by), proxy, start);
-    clean(name);
-    if (env->job[0] == '\0') {
-        snprintf(env->job, sizeof env->job, "%s", name);
-    }
+    name_job(env, name);
     return use_file(env, NULL, name);
 }
 
@@ -188,7 +172,6 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
     const char *step = cddpi_launch_slurm_step();
     char name[160];
     bool one_node;
-    cddp_status status;
 
     if (job == NULL || step == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: SLURM_PROCID is set, %s",
@@ -196,12 +179,9 @@ static cddp_status use_slurm(struct cddpi_launch_env *env)
                                       : "SLURM_STEP_ID not: a batch script starts ranks by srun");
     }
     snprintf(name, sizeof name, "slurm-%.60s.%.60s", job, step);
-    clean(name);
-    if (env->job[0] == '\0') {
-        snprintf(env->job, sizeof env->job, "%s", name);
-    }
-    status = cddpi_launch_slurm(env, name, &one_node);
-    return status == CDDP_OK && one_node ? use_file(env, NULL, name) : status;
+    name_job(env, name);
+    CDDPI_TRY(cddpi_launch_slurm(env, name, &one_node));
+    return one_node ? use_file(env, NULL, name) : CDDP_OK;
 }
 
 /* For Flux, which gives the job's name but not its machines. */
@@ -214,18 +194,8 @@ static cddp_status use_flux(struct cddpi_launch_env *env, const struct cddpi_cla
         return use_hydra(env, claim);
     }
     snprintf(name, sizeof name, "flux-%.120s", job);
-    clean(name);
-    if (env->job[0] == '\0') {
-        snprintf(env->job, sizeof env->job, "%s", name);
-    }
-    if (use_given_store(env)) {
-        return CDDP_OK;
-    }
-    if (claim->nodes != 1 && claim->local_size != claim->size) {
-        env->rendezvous_by_mpi = true;
-        return CDDP_OK;
-    }
-    return use_file(env, NULL, name);
+    name_job(env, name);
+    return needs_no_file(env, is_one_host(claim)) ? CDDP_OK : use_file(env, NULL, name);
 }
 
 static cddp_status use_cddp_run(struct cddpi_launch_env *env)

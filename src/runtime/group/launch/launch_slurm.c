@@ -54,26 +54,25 @@ static cddp_status read_tasks(struct cddpi_launch_env *env, struct cddpi_slurm_t
     const char *name;
     const char *list = step_variable("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", &name);
     int node = 0;
-    cddp_status status = CDDP_OK;
 
-    if (cddpi_launch_variable("SLURM_NODEID") != NULL) {
-        status = cddpi_launch_number("Slurm", "SLURM_NODEID", 0, CDDPI_SLURM_LIST_MAX, &node);
+    if (cddpi_launch_has("SLURM_NODEID")) {
+        CDDPI_TRY(cddpi_launch_number("Slurm", "SLURM_NODEID", 0, CDDPI_SLURM_LIST_MAX, &node));
     }
-    if (status == CDDP_OK && list != NULL && !cddpi_slurm_tasks(list, node, &tasks)) {
+    if (list != NULL && !cddpi_slurm_tasks(list, node, &tasks)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "join: %s=%s does not say how many ranks node %d (SLURM_NODEID) has",
                           name, list, node);
     }
-    if (status == CDDP_OK && tasks.total != env->world_size) {
+    if (tasks.total != env->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%s makes %d ranks, %s is %d", name, list,
                           tasks.total, cddpi_launcher_size_name(CDDPI_BY_SLURM), env->world_size);
     }
-    if (status == CDDP_OK && env->local_rank >= tasks.local_size) {
+    if (env->local_rank >= tasks.local_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "join: SLURM_LOCALID is %d, but node %d has %d ranks (%s=%s)",
                           env->local_rank, node, tasks.local_size, name, list);
     }
-    if (status == CDDP_OK && env->rank == 0 && node != 0) {
+    if (env->rank == 0 && node != 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "join: rank 0 is on node %d of the step, not on its first one, where "
                           "the others look for it: set CDDP_STORE=tcp://HOST:PORT, HOST being its "
@@ -81,7 +80,7 @@ static cddp_status read_tasks(struct cddpi_launch_env *env, struct cddpi_slurm_t
                           node);
     }
     *out = tasks;
-    return status;
+    return CDDP_OK;
 }
 
 const char *cddpi_launch_slurm_step(void)
@@ -111,16 +110,21 @@ int cddpi_launch_slurm_idle_nodes(bool *out_is_batch)
     return is_rank || cddpi_launch_variable("SLURM_JOB_ID") == NULL ? 0 : count_nodes();
 }
 
-/* Read a job's script, which has the numbers of its job. */
-static void read_script(struct cddpi_claim *claim)
+static void be_script(struct cddpi_claim *claim)
 {
-    int tasks = claim->size;
-
     claim->wrong[0] = '\0';
     claim->is_script = true;
     claim->is_partial = false;
     claim->rank = claim->local_rank = claim->node = 0;
     claim->size = claim->local_size = claim->nodes = 1;
+}
+
+/* Read a job's script, which has the numbers of its job. */
+static void read_script(struct cddpi_claim *claim)
+{
+    int tasks = claim->size;
+
+    be_script(claim);
     if (tasks > 1) {
         snprintf(claim->alone, sizeof claim->alone,
                  "%s: SLURM_PROCID is set, SLURM_STEP_ID not: this is the job's script itself, "
@@ -140,11 +144,7 @@ static void read_script(struct cddpi_claim *claim)
 static void read_shell(struct cddpi_claim *claim)
 {
     if (cddpi_launch_variable("SLURM_STEP_NUM_TASKS") == NULL || claim->size == 1) {
-        claim->wrong[0] = '\0';
-        claim->is_script = true;
-        claim->is_partial = false;
-        claim->rank = claim->local_rank = claim->node = 0;
-        claim->size = claim->local_size = claim->nodes = 1;
+        be_script(claim);
     }
 }
 
@@ -160,16 +160,17 @@ void cddpi_launch_read_slurm(struct cddpi_claim *claim)
     } else if (strcmp(step, interactive_step) == 0) {
         read_shell(claim);
     }
-    if (!claim->is_script && list != NULL &&
-        cddpi_slurm_tasks(list, claim->node >= 0 ? claim->node : 0, &tasks) &&
-        tasks.total == claim->size) { /* otherwise the error is reported when the list is used */
-        claim->local_size = tasks.local_size;
-        claim->nodes = tasks.nodes;
-    } else if (!claim->is_script && list == NULL && claim->size > 0) {
-        tasks = spread(claim->size);
-        claim->local_size = tasks.local_size;
-        claim->nodes = tasks.nodes;
+    if (claim->is_script || claim->size <= 0) {
+        return;
     }
+    if (list == NULL) {
+        tasks = spread(claim->size);
+    } else if (!cddpi_slurm_tasks(list, claim->node >= 0 ? claim->node : 0, &tasks) ||
+               tasks.total != claim->size) {
+        return; /* the error is reported when the list is used */
+    }
+    claim->local_size = tasks.local_size;
+    claim->nodes = tasks.nodes;
 }
 
 static uint64_t number_of(const char *name)
@@ -183,42 +184,38 @@ static uint64_t number_of(const char *name)
 /* Use the store of rank 0 on the step's first node. */
 static cddp_status use_first_node(struct cddpi_launch_env *env)
 {
-    const char *given = cddpi_launch_given_store();
     const char *name;
     const char *list = step_variable("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", &name);
     char host[CDDPI_HOST_NAME_BYTES];
     uint64_t port = number_of("SLURM_JOB_ID") % PORTS * STEPS + number_of("SLURM_STEP_ID") % PORTS;
 
-    if (given != NULL) {
-        snprintf(env->store, sizeof env->store, "%s", given);
-    } else if (list == NULL) {
+    if (cddpi_launch_use_given_store(env)) {
+        return CDDP_OK;
+    }
+    if (list == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: the step has several nodes, but neither "
                                              "SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set");
-    } else if (!cddpi_slurm_host(list, 0, host)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%.500s is no list of hosts", name, list);
-    } else {
-        snprintf(env->store, sizeof env->store, "tcp://%s:%d", host,
-                 FIRST_PORT + (int)(port % PORTS));
     }
-    env->hosts_store = strncmp(env->store, "tcp://", 6) == 0;
+    if (!cddpi_slurm_host(list, 0, host)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%.500s is no list of hosts", name, list);
+    }
+    snprintf(env->store, sizeof env->store, "tcp://%s:%d", host, FIRST_PORT + (int)(port % PORTS));
+    env->hosts_store = true;
     return CDDP_OK;
 }
 
 cddp_status cddpi_launch_slurm(struct cddpi_launch_env *env, const char *name, bool *out_one_node)
 {
     struct cddpi_slurm_tasks tasks = {0, 0, 0};
-    cddp_status status = read_tasks(env, &tasks);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_tasks(env, &tasks));
     env->local_world_size = tasks.local_size;
     *out_one_node = tasks.nodes == 1;
     if (*out_one_node) {
         return CDDP_OK;
     }
-    status = use_first_node(env);
-    return status == CDDP_OK && env->hosts_store
+    CDDPI_TRY(use_first_node(env));
+    return env->hosts_store
                ? cddpi_launch_token(env, name, cddpi_launch_variable("SLURM_SUBMIT_DIR"))
-               : status;
+               : CDDP_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interface.h"
 #include "group/launch/launch_variable.h"
 #include "store/auth.h"
 #include "store/server.h"
@@ -214,11 +215,7 @@ static bool is_loopback(const char *host)
     bool loops = getaddrinfo(host, NULL, &hints, &infos) == 0;
 
     for (const struct addrinfo *info = infos; loops && info != NULL; info = info->ai_next) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)info->ai_addr;
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)info->ai_addr;
-
-        loops = (info->ai_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == 127) ||
-                (info->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr));
+        loops = cddpi_address_is_loopback(info->ai_addr);
     }
     if (infos != NULL) {
         freeaddrinfo(infos);

@@ -10,15 +10,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interface.h"
 #include "group/launch/launch_token.h"
-#include "group/launch/own_folder.h"
+#include "group/launch/launch_variable.h"
 #include "store/server.h"
 #include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +37,54 @@ enum {
     TRIES = 3,
     AGAIN = 20 /* how often the folder may disappear while a file is created in it */
 };
+
+/* --- folders below $TMPDIR or /tmp in which ranks of one user meet. Their names can be guessed, so
+ * each is checked before it is used. --- */
+
+static cddp_status folder_path(const char *name, char *out, size_t bytes)
+{
+    const char *base = cddpi_launch_variable("TMPDIR");
+
+    if ((size_t)snprintf(out, bytes, "%s/cddp-%ld-%s", base != NULL ? base : "/tmp",
+                         (long)geteuid(), name) >= bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: TMPDIR is too long");
+    }
+    return CDDP_OK;
+}
+
+/* Whether @p path is such a folder: not a link, owned by this user, mode 0700. False with
+ * *out_missing: it does not exist. */
+static bool is_own_folder(const char *path, bool *out_missing)
+{
+    struct stat stat_of;
+
+    *out_missing = false;
+    if (lstat(path, &stat_of) != 0) {
+        *out_missing = errno == ENOENT;
+        return false;
+    }
+    return S_ISDIR(stat_of.st_mode) && stat_of.st_uid == geteuid() && (stat_of.st_mode & 0077) == 0;
+}
+
+cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes)
+{
+    bool is_missing;
+
+    CDDPI_TRY(folder_path(name, out, bytes));
+    if (mkdir(out, 0700) != 0 && errno != EEXIST) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "join: make folder %s (%s)", out,
+                                cddpi_launch_variable("TMPDIR") != NULL
+                                    ? "below TMPDIR, which has to be there"
+                                    : "TMPDIR can name another place than /tmp");
+    }
+    if (!is_own_folder(out, &is_missing)) {
+        return cddpi_fail(CDDP_ERR_IO, "join: %s is not a folder of this user alone (mode 0700)",
+                          out);
+    }
+    return CDDP_OK;
+}
+
+/* --- the token --- */
 
 bool cddpi_local_token_is_needed(const struct cddpi_launch_env *env)
 {
@@ -143,7 +191,7 @@ static cddp_status read_token(struct cddpi_launch_env *env, const char *folder, 
     cddp_status status;
 
     *out_found = false;
-    if (!cddpi_own_folder_is(folder, &is_missing)) {
+    if (!is_own_folder(folder, &is_missing)) {
         return is_missing
                    ? CDDP_OK
                    : cddpi_fail(CDDP_ERR_IO,
@@ -184,18 +232,7 @@ static bool is_open(const char *store)
         return false;
     }
     for (const struct addrinfo *info = infos; info != NULL && !open; info = info->ai_next) {
-        int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        struct pollfd entry = {.fd = fd, .events = POLLOUT};
-        int error = 0;
-        socklen_t bytes = sizeof error;
-
-        if (fd < 0) {
-            continue;
-        }
-        open = connect(fd, info->ai_addr, info->ai_addrlen) == 0 ||
-               (errno == EINPROGRESS && poll(&entry, 1, PROBE_MS) == 1 &&
-                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0);
-        close(fd);
+        open = cddpi_address_probe(info->ai_addr, info->ai_addrlen, PROBE_MS) == 0;
     }
     freeaddrinfo(infos);
     return open;
@@ -239,7 +276,7 @@ cddp_status cddpi_local_token_open(struct cddpi_launch_env *env, const cddp_stor
     cddp_status status;
 
     name_of(env, name);
-    status = cddpi_own_folder_path(name, folder, sizeof folder);
+    status = folder_path(name, folder, sizeof folder);
     snprintf(path, sizeof path, "%s/token", folder);
     while (status == CDDP_OK) {
         status = try_to_open(env, options, folder, path, deadline_ns, out);
@@ -288,21 +325,15 @@ cddp_status cddpi_file_token_share(struct cddpi_launch_env *env, cddp_store *sto
     void *value = NULL;
     size_t bytes = 0;
     bool is_mine;
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
     if (env->token[0] != '\0' || strncmp(env->store, "file://", 7) != 0) {
         return CDDP_OK;
     }
-    status = check_mode(env->store + 7);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_mode(env->store + 7));
     cddpi_store_token(own);
-    status = cddp_store_compare_set(store, "token", NULL, 0, own, TOKEN_BYTES - 1, &is_mine, &value,
-                                    &bytes);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_store_compare_set(store, "token", NULL, 0, own, TOKEN_BYTES - 1, &is_mine,
+                                     &value, &bytes));
     if (is_mine) {
         memcpy(env->token, own, TOKEN_BYTES);
     } else if (bytes == TOKEN_BYTES - 1) {

@@ -5,6 +5,11 @@
 
 #include "group/launch/launch_env.h"
 
+#include <cddp/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
 /** Whether ranks get the token from a file of this machine: @p env has no token, and rank 0 serves
  *  a store that only this machine can reach. */
 bool cddpi_local_token_is_needed(const struct cddpi_launch_env *env);
@@ -27,5 +32,11 @@ void cddpi_local_token_remove(const struct cddpi_launch_env *env);
 /** For ranks that meet in a file: read the token from it, or put one there. Only this user can
  * access the file. Does nothing if @p env has a token. */
 CDDP_CHECKED cddp_status cddpi_file_token_share(struct cddpi_launch_env *env, cddp_store *store);
+
+/** Create this user's folder @p name in $TMPDIR or /tmp, unless it exists. Only this user can
+ *  access it. All processes of the user with the same TMPDIR get the same path.
+ *  @return CDDP_OK; CDDP_ERR_IO: it cannot be created, or other users can read or write the
+ *          existing one. */
+CDDP_CHECKED cddp_status cddpi_own_folder_make(const char *name, char *out, size_t bytes);
 
 #endif

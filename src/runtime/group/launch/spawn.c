@@ -6,7 +6,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/struct_size.h"
+#include "base/types.h"
 #include "store/server.h"
 
 #include <errno.h>
@@ -94,7 +94,6 @@ static cddp_status prepare(struct spawn *spawn)
     struct cddpi_spawn_job *job = &spawn->job;
     struct cddpi_store_server_options options = {.token = job->token, .reserved = OWN_FILES};
     size_t count = (size_t)job->world_size;
-    cddp_status status;
 
     spawn->ranks = cddpi_zalloc_array(count, sizeof *spawn->ranks);
     spawn->polled = cddpi_zalloc_array(count, sizeof *spawn->polled);
@@ -114,15 +113,12 @@ static cddp_status prepare(struct spawn *spawn)
     if (pipe2(job->gate, O_CLOEXEC) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "spawn: making a pipe");
     }
-    status = choose_port(job);
-    if (status == CDDP_OK) {
-        cddpi_store_token(job->token);
-        cddpi_store_token(job->name);
-        job->name[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
-        options.reserved += 2 * job->world_size;
-        status = cddpi_store_server_create(&options, &job->server);
-    }
-    return status;
+    CDDPI_TRY(choose_port(job));
+    cddpi_store_token(job->token);
+    cddpi_store_token(job->name);
+    job->name[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
+    options.reserved += 2 * job->world_size;
+    return cddpi_store_server_create(&options, &job->server);
 }
 
 static void close_fd(int *fd)
@@ -395,7 +391,7 @@ cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn
                                   .gate = {-1, -1},
                                   .master_fd = -1},
                           .first = -1};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (fn == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "spawn: fn is NULL");
@@ -405,12 +401,10 @@ cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn
                           CDDP_SPAWN_RANKS);
     }
     if (options != NULL) {
-        status = cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,
-                                   sizeof known, sizeof known, &known);
+        CDDPI_TRY(cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,
+                                    sizeof known, sizeof known, &known));
     }
-    if (status == CDDP_OK) {
-        status = prepare(&spawn);
-    }
+    status = prepare(&spawn);
     if (status == CDDP_OK) {
         status = run(&spawn, &known);
     }

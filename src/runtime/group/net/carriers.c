@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/module_loader.h"
 #include "group/net/mpi_module.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 
 #include <string.h>
 

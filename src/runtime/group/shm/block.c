@@ -3,17 +3,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/process.h"
-#include "base/processors.h"
 #include "group/join/link.h"
 #include "group/shm/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -258,9 +256,10 @@ cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_n
     return status;
 }
 
-void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
+/* Get the cores that any rank may use, and those that this rank may use. */
+static void get_cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
-    const struct shm_backend *shm = shm_of_const(backend);
+    const struct shm_backend *shm = (const struct shm_backend *)(const void *)backend;
     struct cddpi_processors processors;
     cpu_set_t all;
 
@@ -351,5 +350,5 @@ const struct cddpi_transport cddpi_shm_transport = {.name = "host",
                                                     .cpu = {.probe = probe,
                                                             .open = cddpi_shm_open,
                                                             .split = cddpi_shm_split,
-                                                            .cores = cddpi_shm_cores,
+                                                            .cores = get_cores,
                                                             .link = link_of}};

@@ -15,13 +15,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000 };
-
-enum { KEY_BYTES = 48 };
+enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000, KEY_BYTES = 48 };
 
 struct handshake {
     const struct cddpi_members *members;
@@ -42,16 +39,15 @@ static cddp_status give_reply(struct handshake *handshake, struct shm_backend **
 
     cddpi_rendezvous_delete(rendezvous, handshake->reply);
     cddpi_rendezvous_delete(rendezvous, handshake->refused);
-    status = cddpi_shm_block_create(params->world_size, &nonce, &handshake->fd);
-    if (status == CDDP_OK) {
-        status = cddpi_shm_attach(params, handshake->fd, nonce, out);
-    }
-    if (status != CDDP_OK) {
-        return cddpi_refusal_set(rendezvous, handshake->reply, status);
-    }
+    CDDPI_TRY_GOTO(refuse, status,
+                   cddpi_shm_block_create(params->world_size, &nonce, &handshake->fd));
+    CDDPI_TRY_GOTO(refuse, status, cddpi_shm_attach(params, handshake->fd, nonce, out));
     snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
              cddpi_process_start_time(), nonce, params->world_size);
     return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
+
+refuse:
+    return cddpi_refusal_set(rendezvous, handshake->reply, status);
 }
 
 static cddp_status accept_offer(struct handshake *handshake, const char *text,

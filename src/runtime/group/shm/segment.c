@@ -6,7 +6,6 @@
 #include "group/shm/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

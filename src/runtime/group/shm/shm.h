@@ -142,11 +142,6 @@ static inline struct shm_backend *shm_of(struct cddpi_backend *base)
     return (struct shm_backend *)(void *)base;
 }
 
-static inline const struct shm_backend *shm_of_const(const struct cddpi_backend *base)
-{
-    return (const struct shm_backend *)(const void *)base;
-}
-
 /* The number of rank @p rank in error texts. */
 static inline int shm_name(const struct shm_backend *shm, int rank)
 {
@@ -169,11 +164,6 @@ static inline struct shm_ring *shm_ring(const struct shm_backend *shm, int from,
     return shm->rings + (size_t)from * (size_t)shm->size + (size_t)to;
 }
 
-static inline unsigned char *shm_send_buffer(const struct shm_backend *shm, int rank, size_t index)
-{
-    return shm->send_buffers + ((size_t)rank * shm->send_buffer_count + index) * SHM_CHUNK_BYTES;
-}
-
 static inline struct shm_fingerprint *shm_fingerprint(const struct shm_backend *shm, int rank,
                                                       uint64_t number)
 {
@@ -191,8 +181,6 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
 /** Wait until every rank has attached. Calls @p give_up (may be NULL) every few milliseconds. */
 cddp_status cddpi_shm_await_attached(struct shm_backend *shm, int64_t deadline_ns,
                                      cddp_status (*give_up)(void *), void *argument);
-/** Get the cores that any rank may use, and those that this rank may use. */
-void cddpi_shm_cores(const struct cddpi_backend *backend, struct cddpi_cores *out);
 
 /* handshake.c: see struct cddpi_transport */
 cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_backend **out);
@@ -213,7 +201,7 @@ void cddpi_shm_free(struct cddpi_backend *backend, void *memory);
 uint64_t cddpi_shm_place(struct cddpi_backend *backend, const void *memory, size_t bytes);
 void cddpi_shm_segments_fini(struct shm_backend *shm);
 
-/* futex.c */
+/* shm_wait.c */
 void cddpi_shm_publish(struct shm_backend *shm, uint32_t counter);
 void cddpi_shm_notify(struct shm_backend *shm, int rank);
 void cddpi_shm_wake_all(struct shm_backend *shm);
@@ -223,15 +211,11 @@ bool cddpi_shm_sleep(struct cddpi_backend *backend, uint32_t ticket, int64_t ns)
 void cddpi_shm_end_sleep(struct cddpi_backend *backend);
 void cddpi_shm_abort(struct cddpi_backend *backend, const struct cddpi_failure *failure);
 cddp_status cddpi_shm_broken(struct cddpi_backend *backend);
-
-/* shm_health.c */
 cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                             bool thorough);
 void cddpi_shm_late(struct cddpi_backend *backend, const struct cddpi_group_op *op,
                     struct cddpi_late *late);
 cddp_status cddpi_shm_expired(struct cddpi_backend *backend, const struct cddpi_group_op *op);
-/** Whether @p op still waits for @p rank. */
-bool cddpi_shm_needs(const struct shm_backend *shm, const struct cddpi_group_op *op, int rank);
 
 /* shm_collective.c, shm_reduce.c, shm_move.c, shm_message.c */
 cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,

@@ -3,9 +3,6 @@
 #include "base/error.h"
 #include "group/shm/shm.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum {
     SMALL_BYTES = 16 << 10,    /* up to this size, every rank reduces everything itself */
     ZERO_COPY_BYTES = 4 << 10, /* above this size, zero-copy if all ranks map all memory */
@@ -24,27 +21,6 @@ static const struct cddpi_call *call_in_row(const void *context, int rank)
     return &shm_fingerprint(row->shm, rank, row->number)->call;
 }
 
-static cddp_status fail_mismatch(struct shm_backend *shm, const struct cddpi_group_op *op)
-{
-    struct shm_collective_call_row row = {shm, op->number};
-    char text[SHM_TEXT_BYTES - 64];
-
-    cddpi_call_describe_all(call_in_row, &row, shm->names, shm->size, text, sizeof text);
-    return cddpi_call_mismatch(op, text);
-}
-
-static size_t blocks_of(const struct shm_backend *shm, const struct cddpi_group_op *op)
-{
-    switch (op->kind) {
-    case CDDPI_SCATTER:
-    case CDDPI_ALL_TO_ALL:
-    case CDDPI_REDUCE_SCATTER:
-        return (size_t)shm->size;
-    default:
-        return 1;
-    }
-}
-
 static bool reduces(const struct cddpi_group_op *op)
 {
     return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE;
@@ -56,7 +32,7 @@ static void cut_pieces(const struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
     size_t element = cddp_type_bytes(op->type);
-    size_t bytes = SHM_CHUNK_BYTES / blocks_of(shm, op) / 64 * 64;
+    size_t bytes = SHM_CHUNK_BYTES / (cddpi_op_scatters(op) ? (size_t)shm->size : 1) / 64 * 64;
 
     progress->chunk = bytes / element;
     progress->chunks = (op->count + progress->chunk - 1) / progress->chunk;
@@ -66,36 +42,20 @@ static void cut_pieces(const struct shm_backend *shm, struct cddpi_group_op *op)
     progress->chunks = (op->count + progress->chunk - 1) / progress->chunk;
 }
 
-/* How many bytes of `in` and `out` this rank's part of @p op uses. */
-static void bytes_used(const struct shm_backend *shm, const struct cddpi_group_op *op, size_t *in,
-                       size_t *out)
-{
-    size_t one = op->count * cddp_type_bytes(op->type);
-    size_t all = one * (size_t)shm->size;
-    bool in_all = op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
-                  op->kind == CDDPI_REDUCE_SCATTER;
-    bool out_all = op->kind == CDDPI_GATHER || op->kind == CDDPI_ALL_TO_ALL ||
-                   op->kind == CDDPI_ALL_GATHER;
-
-    *in = in_all ? all : one;
-    *out = out_all ? all : one;
-}
-
 /* Describe memory that the peers map, too, as block and offset. */
 static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op *op,
                             struct shm_fingerprint *what)
 {
     struct shm_segment *in;
     struct shm_segment *out;
-    size_t in_bytes;
-    size_t out_bytes;
+    size_t one = op->count * cddp_type_bytes(op->type);
+    size_t all = one * (size_t)shm->size;
 
     what->in_segment = what->out_segment = 0;
     if (op->count == 0 || shm->last_segment == 0 || op->in == NULL) {
         return;
     }
-    bytes_used(shm, op, &in_bytes, &out_bytes);
-    in = cddpi_shm_find(shm, op->in, in_bytes);
+    in = cddpi_shm_find(shm, op->in, cddpi_op_scatters(op) ? all : one);
     if (in == NULL) {
         return;
     }
@@ -104,7 +64,9 @@ static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op
     if (!reduces(op)) {
         return; /* peers read the others, but never write them */
     }
-    out = op->out == NULL ? NULL : op->out == op->in ? in : cddpi_shm_find(shm, op->out, out_bytes);
+    out = op->out == NULL     ? NULL
+          : op->out == op->in ? in
+                              : cddpi_shm_find(shm, op->out, one); /* reductions have one block */
     if (out != NULL) {
         what->out_segment = out->id;
         what->out_offset = (uint64_t)((char *)op->out - (char *)out->at[shm->rank]);
@@ -116,6 +78,15 @@ static bool may_be_zero_copy(const struct cddpi_group_op *op, const struct shm_f
 {
     return what->in_segment != 0 && (op->kind != CDDPI_ALL_REDUCE || what->out_segment != 0) &&
            (op->kind != CDDPI_REDUCE || rank != op->root || what->out_segment != 0);
+}
+
+static void run_path(struct shm_backend *shm, struct cddpi_group_op *op, unsigned stage)
+{
+    if (reduces(op)) {
+        cddpi_shm_reduce_stage(shm, op, stage);
+    } else {
+        cddpi_shm_move_stage(shm, op, stage);
+    }
 }
 
 static cddp_status begin_stages(struct shm_backend *shm, struct cddpi_group_op *op)
@@ -153,11 +124,7 @@ static cddp_status begin_stages(struct shm_backend *shm, struct cddpi_group_op *
         describe_memory(shm, op, what);
     }
     if (!may_be_zero_copy(op, what, shm->rank)) {
-        if (reduces(op)) {
-            cddpi_shm_reduce_stage(shm, op, 0);
-        } else {
-            cddpi_shm_move_stage(shm, op, 0);
-        }
+        run_path(shm, op, 0);
     }
     return CDDP_OK;
 }
@@ -175,7 +142,11 @@ static cddp_status choose_path(struct shm_backend *shm, struct cddpi_group_op *o
         const struct shm_fingerprint *theirs = shm_fingerprint(shm, r, op->number);
 
         if (!cddpi_call_same(&mine->call, &theirs->call)) {
-            return fail_mismatch(shm, op);
+            struct shm_collective_call_row row = {shm, op->number};
+            char text[SHM_TEXT_BYTES - 64];
+
+            cddpi_call_describe_all(call_in_row, &row, shm->names, shm->size, text, sizeof text);
+            return cddpi_call_mismatch(op, text);
         }
         if (may_be_zero_copy(op, theirs, r)) {
             const struct shm_fingerprint *first = shm_fingerprint(shm, 0, op->number);
@@ -206,16 +177,12 @@ static cddp_status choose_path(struct shm_backend *shm, struct cddpi_group_op *o
 static cddp_status run_stage(struct shm_backend *shm, struct cddpi_group_op *op)
 {
     struct shm_progress *progress = shm_progress(op);
-    cddp_status status = CDDP_OK;
 
     if (progress->stage == 0) {
         return begin_stages(shm, op);
     }
     if (progress->stage == 1) {
-        status = choose_path(shm, op);
-    }
-    if (status != CDDP_OK) {
-        return status;
+        CDDPI_TRY(choose_path(shm, op));
     }
     if (op->kind == CDDPI_ALLOC) {
         if (progress->stage == 1) {
@@ -224,13 +191,8 @@ static cddp_status run_stage(struct shm_backend *shm, struct cddpi_group_op *op)
         cddpi_shm_alloc_drop(&shm->base, op); /* by now all ranks have opened this rank's file */
         return CDDP_OK;
     }
-    if (progress->path == SHM_PATH_NONE) {
-        return CDDP_OK;
-    }
-    if (reduces(op)) {
-        cddpi_shm_reduce_stage(shm, op, progress->stage);
-    } else {
-        cddpi_shm_move_stage(shm, op, progress->stage);
+    if (progress->path != SHM_PATH_NONE) {
+        run_path(shm, op, progress->stage);
     }
     return CDDP_OK;
 }
@@ -266,7 +228,6 @@ cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_
         return cddpi_shm_message(shm, op, out_done);
     }
     for (;;) {
-
         if (progress->stage > 0 && !have_all_arrived(shm, op, progress->base + progress->stage)) {
             *out_done = false;
             return CDDP_OK;

@@ -41,6 +41,11 @@ static uint64_t padded(const struct cddpi_group_op *op)
     return cddpi_align_to(bytes, ALIGN);
 }
 
+static unsigned char *send_buffer(const struct shm_backend *shm, int rank, size_t index)
+{
+    return shm->send_buffers + ((size_t)rank * shm->send_buffer_count + index) * SHM_CHUNK_BYTES;
+}
+
 /* Copy @p n bytes, without the padding, between @p op's data at done_bytes and @p memory. */
 static void copy_part(unsigned char *memory, struct cddpi_group_op *op, uint64_t n)
 {
@@ -101,7 +106,7 @@ static uint64_t put_piece(struct shm_backend *shm, struct shm_ring *ring, uint64
     piece.buffer = room > SHM_RING_BYTES / 2 ? IN_RING : free_buffer(shm);
     if (piece.buffer != IN_RING) {
         piece.bytes = smaller(padded(op) - shm_progress(op)->done_bytes, SHM_CHUNK_BYTES);
-        copy_part(shm_send_buffer(shm, shm->rank, piece.buffer), op, piece.bytes);
+        copy_part(send_buffer(shm, shm->rank, piece.buffer), op, piece.bytes);
         shm->send_states[piece.buffer] = (struct shm_send_state){op->root, at + sizeof piece};
     } else {
         if (room == sizeof piece) {
@@ -194,7 +199,7 @@ static uint64_t take_piece(struct shm_backend *shm, struct shm_ring *ring, uint6
     memcpy(&piece, ring->bytes + at % SHM_RING_BYTES, sizeof piece);
     at += sizeof piece;
     if (piece.buffer != IN_RING) {
-        copy_part(shm_send_buffer(shm, op->root, piece.buffer), op, piece.bytes);
+        copy_part(send_buffer(shm, op->root, piece.buffer), op, piece.bytes);
         return sizeof piece;
     }
     copy_part(ring->bytes + at % SHM_RING_BYTES, op, piece.bytes);
@@ -242,15 +247,13 @@ static cddp_status recv_some(struct shm_backend *shm, struct cddpi_group_op *op)
 cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op, bool *out_done)
 {
     struct shm_progress *progress = shm_progress(op);
-    cddp_status status = CDDP_OK;
 
     progress->straggler = op->root;
     if (op->kind == CDDPI_SEND) {
         send_some(shm, op);
     } else {
-        status = recv_some(shm, op);
+        CDDPI_TRY(recv_some(shm, op));
     }
-    CDDPI_TRY(status);
     *out_done = progress->began && progress->done_bytes == padded(op);
     return CDDP_OK;
 }

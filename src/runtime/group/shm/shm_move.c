@@ -11,12 +11,6 @@
 
 enum { COPY_BYTES = 4096 };
 
-static bool scatters(const struct cddpi_group_op *op)
-{
-    return op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
-           op->kind == CDDPI_REDUCE_SCATTER;
-}
-
 static bool gives(const struct shm_backend *shm, const struct cddpi_group_op *op)
 {
     bool rooted = op->kind == CDDPI_BROADCAST || op->kind == CDDPI_SCATTER;
@@ -38,7 +32,7 @@ static void give(struct shm_backend *shm, struct cddpi_group_op *op, size_t piec
     size_t element = cddp_type_bytes(op->type);
     unsigned char *staging = shm_staging(shm, shm->rank, progress->parity + piece);
     const char *in = (const char *)op->in + piece * progress->chunk * element;
-    size_t blocks = scatters(op) ? (size_t)shm->size : 1;
+    size_t blocks = cddpi_op_scatters(op) ? (size_t)shm->size : 1;
 
     for (size_t b = 0; b < blocks; b++) {
         memcpy(staging + b * progress->chunk * element, in + b * op->count * element, n * element);

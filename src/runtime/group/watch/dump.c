@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/replace.h"
-#include "base/user_path.h"
 #include "group/engine/group_call.h"
 #include "group/transports.h"
 

@@ -31,18 +31,7 @@ struct cddpi_trace {
     uint64_t dropped; /* number of calls and spans that were dropped */
 };
 
-const char *cddpi_span_name(enum cddpi_span kind)
-{
-    static const char *const names[CDDPI_SPANS] = {
-        [CDDPI_SPAN_STEP] = "step",           [CDDPI_SPAN_DATA] = "data",
-        [CDDPI_SPAN_FORWARD] = "forward",     [CDDPI_SPAN_BACKWARD] = "backward",
-        [CDDPI_SPAN_WAIT] = "wait",           [CDDPI_SPAN_OPTIMIZER] = "optimizer",
-        [CDDPI_SPAN_LOADER] = "loader",       [CDDPI_SPAN_BUCKET] = "bucket",
-        [CDDPI_SPAN_REPLICATE] = "replicate", [CDDPI_SPAN_SUM] = "sum",
-        [CDDPI_SPAN_WEIGHTS] = "weights"};
-
-    return names[kind];
-}
+static const char *const span_names[] = {CDDPI_SPAN_MAP(CDDPI_CHOICE_WORD)};
 
 cddp_status cddpi_trace_parse(const char *text, uint64_t *out_first, uint64_t *out_last)
 {
@@ -175,9 +164,9 @@ static json_t *spans_of(const struct cddpi_trace *trace)
 
     for (size_t i = 0; i < trace->span_count; i++) {
         const struct group_trace_span *span = &trace->spans[i];
-        json_t *json = json_pack("{s:s, s:I, s:I, s:I}", "name", cddpi_span_name(span->kind),
-                                 "step", (json_int_t)span->step, "begin_ns",
-                                 (json_int_t)span->begin_ns, "end_ns", (json_int_t)span->end_ns);
+        json_t *json = json_pack("{s:s, s:I, s:I, s:I}", "name", span_names[span->kind], "step",
+                                 (json_int_t)span->step, "begin_ns", (json_int_t)span->begin_ns,
+                                 "end_ns", (json_int_t)span->end_ns);
 
         if (span->number >= 0) {
             (void)json_object_set_new(json, "number", json_integer(span->number));

@@ -8,24 +8,24 @@
 
 #include "group/group.h"
 
-enum cddpi_span {
-    CDDPI_SPAN_STEP,
-    CDDPI_SPAN_DATA, /* waiting for the loader */
-    CDDPI_SPAN_FORWARD,
-    CDDPI_SPAN_BACKWARD,
-    CDDPI_SPAN_WEIGHTS, /* gradients of parameters that are computed after backward */
-    CDDPI_SPAN_WAIT,    /* exposed communication */
-    CDDPI_SPAN_OPTIMIZER,
-    CDDPI_SPAN_LOADER, /* a loader thread builds a batch */
-    CDDPI_SPAN_BUCKET, /* from the time all its gradients are ready until their mean is ready */
-    /* spans of one device, if a process has several */
-    CDDPI_SPAN_REPLICATE, /* DataParallel: the device gets its copy of the model */
-    CDDPI_SPAN_SUM,       /* DataParallel: the device adds up the gradients of all devices */
-    CDDPI_SPANS
-};
-
-/** "step", "data", "forward" ... */
-const char *cddpi_span_name(enum cddpi_span kind);
+#define CDDPI_SPAN_MAP(X)                                                                          \
+    X(CDDPI_SPAN_STEP, "step")                                                                     \
+    X(CDDPI_SPAN_DATA, "data") /* waiting for the loader */                                        \
+    X(CDDPI_SPAN_FORWARD, "forward")                                                               \
+    X(CDDPI_SPAN_BACKWARD, "backward")                                                             \
+    /* gradients of parameters that are computed after backward */                                 \
+    X(CDDPI_SPAN_WEIGHTS, "weights")                                                               \
+    X(CDDPI_SPAN_WAIT, "wait") /* exposed communication */                                         \
+    X(CDDPI_SPAN_OPTIMIZER, "optimizer")                                                           \
+    X(CDDPI_SPAN_LOADER, "loader") /* a loader thread builds a batch */                            \
+    /* from the time all its gradients are ready until their mean is ready */                      \
+    X(CDDPI_SPAN_BUCKET, "bucket")                                                                 \
+    /* spans of one device, if a process has several */                                            \
+    /* DataParallel: the device gets its copy of the model */                                      \
+    X(CDDPI_SPAN_REPLICATE, "replicate")                                                           \
+    /* DataParallel: the device adds up the gradients of all devices */                            \
+    X(CDDPI_SPAN_SUM, "sum")
+enum cddpi_span { CDDPI_SPAN_MAP(CDDPI_CHOICE_ID) };
 
 /** Read "10-20" or "10".
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT: the text says what is wrong, but not in which setting. */

@@ -1,10 +1,15 @@
 /* stop.c - owns the handlers of the signals that request a process to end: the first is a request,
- * a second one has its default effect. */
+ * a second one has its default effect; and the ranks' common answer to whether one of them got such
+ * a request. */
 #include "group/watch/stop.h"
 
+#include "base/error.h"
 #include "base/launcher_report.h"
+#include "group/engine/group_entry.h"
+#include "group/group.h"
 #include "group/watch/dump.h"
 
+#include <cddp/exchange.h>
 #include <cddp/process.h>
 
 #include <signal.h>
@@ -83,4 +88,24 @@ void cddp_stop_on_signals(void)
 bool cddpi_stop_requested(void)
 {
     return requested != 0;
+}
+
+static cddp_status ask_all(cddp_group *group, uint8_t *asked)
+{
+    CDDPI_ENTER_GROUP(group, "should_stop");
+    return cddp_all_reduce(group, asked, asked, 1, CDDP_U8, CDDP_OP_MAX, NULL);
+}
+
+cddp_status cddp_should_stop(cddp_group *group, bool *out_stop)
+{
+    uint8_t asked = cddpi_stop_requested();
+
+    if (out_stop == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "should_stop: out is NULL");
+    }
+    if (group != NULL) {
+        CDDPI_TRY(ask_all(group, &asked));
+    }
+    *out_stop = asked != 0;
+    return CDDP_OK;
 }

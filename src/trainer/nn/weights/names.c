@@ -3,8 +3,8 @@
 #include "nn/weights/names.h"
 
 #include "base/alloc.h"
+#include "base/choices.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "checkpoint/safetensors.h"
 
 #include <stdio.h>

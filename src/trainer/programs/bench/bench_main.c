@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/log.h"
+#include "base/memory_left.h"
 #include "base/replace.h"
+#include "base/streams.h"
 #include "device/device.h"
 #include "programs/bench/bench_measure.h"
 

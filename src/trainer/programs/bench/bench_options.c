@@ -2,8 +2,8 @@
  * made. */
 #include "programs/bench/bench_options.h"
 
+#include "base/choices.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/number.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/user_path.h"
+#include "base/folder.h"
 #include "nn/model.h"
 #include "train/config/config_file.h"
 #include "train/config/include.h"

@@ -1,7 +1,7 @@
 /* schema.c - owns the table of all keys of train.conf, and the lookups in it. */
 #include "train/config/schema.h"
 
-#include "base/nearest.h"
+#include "base/choices.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "parallel/pipeline/pipeline_schedule.h"

@@ -3,9 +3,9 @@
 #include "train/config/value.h"
 
 #include "base/alloc.h"
+#include "base/choices.h"
 #include "base/error.h"
-#include "base/nearest.h"
-#include "base/user_path.h"
+#include "base/folder.h"
 #include "nn/model.h"
 
 #include <stdarg.h>

@@ -5,9 +5,9 @@
 #include "group/net/tcp/attempt.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/own_fd.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -7,10 +7,10 @@
  * third of the bandwidth; doc/cluster.md has numbers. */
 #include "group/net/tcp/congestion.h"
 
+#include "base/child.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/own_fd.h"
 
 #include <errno.h>
 #include <linux/tcp.h>

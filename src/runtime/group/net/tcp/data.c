@@ -3,8 +3,8 @@
 #include "group/net/tcp/ops.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
-#include "base/own_fd.h"
 
 #include <errno.h>
 #include <sodium.h>

@@ -3,9 +3,9 @@
 #include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/own_fd.h"
 #include "group/net/tcp/congestion.h"
 
 #include <stdarg.h>

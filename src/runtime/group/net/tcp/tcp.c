@@ -3,11 +3,11 @@
 #include "group/net/tcp/ops.h"
 
 #include "base/alloc.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/env.h"
-#include "base/own_fd.h"
 #include "group/net/tcp/congestion.h"
-#include "store/encryption.h"
+#include "store/auth.h"
 
 #include <errno.h>
 #include <netinet/in.h>

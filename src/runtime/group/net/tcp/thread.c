@@ -2,8 +2,8 @@
  * work is short and never waits, so other threads may take the lock at any time. */
 #include "group/net/tcp/attempt.h"
 
+#include "base/child.h"
 #include "base/clock.h"
-#include "base/own_fd.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
-#include "base/normal.h"
+#include "base/philox.h"
 #include "group/watch/group_trace.h"
 #include "train/device/collect_results.h"
 #include "train/engines/gan/gan_state.h"

@@ -1,9 +1,9 @@
-/* solo_cpu.c - owns the transport for a group of one rank: every operation is at most a copy. */
+/* solo.c - owns the transports for a group of one rank: every operation is at most a copy, in CPU
+ * memory or within the device. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/transports.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Memory from cddp_group_alloc(); freed with the group at the latest. */
@@ -150,17 +150,17 @@ static cddp_status broken(struct cddpi_backend *backend)
     return cddpi_fail_name(CDDP_ERR_CLOSED, 0);
 }
 
-static const struct cddpi_backend_ops ops = {.close = close_solo,
-                                             .advance = advance,
-                                             .check = check,
-                                             .expired = expired,
-                                             .prepare_sleep = prepare_sleep,
-                                             .sleep = sleep_solo,
-                                             .end_sleep = nothing,
-                                             .wake = nothing,
-                                             .abort = abort_solo,
-                                             .broken = broken,
-                                             .free_memory = free_memory};
+static const struct cddpi_backend_ops cpu_ops = {.close = close_solo,
+                                                 .advance = advance,
+                                                 .check = check,
+                                                 .expired = expired,
+                                                 .prepare_sleep = prepare_sleep,
+                                                 .sleep = sleep_solo,
+                                                 .end_sleep = nothing,
+                                                 .wake = nothing,
+                                                 .abort = abort_solo,
+                                                 .broken = broken,
+                                                 .free_memory = free_memory};
 
 static cddp_status open_solo(const struct cddpi_members *members, struct cddpi_backend **out)
 {
@@ -170,7 +170,7 @@ static cddp_status open_solo(const struct cddpi_members *members, struct cddpi_b
     if (solo == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
     }
-    solo->base.ops = &ops;
+    solo->base.ops = &cpu_ops;
     *out = &solo->base;
     return CDDP_OK;
 }
@@ -199,3 +199,103 @@ const struct cddpi_transport cddpi_solo_transport = {
     .name = "solo",
     .carries = CDDPI_MEMORY_CPU,
     .cpu = {.probe = probe, .open = open_solo, .split = split}};
+
+struct solo_transport {
+    struct cddpi_device_transport base; /* first: see device_solo_of() */
+    struct cddpi_device *device;
+};
+
+static inline struct solo_transport *device_solo_of(struct cddpi_device_transport *base)
+{
+    return (struct solo_transport *)(void *)base;
+}
+
+static void close_device(struct cddpi_device_transport *base)
+{
+    struct solo_transport *transport = device_solo_of(base);
+
+    cddpi_free(transport);
+}
+
+static cddp_status enqueue(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
+{
+    struct solo_transport *transport = device_solo_of(base);
+    const struct cddpi_device_ops *ops = transport->device->ops;
+    size_t bytes = op->count * cddp_type_bytes(op->type);
+
+    if (op->weighted && op->weight == 0) {
+        return ops->clear(transport->device, CDDPI_STREAM_COMM, op->out, bytes);
+    }
+    if (op->out == op->in) {
+        return CDDP_OK;
+    }
+    return ops->copy(transport->device, CDDPI_STREAM_COMM, op->out, op->in, bytes);
+}
+
+static cddp_status poll_device(struct cddpi_device_transport *base)
+{
+    (void)base;
+    return CDDP_OK; /* the device's own calls find its failures */
+}
+
+static void abort_device(struct cddpi_device_transport *base, const char *reason)
+{
+    (void)base; /* no operation here waits for a rank */
+    (void)reason;
+}
+
+static cddp_status alloc_device(struct cddpi_device_transport *base, size_t bytes, void **out)
+{
+    struct solo_transport *transport = device_solo_of(base);
+
+    return transport->device->ops->alloc(transport->device, bytes, "group_alloc", out);
+}
+
+static void free_device(struct cddpi_device_transport *base, void *memory)
+{
+    struct solo_transport *transport = device_solo_of(base);
+
+    transport->device->ops->release(transport->device, memory);
+}
+
+static bool can_capture(const struct cddpi_device_transport *base)
+{
+    (void)base;
+    return true;
+}
+
+static const struct cddpi_device_transport_ops device_ops = {.close = close_device,
+                                                             .enqueue = enqueue,
+                                                             .poll = poll_device,
+                                                             .abort = abort_device,
+                                                             .alloc = alloc_device,
+                                                             .free_memory = free_device,
+                                                             .can_capture = can_capture};
+
+static cddp_status open_device(const struct cddpi_device_open_params *params,
+                               struct cddpi_device_transport **out)
+{
+    struct solo_transport *transport = cddpi_zalloc(sizeof *transport);
+
+    if (transport == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
+    }
+    transport->device = params->device;
+    transport->base.ops = &device_ops;
+    *out = &transport->base;
+    return CDDP_OK;
+}
+
+static cddp_status probe_device(const struct cddpi_device_open_params *params)
+{
+    if (params->world_size != 1) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "backend solo is for one rank, not %d",
+                          params->world_size);
+    }
+    return CDDP_OK;
+}
+
+const struct cddpi_transport cddpi_solo_device_transport = {
+    .name = "solo",
+    .carries = CDDPI_MEMORY_DEVICE,
+    .device = {.probe = probe_device, .open = open_device, .ranks = 1, .for_host = true}};

@@ -1,8 +1,8 @@
-/* struct_size.h - reads and fills structs of the caller that begin with `size_t struct_size`. That
+/* types.h - reads and fills structs of the caller that begin with `size_t struct_size`. That
  * size says which fields the caller knew when it was compiled: only those are read or filled. A
  * struct_size of 0 is refused with the same words everywhere. */
-#ifndef CDDPI_STRUCT_SIZE_H
-#define CDDPI_STRUCT_SIZE_H
+#ifndef CDDPI_BASE_TYPES_H
+#define CDDPI_BASE_TYPES_H
 
 #include <cddp/status.h>
 

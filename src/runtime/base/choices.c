@@ -1,5 +1,5 @@
-/* nearest.c - owns the edit distance of two words, for "did you mean". */
-#include "base/nearest.h"
+/* choices.c - owns the edit distance of two words, for "did you mean". */
+#include "base/choices.h"
 
 #include <string.h>
 
