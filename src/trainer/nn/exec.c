@@ -101,6 +101,12 @@ cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k)
     return exec->ready(exec->context, (size_t)param);
 }
 
+cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
+{
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    return cddpi_exec_ready(exec, 0);
+}
+
 const float *cddpi_exec_mask_relu(struct cddpi_exec *exec)
 {
     const float *first = cddpi_exec_grad_output(exec, 0);
@@ -133,22 +139,22 @@ bool cddpi_exec_defers(const struct cddpi_exec *exec)
     return op->weights != op->backward;
 }
 
-typedef cddp_status (*work_fn)(struct cddpi_exec *exec, void *state);
+typedef cddp_status (*work_fn)(struct cddpi_exec *exec);
 
 /* Measures only this op's work: the device is idle before and after it. */
-static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
+static cddp_status measured(struct cddpi_exec *exec, work_fn work)
 {
     struct cddpi_device *device = exec->model->device;
     cddp_status status = device->ops->finish(device, exec->model->timeout_ms);
     int64_t begun = cddpi_now_ns();
 
     if (status == CDDP_OK) {
-        status = work(exec, exec->plan->ops[index].state);
+        status = work(exec);
     }
     if (status == CDDP_OK) {
         status = device->ops->finish(device, exec->model->timeout_ms);
     }
-    exec->model->op_seconds[index] += (double)(cddpi_now_ns() - begun) * 1e-9;
+    exec->model->op_seconds[exec->index] += (double)(cddpi_now_ns() - begun) * 1e-9;
     return status;
 }
 
@@ -165,11 +171,11 @@ static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
 
     exec->index = index;
     exec->op = op;
+    exec->state = exec->plan->ops[index].state;
     device->ops->range_push(device, op->layer.name);
     status = cddpi_exec_refresh_copies(exec);
     if (status == CDDP_OK) {
-        status = exec->model->op_seconds == NULL ? work(exec, exec->plan->ops[index].state)
-                                                 : measured(exec, index, work);
+        status = exec->model->op_seconds == NULL ? work(exec) : measured(exec, work);
     }
     device->ops->range_pop(device);
     return status == CDDP_OK ? CDDP_OK

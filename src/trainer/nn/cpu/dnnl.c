@@ -203,33 +203,36 @@ bool cddpi_dnnl_is_reference(const char *name)
     return false;
 }
 
-cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg, cddpi_md layout)
+static cddp_status add_arg(struct cddpi_primitive *primitive, int arg, cddpi_md layout)
 {
     dnnl_exec_arg_t *slot = &primitive->args[primitive->arg_count];
-    dnnl_status_t status;
 
     assert(primitive->arg_count < CDDPI_PRIMITIVE_ARGS);
-    status = dnnl_memory_create(&slot->memory, layout, primitive->dnnl->engine, DNNL_MEMORY_NONE);
-
-    if (status != dnnl_success) {
-        return cddpi_dnnl_check(status, "memory object");
-    }
+    CDDPI_TRY(cddpi_dnnl_check(
+        dnnl_memory_create(&slot->memory, layout, primitive->dnnl->engine, DNNL_MEMORY_NONE),
+        "memory object"));
     slot->arg = arg;
     primitive->set[primitive->arg_count++] = NULL;
     return CDDP_OK;
 }
 
-cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
-                                      int index, int *out)
+cddp_status cddpi_primitive_args(struct cddpi_primitive *primitive, int count, const int *args,
+                                 const cddpi_md *layouts)
+{
+    for (int i = 0; i < count; i++) {
+        if (layouts[i] != NULL) {
+            CDDPI_TRY(add_arg(primitive, args[i], layouts[i]));
+        }
+    }
+    return CDDP_OK;
+}
+
+int cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan, int index)
 {
     cddpi_md layout = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
     size_t bytes = layout != NULL ? dnnl_memory_desc_get_size(layout) : 0;
 
-    if (bytes == 0) {
-        return CDDP_OK;
-    }
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out));
-    return cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, layout);
+    return bytes > 0 ? cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH) : -1;
 }
 
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
@@ -242,13 +245,15 @@ cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi
 
     *primitive = (struct cddpi_primitive){.dnnl = dnnl, .desc = desc, .scratch = -1};
     told.reference = cddpi_dnnl_is_reference(cddpi_dnnl_name(desc));
-    CDDPI_TRY(part->what != NULL ? cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told) : CDDP_OK);
+    if (part->what != NULL) {
+        cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told);
+    }
     CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
     CDDPI_TRY(cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive"));
     if (bytes > 0) {
         /* scratch memory is the first argument, so that the run can fill it in */
-        CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch));
-        CDDPI_TRY(cddpi_plan_buffer(plan, part->op, bytes, lifetime, &primitive->scratch));
+        CDDPI_TRY(add_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch));
+        primitive->scratch = cddpi_plan_buffer(plan, part->op, bytes, lifetime);
     }
     return CDDP_OK;
 }
@@ -267,8 +272,8 @@ cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cd
     CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
     CDDPI_TRY(
         cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc), "reorder"));
-    CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_FROM, from));
-    return cddpi_primitive_arg(primitive, DNNL_ARG_TO, to);
+    CDDPI_TRY(add_arg(primitive, DNNL_ARG_FROM, from));
+    return add_arg(primitive, DNNL_ARG_TO, to);
 }
 
 static cddp_status point(struct cddpi_primitive *primitive, int slot, const void *pointer)

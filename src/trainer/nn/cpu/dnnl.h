@@ -145,14 +145,13 @@ CDDP_CHECKED cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive,
 CDDP_CHECKED cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive,
                                                  struct cddpi_dnnl *dnnl, cddpi_md from,
                                                  cddpi_md to);
-/** Add argument @p arg (DNNL_ARG_...). */
-CDDP_CHECKED cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
-                                             cddpi_md layout);
-/** Add the workspace that the forward @p primitive of op @p index saves for its backward, if there
- *  is one, as its last argument.
- *  @param out  The buffer of the plan that holds it; not written if there is none. */
-CDDP_CHECKED cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive,
-                                                   struct cddpi_plan *plan, int index, int *out);
+/** Add @p count arguments @p args (DNNL_ARG_...); those with the layout NULL are left out. */
+CDDP_CHECKED cddp_status cddpi_primitive_args(struct cddpi_primitive *primitive, int count,
+                                              const int *args, const cddpi_md *layouts);
+/** The buffer of the plan for the workspace that the forward @p primitive of op @p index saves for
+ *  its backward; -1: there is none. */
+int cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
+                              int index);
 /** Run it. @p pointers: one for each argument, in the order in which the arguments were added. */
 CDDP_CHECKED cddp_status cddpi_primitive_run(const struct cddpi_exec *exec,
                                              struct cddpi_primitive *primitive,

@@ -22,13 +22,15 @@ bool cddpi_matmul_fits_amx(size_t m, size_t n, size_t k)
     return m >= LEAST_SIDE && n >= LEAST_SIDE && k >= LEAST_SIDE && m * n * k >= LEAST_WORK;
 }
 
-cddp_status cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n, size_t k,
-                              enum cddpi_lifetime lifetime, struct cddpi_planned_matmul *out)
+struct cddpi_planned_matmul cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n,
+                                              size_t k, enum cddpi_lifetime lifetime)
 {
-    out->amx = plan->model->amx && cddpi_matmul_fits_amx(m, n, k);
-    return out->amx
-               ? cddpi_plan_buffer(plan, op, cddpi_amx_gemm_scratch(n, k), lifetime, &out->scratch)
-               : CDDP_OK;
+    struct cddpi_planned_matmul out = {.amx = plan->model->amx && cddpi_matmul_fits_amx(m, n, k)};
+
+    if (out.amx) {
+        out.scratch = cddpi_plan_buffer(plan, op, cddpi_amx_gemm_scratch(n, k), lifetime);
+    }
+    return out;
 }
 
 cddp_status cddpi_matmul_run(const struct cddpi_exec *exec, const struct cddpi_planned_matmul *plan,

@@ -21,9 +21,8 @@ struct cddpi_planned_matmul {
 };
 
 /** Decide how a product of @p op's forward or backward is computed, and request its memory. */
-CDDP_CHECKED cddp_status cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n,
-                                           size_t k, enum cddpi_lifetime lifetime,
-                                           struct cddpi_planned_matmul *out);
+struct cddpi_planned_matmul cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n,
+                                              size_t k, enum cddpi_lifetime lifetime);
 CDDP_CHECKED cddp_status cddpi_matmul_run(const struct cddpi_exec *exec,
                                           const struct cddpi_planned_matmul *plan,
                                           const struct cddpi_nn_matmul *matmul);

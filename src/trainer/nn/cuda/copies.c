@@ -2,7 +2,6 @@
  * parameters. */
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 static size_t channels_of(const cddp_param *param)
 {

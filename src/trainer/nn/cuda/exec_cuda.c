@@ -2,7 +2,6 @@
  * ops read, the arena, and the functions of an op's execution context. */
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 #include <stdio.h>
 
@@ -182,16 +181,6 @@ const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exe
     return exec->model->cuda->kernels;
 }
 
-struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec)
-{
-    return exec->model->device;
-}
-
-cddp_type cddpi_exec_type(const struct cddpi_exec *exec)
-{
-    return exec->model->type;
-}
-
 const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k)
 {
     int param = exec->op->params[k];
@@ -201,6 +190,13 @@ const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k)
     }
     return exec->model->copies[param].data != NULL ? exec->model->copies[param].data
                                                    : exec->model->params.items[param].data;
+}
+
+enum cddpi_copy cddpi_copy_cast(const struct cddpi_op *op, int k)
+{
+    (void)op;
+    (void)k;
+    return CDDPI_COPY_CAST;
 }
 
 bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index)
@@ -228,12 +224,6 @@ const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int va
     return NULL;
 }
 
-cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
-{
-    CDDPI_TRY(cddpi_exec_ready(exec, 1));
-    return cddpi_exec_ready(exec, 0);
-}
-
 cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out)
 {
     cddp_status status = CDDP_OK;
@@ -241,15 +231,10 @@ cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out
     *out = cddpi_exec_grad_output(exec, 0);
     if (exec->op->relu || exec->op->layer.type == CDDPI_LAYER_RELU) {
         status = cddpi_exec_kernels(exec)->pointwise_grad(
-            cddpi_exec_device(exec), cddpi_exec_type(exec), CDDPI_POINTWISE_RELU, 0, *out,
+            exec->model->device, exec->model->type, CDDPI_POINTWISE_RELU, 0, *out,
             cddpi_exec_output(exec), cddpi_exec_output_elements(exec),
             cddpi_exec_preact_grad(exec));
         *out = cddpi_exec_preact_grad(exec);
     }
     return status;
-}
-
-size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op)
-{
-    return (size_t)plan->count * cddpi_shape_rows(&op->in);
 }

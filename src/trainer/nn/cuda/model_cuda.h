@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "nn/plan/model_plan.h"
+#include "nn/model_state.h"
 
 enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms prefer this alignment */
 
@@ -34,22 +34,17 @@ CDDP_CHECKED cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index
 /* For the files of ops/. */
 
 const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec);
-struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec);
-/** The type of activations. */
-cddp_type cddpi_exec_type(const struct cddpi_exec *exec);
 /** Parameter @p k in the form that products read; NULL: the op has no such parameter. */
 const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k);
 /** Whether this pass leaves the forward of op @p index to the next op (CDDPI_FORWARD_DEFERRED). */
 bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index);
+/** For ops whose products read all parameters in the model's type. */
+enum cddpi_copy cddpi_copy_cast(const struct cddpi_op *op, int k);
 /** The only op that reads @p value; NULL: there are several, or none. */
 const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value);
-/** Report both parameters as complete, the second one first. */
-CDDP_CHECKED cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec);
 /** The gradient of the output after the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or unchanged.
  */
 CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out);
-/** Rows of features in the batch: its samples, or its tokens. */
-size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op);
 
 /** The number of outputs of linear layer @p op that products use. It is the layer's own number,
  *  except for the logits of a vocabulary in 16 bits: those are padded with zeros to a multiple that

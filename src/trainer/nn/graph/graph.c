@@ -99,6 +99,17 @@ static bool same_shape(const struct cddpi_shape *a, const struct cddpi_shape *b)
     return a->channels == b->channels && a->height == b->height && a->width == b->width;
 }
 
+static cddp_status check_summands(const struct cddpi_shape *a, const struct cddpi_shape *b)
+{
+    if (!same_shape(a, b)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "add takes equal shapes, but its inputs are %d x %d x %d and %d x %d x "
+                          "%d (channels x height x width)",
+                          a->channels, a->height, a->width, b->channels, b->height, b->width);
+    }
+    return CDDP_OK;
+}
+
 /* Reject tokens for layers of features, and sequences for layers of images. */
 static cddp_status check_kind(const struct cddpi_op *op)
 {
@@ -122,14 +133,14 @@ static cddp_status check_kind(const struct cddpi_op *op)
 static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
                                struct cddpi_shape *out)
 {
-    const struct cddpi_shape *in2 = op->input_count > 1 ? &graph->values[op->inputs[1]].shape
-                                                        : NULL;
-
     op->in = graph->values[op->inputs[0]].shape;
     *out = op->in;
     CDDPI_TRY(check_kind(op));
+    if (op->input_count > 1) {
+        CDDPI_TRY(check_summands(&op->in, &graph->values[op->inputs[1]].shape));
+    }
     if (op->ops->shape != NULL) {
-        CDDPI_TRY(op->ops->shape(op, in2, out));
+        CDDPI_TRY(op->ops->shape(op, out));
     }
     if (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements) {
         return cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large", out->channels,

@@ -86,18 +86,19 @@ struct cddpi_exec;
 /* The implementation of an op on one kind of device: oneDNN and kernels/cpu on the CPU, the tables
  * of src/runtime/device and kernels/cuda on a CUDA device. */
 struct cddpi_op_kernels {
-    bool fuses_add;  /* batch_norm: can have a second input, which it adds before its relu */
-    bool fuses_gelu; /* can fuse the following gelu, unless that is exact */
-    /* Choose the output's layout, request memory, create primitives. *state may stay NULL. */
-    cddp_status (*plan)(struct cddpi_plan *plan, int op, void **state);
-    void (*unplan)(void *state); /* NULL: cddpi_free() */
-    cddp_status (*forward)(struct cddpi_exec *exec, void *state);
-    cddp_status (*backward)(struct cddpi_exec *exec, void *state);
+    bool fuses_add;     /* batch_norm: can have a second input, which it adds before its relu */
+    bool fuses_gelu;    /* can fuse the following gelu, unless that is exact */
+    size_t state_bytes; /* of what the op keeps in a plan, zeroed before `plan`; 0: nothing */
+    /* Choose the output's layout, request memory, create primitives; NULL: there is no output. */
+    cddp_status (*plan)(struct cddpi_plan *plan, int op);
+    void (*unplan)(void *state); /* releases what the state holds; NULL: nothing */
+    cddp_status (*forward)(struct cddpi_exec *exec);
+    cddp_status (*backward)(struct cddpi_exec *exec);
     /* For an op that can compute parameter gradients separately from backward and later: do so.
      * Backward calls it where cddpi_exec_defers() is false; otherwise the plan keeps the memory
      * that CDDPI_WEIGHTS_... and CDDPI_..._TO_WEIGHTS ask for. NULL: backward computes all
      * gradients. */
-    cddp_status (*weights)(struct cddpi_exec *exec, void *state);
+    cddp_status (*weights)(struct cddpi_exec *exec);
     /* What a rank without samples must do for the ranks that have some; NULL: nothing. */
     cddp_status (*idle_forward)(struct cddpi_exec *exec);
     cddp_status (*idle_backward)(struct cddpi_exec *exec);
@@ -110,10 +111,9 @@ struct cddpi_op_ops {
     bool fuses_relu;
     bool images_only; /* rejects sequences */
     /* Change @p out from op->in to the output's shape. CDDP_ERR_CONFIG says what does not fit; the
-     * caller puts the layer's name in front. NULL: accepts every input, and the output has its
-     * shape. */
-    cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out);
+     * caller puts the layer's name in front, and checks that two inputs have equal shapes. NULL:
+     * accepts every input, and the output has its shape. */
+    cddp_status (*shape)(const struct cddpi_op *op, struct cddpi_shape *out);
     /* Register parameters and buffers; NULL: the op has none. */
     cddp_status (*declare)(struct cddpi_model *model, struct cddpi_op *op);
     /* Multiplications of one sample's forward; NULL: too few to count. */

@@ -1,7 +1,6 @@
 /* graph_layers.c - owns the table of layer types, and the completion of a description's layers. */
 #include "nn/graph/graph_layers.h"
 
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/graph/graph.h"
 

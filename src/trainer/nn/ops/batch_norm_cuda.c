@@ -1,8 +1,6 @@
 /* batch_norm_cuda.c - owns batch normalisation on a device, with a fused sum and relu. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/batch_norm_op.h"
 
 struct batch_norm_cuda_state {
@@ -12,42 +10,33 @@ struct batch_norm_cuda_state {
     int unwanted; /* buffer: receives the input's gradient if nobody needs it */
 };
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index,
-                                 struct batch_norm_cuda_state *state)
+static void plan_training(struct cddpi_plan *plan, int index, struct batch_norm_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    const struct cddpi_plan_value *input = cddpi_plan_input(plan, index, 0);
     size_t bytes = (size_t)op->in.channels * sizeof(float);
-    cddp_status status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.mean);
 
     /* the relu's mask follows from the input if nothing was added; over ranks it is read from the
      * output */
     plan->ops[index].flags = CDDPI_NEEDS_FIRST | (state->sync ? 0u : CDDPI_SUMS_GRADS) |
                              (op->relu && (state->sync || op->input_count > 1) ? CDDPI_NEEDS_OUTPUT
                                                                                : 0u);
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, &state->norm.inverse);
+    state->norm.mean = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH);
+    state->norm.inverse = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH);
+    if (state->sync) {
+        state->norm.rows = cddpi_plan_buffer(plan, index, sizeof(double), CDDPI_IN_BOTH);
     }
-    if (status == CDDP_OK && state->sync) {
-        status = cddpi_plan_buffer(plan, index, sizeof(double), CDDPI_IN_BOTH, &state->norm.rows);
+    if (!cddpi_plan_wants_grad(plan, index, 0)) {
+        bytes = input->elements * cddp_type_bytes(input->type);
+        state->unwanted = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD);
     }
-    if (status == CDDP_OK && !cddpi_plan_wants_grad(plan, index, 0)) {
-        const struct cddpi_plan_value *input = cddpi_plan_input(plan, index, 0);
-
-        status = cddpi_plan_buffer(plan, index, input->elements * cddp_type_bytes(input->type),
-                                   CDDPI_IN_BACKWARD, &state->unwanted);
-    }
-    return status;
 }
 
-static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct batch_norm_cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct batch_norm_cuda_state *state = plan->ops[index].state;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "batch_norm: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     state->sync = plan->training && cddpi_sync_norm_wanted(plan->model, op);
     state->norm.shape = (struct cddpi_cuda_norm){
         .type = plan->model->type,
@@ -57,14 +46,17 @@ static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **ou
         .momentum = (float)op->layer.momentum,
         .relu = op->relu};
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+    if (plan->training) {
+        plan_training(plan, index, state);
+    }
+    return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct batch_norm_cuda_state *state = opaque;
+    const struct batch_norm_cuda_state *state = exec->state;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     struct cddpi_cuda_norm shape = state->norm.shape;
     const void *sum = exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL;
 
@@ -86,9 +78,9 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
         cddpi_exec_output(exec));
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct batch_norm_cuda_state *state = opaque;
+    const struct batch_norm_cuda_state *state = exec->state;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
 
     if (grad_input == NULL) {
@@ -98,7 +90,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
         return cddpi_cuda_sync_norm_backward(exec, &state->norm, grad_input);
     }
     CDDPI_TRY(cddpi_exec_kernels(exec)->batch_norm_grad(
-        cddpi_exec_device(exec), &state->norm.shape, cddpi_exec_grad_output(exec, 0),
+        exec->model->device, &state->norm.shape, cddpi_exec_grad_output(exec, 0),
         cddpi_exec_grad_output(exec, 1), cddpi_exec_input(exec, 0),
         exec->op->input_count > 1 ? cddpi_exec_output(exec) : NULL, cddpi_exec_param(exec, 0),
         cddpi_exec_param(exec, 1), cddpi_exec_buffer(exec, state->norm.mean),
@@ -120,9 +112,11 @@ static cddp_status idle_backward(struct cddpi_exec *exec)
                                                          : CDDP_OK;
 }
 
-const struct cddpi_op_kernels cddpi_cuda_batch_norm = {.fuses_add = true,
-                                                       .plan = plan_batch_norm,
-                                                       .forward = forward,
-                                                       .backward = backward,
-                                                       .idle_forward = idle_forward,
-                                                       .idle_backward = idle_backward};
+const struct cddpi_op_kernels cddpi_cuda_batch_norm = {
+    .fuses_add = true,
+    .state_bytes = sizeof(struct batch_norm_cuda_state),
+    .plan = plan_batch_norm,
+    .forward = forward,
+    .backward = backward,
+    .idle_forward = idle_forward,
+    .idle_backward = idle_backward};

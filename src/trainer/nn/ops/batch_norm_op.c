@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/norm_passes.h"
 
 #include <math.h>
@@ -19,15 +18,6 @@ struct batch_norm_state {
     int forward_partial, backward_partial; /* buffers: for partial sums */
     int sums; /* buffer: sums of the gradient, and of its products with the input */
 };
-
-static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, int index)
-{
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-
-    return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
-                                    (size_t)op->in.height * (size_t)op->in.width,
-                                    (size_t)cddpi_plan_input(plan, index, 0)->block};
-}
 
 static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
 {
@@ -44,49 +34,36 @@ static cddp_status declare(struct cddpi_model *model, struct cddpi_op *op)
     return cddpi_model_add_buffer(model, op, 1, "running_var", channels, 1);
 }
 
-static cddp_status plan_training(struct batch_norm_state *state, struct cddpi_plan *plan, int index)
+static void plan_training(struct batch_norm_state *state, struct cddpi_plan *plan, int index)
 {
-    struct cddpi_nn_layout layout = layout_of(plan, index);
-    size_t moments = cddpi_norm_moment_count(layout.channels);
-    size_t partial = cddpi_norm_partial(&layout);
-    cddp_status status = cddpi_plan_buffer(plan, index, moments * sizeof(double), CDDPI_IN_BOTH,
-                                           &state->moments);
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(plan, index);
+    size_t moments = cddpi_norm_moment_count(layout.channels) * sizeof(double);
+    size_t partial = cddpi_norm_partial(&layout) * sizeof(double);
+    size_t sums = 2 * layout.channels * sizeof(double);
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_GRAD_INPLACE;
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, partial * sizeof(double), CDDPI_IN_FORWARD,
-                                   &state->forward_partial);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, partial * sizeof(double), CDDPI_IN_BACKWARD,
-                                   &state->backward_partial);
-    }
-    return status == CDDP_OK ? cddpi_plan_buffer(plan, index, 2 * layout.channels * sizeof(double),
-                                                 CDDPI_IN_BACKWARD, &state->sums)
-                             : status;
+    state->moments = cddpi_plan_buffer(plan, index, moments, CDDPI_IN_BOTH);
+    state->forward_partial = cddpi_plan_buffer(plan, index, partial, CDDPI_IN_FORWARD);
+    state->backward_partial = cddpi_plan_buffer(plan, index, partial, CDDPI_IN_BACKWARD);
+    state->sums = cddpi_plan_buffer(plan, index, sums, CDDPI_IN_BACKWARD);
 }
 
-static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_batch_norm(struct cddpi_plan *plan, int index)
 {
-    struct batch_norm_state *state = cddpi_zalloc(sizeof *state);
+    struct batch_norm_state *state = plan->ops[index].state;
     struct cddpi_plan_part part = {.op = index, .what = "batch normalisation"};
-    cddp_status status;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "batch_norm: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     state->sync = plan->training &&
                   cddpi_sync_norm_wanted(plan->model, cddpi_plan_op_of(plan, index));
     plan->ops[index].flags = CDDPI_FORWARD_INPLACE;
-    status = cddpi_plan_part(plan, "own:norm", &part);
-    if (status != CDDP_OK || !plan->training) {
-        return status;
+    cddpi_plan_part(plan, "own:norm", &part);
+    if (plan->training) {
+        part.what = "gradient of batch normalisation";
+        cddpi_plan_part(plan, "own:norm", &part);
+        plan_training(state, plan, index);
     }
-    part.what = "gradient of batch normalisation";
-    status = cddpi_plan_part(plan, "own:norm", &part);
-    return status == CDDP_OK ? plan_training(state, plan, index) : status;
+    return CDDP_OK;
 }
 
 /* Normalise with the moments of a batch. */
@@ -104,7 +81,7 @@ static struct cddpi_norm_affine affine_of(const struct cddpi_exec *exec, const d
 static cddp_status train_over_ranks(struct cddpi_exec *exec, const struct batch_norm_state *state,
                                     const struct cddpi_norm_affine *affine, double *moments)
 {
-    struct cddpi_nn_layout layout = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
     double *variance = moments + 1 + layout.channels;
 
     cddpi_norm_moments(cddpi_exec_input(exec, 0), &layout,
@@ -119,7 +96,7 @@ static cddp_status train_over_ranks(struct cddpi_exec *exec, const struct batch_
 
 static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state *state)
 {
-    struct cddpi_nn_layout layout = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
     double *moments = cddpi_exec_buffer(exec, state->moments);
     double *mean = moments + 1;
     double *variance = mean + layout.channels;
@@ -139,7 +116,7 @@ static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state 
 
 static cddp_status evaluate(struct cddpi_exec *exec)
 {
-    struct cddpi_nn_layout layout = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
     double *running = cddpi_zalloc_array(2 * layout.channels, sizeof *running);
     struct cddpi_norm_affine affine = affine_of(exec, running, running + layout.channels);
 
@@ -156,9 +133,9 @@ static cddp_status evaluate(struct cddpi_exec *exec)
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    return exec->plan->training ? train(exec, opaque) : evaluate(exec);
+    return exec->plan->training ? train(exec, exec->state) : evaluate(exec);
 }
 
 /* The parameters' gradients of this rank's batch alone; ddp averages them over ranks. */
@@ -179,10 +156,10 @@ static void add_param_grads(const struct cddpi_exec *exec, const double *sums,
     }
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct batch_norm_state *state = opaque;
-    struct cddpi_nn_layout layout = layout_of(exec->plan, exec->index);
+    const struct batch_norm_state *state = exec->state;
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
     const double *moments = cddpi_exec_buffer(exec, state->moments);
     const double *mean = moments + 1;
     struct cddpi_norm_affine affine = affine_of(exec, mean, mean + layout.channels);
@@ -203,8 +180,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     if (state->sync && dx != NULL) {
         cddpi_norm_gradient(x, &layout, &affine, &grad, dx);
     }
-    CDDPI_TRY(cddpi_exec_ready(exec, 1));
-    return cddpi_exec_ready(exec, 0);
+    return cddpi_exec_ready_both(exec);
 }
 
 static cddp_status idle_forward(struct cddpi_exec *exec)
@@ -219,7 +195,8 @@ static cddp_status idle_backward(struct cddpi_exec *exec)
                                                          : CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.plan = plan_batch_norm,
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct batch_norm_state),
+                                            .plan = plan_batch_norm,
                                             .forward = forward,
                                             .backward = backward,
                                             .idle_forward = idle_forward,

@@ -10,16 +10,13 @@
 #include "kernels/cpu/reduce.h"
 #include "nn/cpu/threads.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/norm_passes.h"
 #include "nn/ops/window_op.h"
 
 #include <math.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (op->in.channels % op->layer.groups != 0 || op->layer.units % op->layer.groups != 0) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "%d input channels and %d output channels cannot be divided into %d "
@@ -153,9 +150,9 @@ static const void *make_inner_input(const struct cddpi_exec *exec, const struct 
     return factor(exec, state, input, state->input_factor, elements(state->src));
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    struct cddpi_conv *state = opaque;
+    struct cddpi_conv *state = exec->state;
     const void *weight = NULL;
 
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
@@ -316,9 +313,9 @@ static void put_bias(const struct cddpi_exec *exec, const struct cddpi_conv *sta
     }
 }
 
-static cddp_status weights(struct cddpi_exec *exec, void *opaque)
+static cddp_status weights(struct cddpi_exec *exec)
 {
-    struct cddpi_conv *state = opaque;
+    struct cddpi_conv *state = exec->state;
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
@@ -331,21 +328,22 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
     return cddpi_exec_ready(exec, 0);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    struct cddpi_conv *state = opaque;
+    struct cddpi_conv *state = exec->state;
     const float *masked = cddpi_exec_mask_relu(exec);
     const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
 
     sum_bias(exec, state, masked);
     if (!cddpi_exec_defers(exec)) {
         /* before the input's gradient, so that its allreduce can start */
-        CDDPI_TRY(weights(exec, opaque));
+        CDDPI_TRY(weights(exec));
     }
     return cddpi_exec_grad_input(exec, 0) != NULL ? input_gradient(exec, state, grad) : CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.plan = cddpi_conv_plan,
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct cddpi_conv),
+                                            .plan = cddpi_conv_plan,
                                             .unplan = cddpi_conv_unplan,
                                             .forward = forward,
                                             .backward = backward,

@@ -72,7 +72,7 @@ static inline int cddpi_conv_outputs(const struct cddpi_op *op)
     return op->out.channels / op->layer.groups;
 }
 
-CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out);
+CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index);
 void cddpi_conv_unplan(void *state);
 
 /* Dimensions of filters for oneDNN. @p sizes receives the number of groups, then for each group
@@ -115,10 +115,8 @@ void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, c
  * inputs are those of one group. */
 
 /** Request memory for the columns of a pass. */
-CDDP_CHECKED cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
-                                                 const struct cddpi_conv *state,
-                                                 enum cddpi_lifetime lifetime,
-                                                 struct cddpi_conv_pass *pass);
+void cddpi_conv_columns_plan(struct cddpi_plan *plan, int index, const struct cddpi_conv *state,
+                             enum cddpi_lifetime lifetime, struct cddpi_conv_pass *pass);
 CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
                                                     const struct cddpi_conv *state, const float *x,
                                                     const float *weight, float *y);

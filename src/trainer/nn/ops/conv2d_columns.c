@@ -30,9 +30,8 @@ static size_t result_pixels(const struct cddpi_conv *state)
     return line_count(state) * state->window.out_width;
 }
 
-cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
-                                    const struct cddpi_conv *state, enum cddpi_lifetime lifetime,
-                                    struct cddpi_conv_pass *pass)
+void cddpi_conv_columns_plan(struct cddpi_plan *plan, int index, const struct cddpi_conv *state,
+                             enum cddpi_lifetime lifetime, struct cddpi_conv_pass *pass)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     /* bytes of one line's columns */
@@ -41,18 +40,15 @@ cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
 
     pass->lines = COLUMN_BYTES / bytes;
     pass->lines = pass->lines < 1 ? 1 : pass->lines > most ? most : pass->lines;
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns));
+    pass->columns = cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime);
     if (op->layer.groups > 1) {
-        CDDPI_TRY(cddpi_plan_buffer(
+        pass->group_image = cddpi_plan_buffer(
             plan, index, image_pixels(state) * (size_t)cddpi_conv_inputs(op) * sizeof(float),
-            lifetime, &pass->group_image));
-    }
-    if (op->layer.groups > 1) {
-        CDDPI_TRY(cddpi_plan_buffer(
+            lifetime);
+        pass->group_result = cddpi_plan_buffer(
             plan, index, result_pixels(state) * (size_t)cddpi_conv_outputs(op) * sizeof(float),
-            lifetime, &pass->group_result));
+            lifetime);
     }
-    return CDDP_OK;
 }
 
 /* Copy the @p some channels of group @p group, out of @p channels channels of each of @p pixels

@@ -19,8 +19,7 @@ struct cddpi_cuda_groups {
 /** Whether the plain layout of the filters equals the channels-last layout in memory. */
 bool cddpi_cuda_filters_are_plain(const struct cddpi_op *op);
 
-CDDP_CHECKED cddp_status cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index,
-                                                struct cddpi_cuda_groups *out);
+void cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index, struct cddpi_cuda_groups *out);
 /** The gradient of plain filters by the kernel conv_weight.
  *  @param made  Memory for channels-last filters; NULL: the plain layout equals it. */
 CDDP_CHECKED cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,

@@ -2,7 +2,6 @@
  * a convolution of its own whose channels are copied out of the images and back. So groups use the
  * same kernels as all convolutions, with the same order of sums. */
 #include "base/error.h"
-#include "nn/model_state.h"
 #include "nn/ops/conv2d_cuda.h"
 
 enum { WEIGHT_ALIGNMENT = 16 }; /* alignment that kernels need */
@@ -12,32 +11,11 @@ bool cddpi_cuda_filters_are_plain(const struct cddpi_op *op)
     return op->layer.kernel == 1 || op->in.channels == op->layer.groups;
 }
 
-static cddp_status plan_parts(struct cddpi_plan *plan, int index, struct cddpi_cuda_groups *groups)
-{
-    enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
-    size_t element = cddp_type_bytes(groups->part.type);
-    cddp_status status = cddpi_plan_buffer(
-        plan, index, groups->in_pixels * (size_t)groups->part.channels * element, always,
-        &groups->x);
-
-    groups->moves_weight = groups->filters * element % WEIGHT_ALIGNMENT != 0;
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index,
-                                   groups->out_pixels * (size_t)groups->part.outputs * element,
-                                   always, &groups->y);
-    }
-    if (status == CDDP_OK && groups->moves_weight) {
-        status = cddpi_plan_buffer(plan, index, groups->filters * element, always, &groups->weight);
-    }
-    return status;
-}
-
-cddp_status cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index,
-                                   struct cddpi_cuda_groups *out)
+void cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index, struct cddpi_cuda_groups *out)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    size_t element = cddp_type_bytes(plan->model->type);
     struct cddpi_cuda_groups groups = {.count = op->layer.groups};
-    cddp_status status = CDDP_OK;
 
     groups.part = (struct cddpi_cuda_conv){.type = plan->model->type,
                                            .count = plan->count,
@@ -54,22 +32,27 @@ cddp_status cddpi_cuda_groups_plan(struct cddpi_plan *plan, int index,
     groups.filters = (size_t)groups.part.outputs * (size_t)groups.part.channels *
                      (size_t)groups.part.kernel * (size_t)groups.part.kernel;
     if (groups.count > 1) {
-        status = plan_parts(plan, index, &groups);
+        groups.moves_weight = groups.filters * element % WEIGHT_ALIGNMENT != 0;
+        groups.x = cddpi_plan_buffer(
+            plan, index, groups.in_pixels * (size_t)groups.part.channels * element, CDDPI_IN_BOTH);
+        groups.y = cddpi_plan_buffer(
+            plan, index, groups.out_pixels * (size_t)groups.part.outputs * element, CDDPI_IN_BOTH);
     }
-    if (status == CDDP_OK && plan->training &&
-        (groups.count > 1 || !cddpi_cuda_filters_are_plain(op))) {
-        status = cddpi_plan_buffer(plan, index, groups.filters * sizeof(float), CDDPI_IN_BACKWARD,
-                                   &groups.grad);
+    if (groups.moves_weight) {
+        groups.weight = cddpi_plan_buffer(plan, index, groups.filters * element, CDDPI_IN_BOTH);
+    }
+    if (plan->training && (groups.count > 1 || !cddpi_cuda_filters_are_plain(op))) {
+        groups.grad = cddpi_plan_buffer(plan, index, groups.filters * sizeof(float),
+                                        CDDPI_IN_BACKWARD);
     }
     *out = groups;
-    return status;
 }
 
 /* The filters of group @p g, aligned as kernels need. */
 static cddp_status filters_of(const struct cddpi_exec *exec, const struct cddpi_cuda_groups *groups,
                               const void *weight, int g, const void **out)
 {
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     size_t bytes = groups->filters * cddp_type_bytes(groups->part.type);
     const char *from = (const char *)weight + (size_t)g * bytes;
 
@@ -103,10 +86,10 @@ static cddp_status take_group(const struct cddpi_exec *exec, const struct cddpi_
 {
     size_t channels = (size_t)side.channels;
 
-    return cddpi_exec_kernels(exec)->take_columns(
-        cddpi_exec_device(exec), groups->part.type, images, side.pixels,
-        channels * (size_t)groups->count, channels * (size_t)g, channels,
-        cddpi_exec_buffer(exec, side.buffer));
+    return cddpi_exec_kernels(exec)->take_columns(exec->model->device, groups->part.type, images,
+                                                  side.pixels, channels * (size_t)groups->count,
+                                                  channels * (size_t)g, channels,
+                                                  cddpi_exec_buffer(exec, side.buffer));
 }
 
 /* The opposite: from the side's buffer to the images. */
@@ -116,8 +99,8 @@ static cddp_status put_group(const struct cddpi_exec *exec, const struct cddpi_c
     size_t channels = (size_t)side.channels;
 
     return cddpi_exec_kernels(exec)->put_columns(
-        cddpi_exec_device(exec), groups->part.type, cddpi_exec_buffer(exec, side.buffer),
-        side.pixels, channels * (size_t)groups->count, channels * (size_t)g, channels, images);
+        exec->model->device, groups->part.type, cddpi_exec_buffer(exec, side.buffer), side.pixels,
+        channels * (size_t)groups->count, channels * (size_t)g, channels, images);
 }
 
 /* The type of the kernels conv and conv_input. */
@@ -128,7 +111,7 @@ static cddp_status run(const struct cddpi_exec *exec, const struct cddpi_cuda_gr
                        conv_fn conv, struct side from, const void *x, const void *weight,
                        struct side to, void *y)
 {
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
 
     if (groups->count == 1) {
         return conv(device, &groups->part, x, weight, y);
@@ -166,7 +149,7 @@ cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
                                        const void *x, float *made, bool add, float *dweight)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
 
     if (made == NULL) {
         return kernels->conv_weight(device, shape, dy, x, add, dweight);

@@ -7,46 +7,36 @@
  * sequence: T x C, as in memory). An element is dropped if word < p 2^32. */
 #include "nn/ops/dropout_op.h"
 
-#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 struct dropout_state {
     int kept; /* buffer: one bit for each element; each sample starts at a new byte */
     size_t sample_bytes;
 };
 
-/* The part of planning that all devices share. In training @p out receives a state of @p bytes;
- * otherwise NULL. */
-static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
+/* The part of planning that all devices share. */
+static void plan_any(struct cddpi_plan *plan, int index)
 {
-    *out = NULL;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    if (!plan->training) {
-        plan->ops[index].flags = CDDPI_FORWARD_VIEW;
-        return CDDP_OK;
-    }
-    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW;
-    *out = cddpi_zalloc(bytes);
-    return *out != NULL ? CDDP_OK
-                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", bytes);
+    plan->ops[index].flags = plan->training
+                                 ? CDDPI_FORWARD_INPLACE | CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW
+                                 : CDDPI_FORWARD_VIEW;
 }
 
-static cddp_status plan_dropout(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_dropout(struct cddpi_plan *plan, int index)
 {
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    cddp_status status = begin_plan(plan, index, sizeof(struct dropout_state), out);
-    struct dropout_state *state = *out;
+    struct dropout_state *state = plan->ops[index].state;
 
-    if (status != CDDP_OK || state == NULL) {
-        return status;
+    plan_any(plan, index);
+    if (plan->training) {
+        state->sample_bytes = (cddpi_shape_elements(&cddpi_plan_op_of(plan, index)->in) + 7) / 8;
+        state->kept = cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count,
+                                        CDDPI_IN_BOTH);
     }
-    state->sample_bytes = (cddpi_shape_elements(&op->in) + 7) / 8;
-    return cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count, CDDPI_IN_BOTH,
-                             &state->kept);
+    return CDDP_OK;
 }
 
 static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t counter)
@@ -112,9 +102,9 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     }
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    struct dropout_state *state = opaque;
+    struct dropout_state *state = exec->state;
     struct cddpi_philox step = cddpi_dropout_stream(exec->model, exec->op, exec->batch->step);
     uint32_t threshold = cddpi_dropout_threshold(exec->op);
     uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
@@ -133,9 +123,9 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *state)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    apply(exec, state, cddpi_exec_grad_output(exec, 0), cddpi_exec_preact_grad(exec));
+    apply(exec, exec->state, cddpi_exec_grad_output(exec, 0), cddpi_exec_preact_grad(exec));
     return CDDP_OK;
 }
 
@@ -148,41 +138,24 @@ struct dropout_cuda_state {
     bool images;
 };
 
-static int count_before(const struct cddpi_plan *plan, int index)
-{
-    int count = 0;
-
-    for (int i = 0; i < index; i++) {
-        count += cddpi_plan_op_of(plan, i)->ops == &cddpi_op_dropout ? 1 : 0;
-    }
-    return count;
-}
-
-static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index,
-                                    struct dropout_cuda_state *state)
-{
-    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * cddp_type_bytes(plan->model->type);
-
-    for (int i = 0; i < 2; i++) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]));
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD, &state->plain_grad[i]));
-    }
-    return CDDP_OK;
-}
-
-static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    cddp_status status = begin_plan(plan, index, sizeof(struct dropout_cuda_state), out);
-    struct dropout_cuda_state *state = *out;
+    const struct cddpi_plan_value *input = cddpi_plan_input(plan, index, 0);
+    struct dropout_cuda_state *state = plan->ops[index].state;
+    size_t bytes = input->elements * cddp_type_bytes(plan->model->type);
 
-    if (status != CDDP_OK || state == NULL) {
-        return status;
+    plan_any(plan, index);
+    for (int i = 0; i < index; i++) {
+        state->number += cddpi_plan_op_of(plan, i)->ops == &cddpi_op_dropout ? 1 : 0;
     }
-    state->number = count_before(plan, index);
-    state->images = !op->in.sequence && cddpi_plan_input(plan, index, 0)->block > 1 &&
+    state->images = plan->training && !op->in.sequence && input->block > 1 &&
                     op->in.height * op->in.width > 1;
-    return state->images ? plan_cuda_images(plan, index, state) : CDDP_OK;
+    for (int i = 0; state->images && i < 2; i++) {
+        state->plain[i] = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD);
+        state->plain_grad[i] = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD);
+    }
+    return CDDP_OK;
 }
 
 static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct dropout_cuda_state *state,
@@ -191,7 +164,7 @@ static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct dropout
     size_t samples = (size_t)exec->plan->count;
 
     return cddpi_exec_kernels(exec)->dropout(
-        cddpi_exec_device(exec), cddpi_exec_type(exec),
+        exec->model->device, exec->model->type,
         exec->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(exec->op),
         cddpi_dropout_scale(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
 }
@@ -200,8 +173,8 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
                               const int *plain, const void *in, void *out)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_type type = cddpi_exec_type(exec);
+    struct cddpi_device *device = exec->model->device;
+    cddp_type type = exec->model->type;
     size_t samples = (size_t)exec->plan->count;
     size_t channels = (size_t)exec->op->in.channels;
     size_t area = (size_t)exec->op->in.height * (size_t)exec->op->in.width;
@@ -220,27 +193,32 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
                               area, out);
 }
 
-static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward_cuda(struct cddpi_exec *exec)
 {
-    const struct dropout_cuda_state *state = opaque;
+    const struct dropout_cuda_state *state = exec->state;
 
     return apply_cuda(exec, state, state->plain, cddpi_exec_input(exec, 0),
                       cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec)
 {
-    const struct dropout_cuda_state *state = opaque;
+    const struct dropout_cuda_state *state = exec->state;
 
     return apply_cuda(exec, state, state->plain_grad, cddpi_exec_grad_output(exec, 0),
                       cddpi_exec_preact_grad(exec));
 }
 
 const struct cddpi_op_kernels cddpi_cuda_dropout = {
-    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+    .state_bytes = sizeof(struct dropout_cuda_state),
+    .plan = plan_cuda,
+    .forward = forward_cuda,
+    .backward = backward_cuda};
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_dropout, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct dropout_state),
+                                            .plan = plan_dropout,
+                                            .forward = forward,
+                                            .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_dropout = {
     .name = "dropout",

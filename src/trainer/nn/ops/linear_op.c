@@ -1,35 +1,25 @@
 /* linear_op.c - owns y = W x + b of flat inputs or of each row of a sequence, with a fused relu. If
  * it is tied to an embedding, W is the embedding's table. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cpu/matmul.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/linear_bf16.h"
 #include "nn/ops/linear_grad.h"
 
 #include <math.h>
 #include <string.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (!op->in.flat && !op->in.sequence) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "linear takes flat inputs, but its input is %d x %d x %d: put a flatten "
                           "layer (or global_avg_pool) before it",
                           op->in.channels, op->in.height, op->in.width);
     }
-    *out = op->in;
     out->channels = op->layer.units;
     return CDDP_OK;
-}
-
-static size_t rows_of(const struct cddpi_exec *exec)
-{
-    return (size_t)exec->plan->count * cddpi_shape_rows(&exec->op->in);
 }
 
 static cddp_status tie(const struct cddpi_model *model, struct cddpi_op *op)
@@ -91,46 +81,33 @@ static void unplan(void *opaque)
 {
     struct linear_state *state = opaque;
 
-    if (state != NULL) {
-        cddpi_linear_bf16_unplan(state->bf16);
-        cddpi_linear_grad_unplan(state->grad);
-        cddpi_free(state);
-    }
+    cddpi_linear_bf16_unplan(state->bf16);
+    cddpi_linear_grad_unplan(state->grad);
 }
 
 static cddp_status plan_matmuls(struct cddpi_plan *plan, int index, struct linear_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    size_t rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
+    size_t rows = cddpi_plan_rows(plan, op);
     size_t outputs = (size_t)op->out.channels;
     size_t inputs = (size_t)op->in.channels;
 
-    CDDPI_TRY(
-        cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD, &state->forward));
+    state->forward = cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD);
     if (cddpi_plan_wants_grad(plan, index, 0)) {
-        CDDPI_TRY(cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
-                                    &state->input));
+        state->input = cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD);
     }
     if (plan->training) {
-        CDDPI_TRY(cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS,
-                                    &state->weights));
+        state->weights = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS);
     }
-    if (!state->weights.amx) {
-        CDDPI_TRY(cddpi_linear_grad_plan(plan, index, &state->grad));
-    }
-    return CDDP_OK;
+    return state->weights.amx ? CDDP_OK : cddpi_linear_grad_plan(plan, index, &state->grad);
 }
 
-static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_linear(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct linear_state *state = cddpi_zalloc(sizeof *state);
+    struct linear_state *state = plan->ops[index].state;
     bool keeps_input;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     CDDPI_TRY(plan->model->precision == CDDPI_PRECISION_BF16
                   ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
                   : plan_matmuls(plan, index, state));
@@ -142,10 +119,10 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct linear_state *state = opaque;
-    size_t rows = rows_of(exec);
+    const struct linear_state *state = exec->state;
+    size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
 
@@ -210,7 +187,7 @@ static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct l
     return cddpi_matmul_run(exec, &state->weights,
                             &(struct cddpi_nn_matmul){.m = outputs,
                                                       .n = inputs,
-                                                      .k = rows_of(exec),
+                                                      .k = cddpi_plan_rows(exec->plan, exec->op),
                                                       .transpose_a = true,
                                                       .alpha = 1,
                                                       .a = grad,
@@ -232,7 +209,7 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct li
         return cddpi_linear_bf16_input(exec, state->bf16, out);
     }
     return cddpi_matmul_run(exec, &state->input,
-                            &(struct cddpi_nn_matmul){.m = rows_of(exec),
+                            &(struct cddpi_nn_matmul){.m = cddpi_plan_rows(exec->plan, exec->op),
                                                       .n = inputs,
                                                       .k = outputs,
                                                       .alpha = 1,
@@ -245,16 +222,16 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct li
 }
 
 /* The weight's gradient; the bias's gradient is complete already. */
-static cddp_status weights(struct cddpi_exec *exec, void *opaque)
+static cddp_status weights(struct cddpi_exec *exec)
 {
-    CDDPI_TRY(weight_gradient(exec, opaque, cddpi_exec_masked(exec)));
+    CDDPI_TRY(weight_gradient(exec, exec->state, cddpi_exec_masked(exec)));
     return cddpi_exec_ready(exec, 0);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct linear_state *state = opaque;
-    size_t rows = rows_of(exec);
+    const struct linear_state *state = exec->state;
+    size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = mask_and_sum(exec, state, rows, columns);
     float *grad_input = cddpi_exec_grad_input(exec, 0);
@@ -262,7 +239,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     if (!cddpi_exec_defers(exec)) {
         /* before the input's gradient, so that its allreduce can start */
-        CDDPI_TRY(weights(exec, opaque));
+        CDDPI_TRY(weights(exec));
     }
     if (grad_input != NULL) {
         CDDPI_TRY(input_gradient(exec, state, grad, grad_input));
@@ -270,7 +247,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.plan = plan_linear,
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct linear_state),
+                                            .plan = plan_linear,
                                             .unplan = unplan,
                                             .forward = forward,
                                             .backward = backward,

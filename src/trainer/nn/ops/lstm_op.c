@@ -15,23 +15,19 @@
 #include "kernels/cpu/transformer.h"
 #include "nn/cpu/matmul.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (!op->in.sequence) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "lstm takes sequences, but its input is %d x %d x %d (channels x height "
                           "x width)",
                           op->in.channels, op->in.height, op->in.width);
     }
-    *out = op->in;
     out->channels = op->layer.units;
     return CDDP_OK;
 }
@@ -121,41 +117,33 @@ static struct lstm_sizes sizes_of(const struct cddpi_op *op, int count)
     return sizes;
 }
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, const struct lstm_sizes *sizes,
-                                 struct lstm_state *state)
-{
-    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
-                                CDDPI_IN_BACKWARD, &state->weight_ih));
-    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
-                                CDDPI_IN_BACKWARD, &state->weight_hh));
-    if (cddpi_plan_wants_grad(plan, index, 0)) {
-        CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
-                                    CDDPI_IN_BACKWARD, &state->input));
-    }
-    return cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
-                             CDDPI_IN_BACKWARD, &state->carried);
-}
-
-static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_lstm(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct lstm_sizes sizes = sizes_of(op, plan->count);
-    enum cddpi_lifetime lifetime = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
-    struct lstm_state *state = cddpi_zalloc(sizeof *state);
+    struct lstm_state *state = plan->ops[index].state;
+    size_t rows = sizes.rows;
+    size_t gates = sizes.gates;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs,
-                                CDDPI_IN_FORWARD, &state->gates));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
-                                &state->activations));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
-                                &state->cells));
-    return plan->training ? plan_training(plan, index, &sizes, state) : CDDP_OK;
+    state->gates = cddpi_matmul_plan(plan, index, rows, gates, sizes.inputs, CDDPI_IN_FORWARD);
+    state->activations = cddpi_plan_buffer(plan, index, rows * gates * sizeof(float),
+                                           CDDPI_IN_BOTH);
+    state->cells = cddpi_plan_buffer(plan, index, rows * sizes.units * sizeof(float),
+                                     CDDPI_IN_BOTH);
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    state->weight_ih = cddpi_matmul_plan(plan, index, gates, sizes.inputs, rows, CDDPI_IN_BACKWARD);
+    state->weight_hh = cddpi_matmul_plan(plan, index, gates, sizes.units, rows - 1,
+                                         CDDPI_IN_BACKWARD);
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        state->input = cddpi_matmul_plan(plan, index, rows, sizes.inputs, gates, CDDPI_IN_BACKWARD);
+    }
+    state->carried = cddpi_plan_buffer(plan, index, 2 * sizes.count * sizes.units * sizeof(float),
+                                       CDDPI_IN_BACKWARD);
+    return CDDP_OK;
 }
 
 /* The contribution of inputs and biases to all gates. */
@@ -184,9 +172,9 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct lstm_state *state = opaque;
+    const struct lstm_state *state = exec->state;
     struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
     float *gates = cddpi_exec_buffer(exec, state->activations);
     float *cells = cddpi_exec_buffer(exec, state->cells);
@@ -335,9 +323,9 @@ static cddp_status recurrent_gradient(struct cddpi_exec *exec, const struct lstm
                            sizes->rows - 1, sizes->units, CDDPI_LSTM_WEIGHT_HH);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct lstm_state *state = opaque;
+    const struct lstm_state *state = exec->state;
     struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
     float *gates = cddpi_exec_buffer(exec, state->activations);
 
@@ -350,8 +338,10 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return recurrent_gradient(exec, state, &sizes, gates);
 }
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_lstm, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct lstm_state),
+                                            .plan = plan_lstm,
+                                            .forward = forward,
+                                            .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_lstm = {
     .name = "lstm",

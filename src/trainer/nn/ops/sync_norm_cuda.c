@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "group/on_device.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/batch_norm_op.h"
 
 /* The number of values that a rank sends in forward for a batch with @p channels channels; backward
@@ -94,7 +93,7 @@ static cddp_status merge(const struct cddpi_exec *exec, const struct cddpi_cuda_
 {
     CDDPI_TRY(gather(exec, moment_count((size_t)shape->channels)));
     return cddpi_exec_kernels(exec)->batch_norm_merge(
-        cddpi_exec_device(exec), shape, all_moments(exec->model),
+        exec->model->device, shape, all_moments(exec->model),
         cddp_group_world_size(exec->model->group), cddpi_exec_running(exec, 0),
         cddpi_exec_running(exec, 1), mean, inverse, rows);
 }
@@ -103,7 +102,7 @@ cddp_status cddpi_cuda_sync_norm_forward(struct cddpi_exec *exec,
                                          const struct cddpi_cuda_sync_norm *norm)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     float *mean = cddpi_exec_buffer(exec, norm->mean);
     float *inverse = cddpi_exec_buffer(exec, norm->inverse);
 
@@ -120,7 +119,7 @@ cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_exec *exec,
                                           const struct cddpi_cuda_sync_norm *norm, void *grad_input)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     const float *mean = cddpi_exec_buffer(exec, norm->mean);
     const float *inverse = cddpi_exec_buffer(exec, norm->inverse);
 
@@ -140,7 +139,7 @@ cddp_status cddpi_cuda_sync_norm_backward(struct cddpi_exec *exec,
 /* The moments of no rows and the sums of nothing are zeros. */
 static cddp_status send_empty_statistics(const struct cddpi_exec *exec, size_t doubles)
 {
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
 
     return device->ops->clear(device, CDDPI_STREAM_COMPUTE, exec->model->cuda->exchange,
                               doubles * sizeof(double));
@@ -149,7 +148,7 @@ static cddp_status send_empty_statistics(const struct cddpi_exec *exec, size_t d
 cddp_status cddpi_cuda_sync_norm_idle_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_op *op = exec->op;
-    struct cddpi_cuda_norm shape = {.type = cddpi_exec_type(exec),
+    struct cddpi_cuda_norm shape = {.type = exec->model->type,
                                     .channels = op->in.channels,
                                     .epsilon = (float)op->layer.epsilon,
                                     .momentum = (float)op->layer.momentum};
