@@ -1,5 +1,5 @@
 /* test_nn_bf16_attention.c - attention with bf16 factors against attention in float32. */
-#include "nn/cpu/attention_bf16.h"
+#include "nn/cpu/cpu_attention.h"
 #include "nn/cpu/dnnl.h"
 #include "support/nn.h"
 

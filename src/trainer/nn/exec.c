@@ -1,6 +1,5 @@
 /* exec.c - owns the execution context, through which running ops reach the arena, parameters and
  * gradients; and runs the passes over the ops. */
-#include "nn/exec.h"
 
 #include "base/clock.h"
 #include "base/error.h"

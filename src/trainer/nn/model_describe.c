@@ -1,7 +1,6 @@
 /* model_describe.c - owns the readable table of a model. */
 #include "base/alloc.h"
 #include "nn/model_state.h"
-#include "nn/ops/batch_norm_op.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
 /* model_passes.c - owns the functions of model.h that run a batch: forward, backward, and parameter
  * gradients if they are separate. */
 #include "base/error.h"
-#include "nn/exec.h"
 #include "nn/model_state.h"
 
 cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,

@@ -2,7 +2,7 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
-#include "nn/graph/graph_part.h"
+#include "nn/graph/graph.h"
 #include "nn/plan/model_plan.h"
 
 enum cddpi_init {
@@ -226,8 +226,30 @@ void cddpi_model_release_outputs(struct cddpi_model *model);
 CDDP_CHECKED cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec);
 /** cddpi_model_describe_plan() for the CPU. */
 CDDP_CHECKED cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file);
+/** Whether @p op is a batch_norm over all ranks, which communicates with them. */
+bool cddpi_sync_norm_wanted(const struct cddpi_model *model, const struct cddpi_op *op);
 /** Forget the last forward: its activations are gone, so outputs and backward are unavailable. */
 void cddpi_model_forget_forward(struct cddpi_model *model);
+
+/* exec.c: the passes over the ops of a plan. */
+
+/** Run the ops in order. The caller has set exec->plan, batch and result; the other fields are
+ *  filled in. */
+CDDP_CHECKED cddp_status cddpi_exec_forward(struct cddpi_exec *exec);
+/** Run the ops' backward in reverse order. The caller has set exec->plan, scale, accumulate and
+ *  ready. */
+CDDP_CHECKED cddp_status cddpi_exec_backward(struct cddpi_exec *exec);
+
+/** Compute the parameter gradients that backward has left, in reverse order. The caller has set
+ *  exec->plan, accumulate and ready. */
+CDDP_CHECKED cddp_status cddpi_exec_weights(struct cddpi_exec *exec);
+
+/* The passes of a rank without samples: only ops that communicate with other ranks do something,
+ * and gradients are zero. */
+CDDP_CHECKED cddp_status cddpi_exec_idle_forward(struct cddpi_exec *exec);
+CDDP_CHECKED cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec);
+/** Report all gradients as complete. */
+CDDP_CHECKED cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec);
 
 /** The plan for @p count samples, cached or new; the arena is large enough for it. */
 CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,

@@ -1,8 +1,7 @@
 /* outputs.c - owns a model's results: outputs, and sums of losses, which on a device are fetched
- * without waiting; and the random numbers that the CPU prepares for dropout on a device. */
+ * without waiting. */
 #include "base/error.h"
 #include "nn/model_state.h"
-#include "nn/ops/dropout_op.h"
 
 #include <string.h>
 
@@ -125,25 +124,4 @@ cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)
     exec.op = &model->graph.ops[model->graph.op_count - 1];
     return model->device->ops->copy(model->device, CDDPI_STREAM_COMPUTE, out,
                                     cddpi_exec_input(&exec, 0), count * sizeof *out);
-}
-
-size_t cddpi_model_draw_words(const struct cddpi_model *model, int count)
-{
-    return (size_t)model->dropouts * (size_t)count * 4;
-}
-
-void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
-                       int count, uint32_t *out)
-{
-    for (int i = 0; model->dropouts > 0 && i < model->graph.op_count; i++) {
-        const struct cddpi_op *op = &model->graph.ops[i];
-
-        if (op->ops == &cddpi_op_dropout) {
-            struct cddpi_philox stream = cddpi_dropout_stream(model, op, step);
-
-            for (int n = 0; n < count; n++, out += 4) {
-                cddpi_dropout_sample(&stream, sample_ids[n], out);
-            }
-        }
-    }
 }

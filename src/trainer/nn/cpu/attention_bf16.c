@@ -3,13 +3,13 @@
  *
  * A head's keys are packed once. The packed form of all keys begins with the packed form of the
  * first ones, as long as a head is not wider than a block of columns. */
-#include "nn/cpu/attention_bf16.h"
+#include "nn/cpu/cpu_attention.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/transformer.h"
-#include "nn/cpu/nn_bf16.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
 #include <math.h>

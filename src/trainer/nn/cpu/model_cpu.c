@@ -2,8 +2,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/cpu/matmul.h"
-#include "nn/cpu/nn_bf16.h"
 #include "nn/model_state.h"
 
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)

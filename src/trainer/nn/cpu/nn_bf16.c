@@ -1,7 +1,7 @@
 /* nn_bf16.c - owns matrix products of bf16 factors by oneDNN's matmul. With a packed right factor
  * and a row-major left one, it reaches six to nine times the rate of float32 on a core with AMX.
  * oneDNN's transposed forms and inner products are up to two times slower than that. */
-#include "nn/cpu/nn_bf16.h"
+#include "nn/cpu/dnnl.h"
 
 #include "base/error.h"
 #include "nn/model_state.h"

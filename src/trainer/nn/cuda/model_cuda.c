@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/ops/batch_norm_op.h"
 
 static size_t aligned(size_t bytes)
 {

@@ -16,7 +16,7 @@ struct cddpi_model_cuda {
     float *read;            /* pinned: where outputs arrive on the CPU */
     size_t read_bytes;
     struct cddpi_event *read_event;
-    double *exchange;       /* what ranks exchange: ops/sync_norm_cuda.c */
+    double *exchange;       /* what ranks exchange: ops/batch_norm_cuda.c */
     size_t exchange_stride; /* doubles for each rank */
 };
 
@@ -31,7 +31,21 @@ CDDP_CHECKED cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const v
 CDDP_CHECKED cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
                                          const float **out);
 
+/** Allocate memory for what ranks exchange, if a batch_norm over all ranks needs it.
+ *  CDDP_ERR_CONFIG: their group is not on the device. */
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model);
+
 /* For the files of ops/. */
+
+/* Parameters of the LSTM, in the reverse of the order in which backward completes them. They are
+ * registered in the order of nn.LSTM. */
+enum cddpi_lstm_param {
+    CDDPI_LSTM_WEIGHT_HH,
+    CDDPI_LSTM_WEIGHT_IH,
+    CDDPI_LSTM_BIAS_IH,
+    CDDPI_LSTM_BIAS_HH
+};
+enum { CDDPI_LSTM_GATES = 4 };
 
 const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec);
 /** Parameter @p k in the form that products read; NULL: the op has no such parameter. */
@@ -45,6 +59,13 @@ const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int va
 /** The gradient of the output after the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or unchanged.
  */
 CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out);
+
+/** The gradient of plain filters by the kernel conv_weight.
+ *  @param made  Memory for channels-last filters; NULL: the plain layout equals it. */
+CDDP_CHECKED cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
+                                                    const struct cddpi_cuda_conv *shape,
+                                                    const void *dy, const void *x, float *made,
+                                                    bool add, float *dweight);
 
 /** The number of outputs of linear layer @p op that products use. It is the layer's own number,
  *  except for the logits of a vocabulary in 16 bits: those are padded with zeros to a multiple that

@@ -1,7 +1,7 @@
 /* graph_part.c - cuts a graph. It copies the ops of some layers; each value that crosses a cut gets
  * an op that receives it at the part's beginning, or one that sends it at the part's end. A value
  * that only passes through is received and sent. */
-#include "nn/graph/graph_part.h"
+#include "nn/graph/graph.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

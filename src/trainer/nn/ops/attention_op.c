@@ -1,6 +1,6 @@
 /* attention_op.c - owns causal multi-head attention as an op: shapes and memory around
  * nn/cpu/cpu_attention.h. */
-#include "nn/cpu/attention_bf16.h"
+#include "nn/cpu/cpu_attention.h"
 
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"

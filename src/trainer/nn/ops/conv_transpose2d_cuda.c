@@ -3,7 +3,7 @@
  * our input gradient. Images are channels last, and so is the copy of the filters that products
  * read. */
 #include "base/error.h"
-#include "nn/ops/conv2d_cuda.h"
+#include "nn/cuda/model_cuda.h"
 
 struct conv_transpose2d_cuda_state {
     struct cddpi_cuda_conv shape; /* the convolution from the op's output to its input */

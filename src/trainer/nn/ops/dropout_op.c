@@ -5,9 +5,8 @@
  * key; with that key, Philox at the sample's id gives the sample's key; with that, word e % 4 at
  * counter e / 4 decides about element e. Elements are counted in plain C x H x W order (of a
  * sequence: T x C, as in memory). An element is dropped if word < p 2^32. */
-#include "nn/ops/dropout_op.h"
-
 #include "base/error.h"
+#include "base/philox.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "nn/cuda/model_cuda.h"
@@ -50,15 +49,17 @@ static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t c
     return next;
 }
 
-struct cddpi_philox cddpi_dropout_stream(const struct cddpi_model *model, const struct cddpi_op *op,
-                                         uint64_t step)
+/* The key for all samples of @p step in @p op. */
+static struct cddpi_philox stream_of(const struct cddpi_model *model, const struct cddpi_op *op,
+                                     uint64_t step)
 {
     struct cddpi_philox layer = cddpi_philox_stream(model->seed, CDDPI_RANDOM_DROPOUT, op->number);
 
     return descend(&layer, step);
 }
 
-void cddpi_dropout_sample(const struct cddpi_philox *step, uint64_t sample_id, uint32_t out[4])
+/* The stream of one sample: key (2 words), purpose, index. */
+static void stream_of_sample(const struct cddpi_philox *step, uint64_t sample_id, uint32_t out[4])
 {
     struct cddpi_philox sample = descend(step, sample_id);
 
@@ -68,14 +69,37 @@ void cddpi_dropout_sample(const struct cddpi_philox *step, uint64_t sample_id, u
     out[3] = sample.index;
 }
 
-uint32_t cddpi_dropout_threshold(const struct cddpi_op *op)
+/* An element is dropped if its random word is below this. */
+static uint32_t threshold_of(const struct cddpi_op *op)
 {
     return (uint32_t)(op->layer.probability * 0x1p32);
 }
 
-float cddpi_dropout_scale(const struct cddpi_op *op)
+/* The factor for the elements that are kept. */
+static float scale_of(const struct cddpi_op *op)
 {
     return (float)(1 / (1 - op->layer.probability));
+}
+
+size_t cddpi_model_draw_words(const struct cddpi_model *model, int count)
+{
+    return (size_t)model->dropouts * (size_t)count * 4;
+}
+
+void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
+                       int count, uint32_t *out)
+{
+    for (int i = 0; model->dropouts > 0 && i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        if (op->ops == &cddpi_op_dropout) {
+            struct cddpi_philox stream = stream_of(model, op, step);
+
+            for (int n = 0; n < count; n++, out += 4) {
+                stream_of_sample(&stream, sample_ids[n], out);
+            }
+        }
+    }
 }
 
 static void apply(const struct cddpi_exec *exec, const struct dropout_state *state, const float *in,
@@ -87,7 +111,7 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     size_t spatial = (size_t)in_shape->height * (size_t)in_shape->width;
     size_t stride = cddpi_exec_output_elements(exec) / (size_t)exec->plan->count;
     const uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
-    float scale = cddpi_dropout_scale(exec->op);
+    float scale = scale_of(exec->op);
 
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
@@ -105,8 +129,8 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
 static cddp_status forward(struct cddpi_exec *exec)
 {
     struct dropout_state *state = exec->state;
-    struct cddpi_philox step = cddpi_dropout_stream(exec->model, exec->op, exec->batch->step);
-    uint32_t threshold = cddpi_dropout_threshold(exec->op);
+    struct cddpi_philox step = stream_of(exec->model, exec->op, exec->batch->step);
+    uint32_t threshold = threshold_of(exec->op);
     uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
 
     if (exec->batch->sample_ids == NULL) {
@@ -115,7 +139,7 @@ static cddp_status forward(struct cddpi_exec *exec)
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         uint32_t sample[4];
 
-        cddpi_dropout_sample(&step, exec->batch->sample_ids[n], sample);
+        stream_of_sample(&step, exec->batch->sample_ids[n], sample);
         cddpi_transformer_kernels()->dropout->draw(
             sample, threshold, kept + n * state->sample_bytes, cddpi_shape_elements(&exec->op->in));
     }
@@ -165,8 +189,8 @@ static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct dropout
 
     return cddpi_exec_kernels(exec)->dropout(
         exec->model->device, exec->model->type,
-        exec->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(exec->op),
-        cddpi_dropout_scale(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
+        exec->batch->draws + (size_t)state->number * samples * 4, threshold_of(exec->op),
+        scale_of(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
 }
 
 static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropout_cuda_state *state,

@@ -4,13 +4,13 @@
  * gradient) in one pass, the output's gradient and its transpose in another. On a CPU without bf16
  * instructions, factors are rounded to bf16 precision and multiplied as float32. The products are
  * the same; only the order of sums differs. */
-#include "nn/ops/linear_bf16.h"
+#include "nn/ops/linear_op.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/elementwise.h"
-#include "nn/cpu/nn_bf16.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* linear_grad.c - owns grad^T x through oneDNN's matmul. With x repacked first, which is cheap, it
  * is 4 to 17 % faster than sgemm, most for wide layers (a vocabulary). */
-#include "nn/ops/linear_grad.h"
+#include "nn/ops/linear_op.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

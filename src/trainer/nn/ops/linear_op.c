@@ -1,11 +1,10 @@
 /* linear_op.c - owns y = W x + b of flat inputs or of each row of a sequence, with a fused relu. If
  * it is tied to an embedding, W is the embedding's table. */
+#include "nn/ops/linear_op.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cpu/matmul.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/ops/linear_bf16.h"
-#include "nn/ops/linear_grad.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,6 @@
  * separately, without the gaps that the sequences' other steps would leave. */
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/ops/lstm_op.h"
 
 struct lstm_cuda_state {
     struct cddpi_cuda_lstm shape;

@@ -8,7 +8,6 @@
  *
  * A layer called NAME_l1 has parameters NAME.weight_ih_l1 and so on, the names of nn.LSTM's second
  * layer. Any other name stands for the first layer. */
-#include "nn/ops/lstm_op.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "checkpoint/safetensors.h"
-#include "nn/weights/names.h"
+#include "nn/weights/weights_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
