@@ -205,14 +205,14 @@ static double sum_linear(const struct bench *bench)
 static double sum_ops(const struct bench *bench, const struct cddpi_op_ops *kind)
 {
     struct cddpi_model *model = bench->model;
-    struct cddpi_exec run = {.model = model, .batch = &model->batch, .scale = 1};
+    struct cddpi_exec run = {.model = model, .batch = &model->last.batch, .scale = 1};
     double *times = calloc((size_t)bench->steps, sizeof *times);
     double sum = 0;
 
     if (cddpi_model_plan(model, bench->batch.count, true, &run.plan) != CDDP_OK) {
         fail();
     }
-    model->batch = bench->batch;
+    model->last.batch = bench->batch;
     for (int i = 0; i < model->graph.op_count; i++) {
         run.index = i;
         run.op = &model->graph.ops[i];

@@ -13,9 +13,6 @@ static void *at(const struct cddpi_exec *exec, int buffer)
     if (exec->recomputed && buffers[buffer].recomputed >= 0) {
         buffer = buffers[buffer].recomputed;
     }
-    if (buffers[buffer].region == CDDPI_REGION_BATCH) {
-        return exec->model->arena + buffers[buffer].offset;
-    }
     return exec->model->regions[buffers[buffer].region].data + buffers[buffer].offset;
 }
 
@@ -28,7 +25,7 @@ const void *cddpi_exec_input(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->values[exec->op->inputs[k]].activation;
 
-    return buffer < 0 ? exec->model->batch.input : at(exec, buffer);
+    return buffer < 0 ? exec->model->last.batch.input : at(exec, buffer);
 }
 
 void *cddpi_exec_taken_input(const struct cddpi_exec *exec)
@@ -76,7 +73,7 @@ float *cddpi_exec_grad(const struct cddpi_exec *exec, int k)
 {
     int param = exec->op->params[k];
 
-    return param < 0 ? NULL : exec->model->grads[param];
+    return param < 0 ? NULL : exec->model->param_states[param].grad;
 }
 
 float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
@@ -86,18 +83,21 @@ float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
 
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k)
 {
-    return exec->accumulate || exec->model->grads_arrived[exec->op->params[k]] > 0;
+    return exec->accumulate || exec->model->param_states[exec->op->params[k]].grads_arrived > 0;
 }
 
 cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k)
 {
     int param = exec->op->params[k];
+    struct cddpi_param_state *state;
 
-    if (param < 0 || ++exec->model->grads_arrived[param] < exec->model->grads_expected[param] ||
-        exec->ready == NULL) {
+    if (param < 0) {
         return CDDP_OK;
     }
-    return exec->ready(exec->context, (size_t)param);
+    state = &exec->model->param_states[param];
+    return ++state->grads_arrived < state->grads_expected || exec->ready == NULL
+               ? CDDP_OK
+               : exec->ready(exec->context, (size_t)param);
 }
 
 cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
@@ -133,9 +133,7 @@ const float *cddpi_exec_masked(const struct cddpi_exec *exec)
 
 bool cddpi_exec_defers(const struct cddpi_exec *exec)
 {
-    const struct cddpi_plan_op *op = &exec->plan->ops[exec->index];
-
-    return op->weights != op->backward;
+    return exec->plan->ops[exec->index].weights != exec->plan->ops[exec->index].backward;
 }
 
 typedef cddp_status (*work_fn)(struct cddpi_exec *exec);
@@ -144,17 +142,14 @@ typedef cddp_status (*work_fn)(struct cddpi_exec *exec);
 static cddp_status measured(struct cddpi_exec *exec, work_fn work)
 {
     struct cddpi_device *device = exec->model->device;
-    cddp_status status = device->ops->finish(device, exec->model->timeout_ms);
-    int64_t begun = cddpi_now_ns();
+    int64_t begun;
 
-    if (status == CDDP_OK) {
-        status = work(exec);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->finish(device, exec->model->timeout_ms);
-    }
+    CDDPI_TRY(device->ops->finish(device, exec->model->timeout_ms));
+    begun = cddpi_now_ns();
+    CDDPI_TRY(work(exec));
+    CDDPI_TRY(device->ops->finish(device, exec->model->timeout_ms));
     exec->model->op_seconds[exec->index] += (double)(cddpi_now_ns() - begun) * 1e-9;
-    return status;
+    return CDDP_OK;
 }
 
 enum exec_pass { FORWARD, BACKWARD, WEIGHTS };
@@ -199,7 +194,9 @@ cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
 
-    CDDPI_TRY(exec->model->ops->data(exec));
+    if (exec->model->ops->data != NULL) {
+        CDDPI_TRY(exec->model->ops->data(exec));
+    }
     for (int i = 0; i < graph->op_count; i++) {
         if ((exec->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
             CDDPI_TRY(await_params(exec, i));
@@ -241,30 +238,25 @@ static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
 cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    const unsigned nothing = CDDPI_GRAD_VIEW;
-    cddp_status status = CDDP_OK;
 
     exec->recomputed = true;
-    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = graph->op_count - 1; i >= 0; i--) {
+        const unsigned views = CDDPI_GRAD_VIEW | CDDPI_MAKES_PREACT_GRAD;
         int output = graph->ops[i].output;
 
-        status = recompute_segment(exec, i);
-        if (status != CDDP_OK) {
-            return status;
-        }
-
+        CDDPI_TRY(recompute_segment(exec, i));
         if (output >= 0 && !graph->values[output].needs_grad) {
             continue;
         }
         if (output >= 0) {
-            status = sum_grads(exec, output);
+            CDDPI_TRY(sum_grads(exec, output));
         }
-        if (status == CDDP_OK &&
-            (exec->plan->ops[i].flags & (CDDPI_GRAD_VIEW | CDDPI_MAKES_PREACT_GRAD)) != nothing) {
-            status = step(exec, i, BACKWARD);
+        if ((exec->plan->ops[i].flags & views) !=
+            CDDPI_GRAD_VIEW) { /* else nothing is left to do */
+            CDDPI_TRY(step(exec, i, BACKWARD));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_weights(struct cddpi_exec *exec)
@@ -305,32 +297,18 @@ static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
     return device->ops->clear(device, CDDPI_STREAM_COMPUTE, grad, count * sizeof *grad);
 }
 
-cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
+cddp_status cddpi_exec_idle_gradients(struct cddpi_exec *exec, bool backward)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
 
     for (int i = graph->op_count - 1; i >= 0; i--) {
         exec->index = i;
         exec->op = &graph->ops[i];
-        if (exec->op->kernels->idle_backward != NULL) {
+        if (backward && exec->op->kernels->idle_backward != NULL) {
             CDDPI_TRY(exec->op->kernels->idle_backward(exec));
         }
         for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
-            CDDPI_TRY(zero_grad(exec, k));
-            CDDPI_TRY(cddpi_exec_ready(exec, k));
-        }
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
-{
-    const struct cddpi_graph *graph = &exec->model->graph;
-
-    for (int i = graph->op_count - 1; i >= 0; i--) {
-        exec->index = i;
-        exec->op = &graph->ops[i];
-        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            CDDPI_TRY(backward ? zero_grad(exec, k) : CDDP_OK);
             CDDPI_TRY(cddpi_exec_ready(exec, k));
         }
     }
@@ -339,9 +317,5 @@ cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
 
 void cddpi_model_forget_forward(struct cddpi_model *model)
 {
-    model->pending = NULL;
-    model->pending_backward = false;
-    model->pending_weights = false;
-    model->outputs = NULL;
-    model->batch = (struct cddpi_batch){.count = 0};
+    model->last = (struct cddpi_last_forward){.outputs = NULL};
 }

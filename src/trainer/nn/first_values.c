@@ -68,7 +68,7 @@ static void draw(const cddp_param *tensor, const struct cddpi_param_info *info,
 static void make_block(const struct cddpi_model *model, size_t param, size_t block)
 {
     const cddp_param *tensor = &model->params.items[param];
-    const struct cddpi_param_info *info = &model->infos[param];
+    const struct cddpi_param_info *info = &model->param_states[param].info;
     struct cddpi_philox stream = cddpi_philox_stream(model->seed, CDDPI_RANDOM_INIT,
                                                      cddpi_model_param_number(model, param));
     size_t begin = block * BLOCK;

@@ -107,22 +107,20 @@ static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
 cddp_status cddpi_cuda_grow_arena(struct cddpi_model *model, size_t bytes, int count, bool training)
 {
     struct cddpi_device *device = model->device;
-    void *arena = NULL;
+    struct cddpi_region_memory *arena = &model->regions[CDDPI_REGION_BATCH];
+    void *data = NULL;
     cddp_status status;
 
     cddpi_model_forget_forward(model);
-    device->ops->release(device, model->arena);
-    model->arena = NULL;
-    model->arena_bytes = 0;
-    status = device->ops->alloc(device, bytes, "activations", &arena);
+    device->ops->release(device, arena->data);
+    *arena = (struct cddpi_region_memory){NULL, 0};
+    status = device->ops->alloc(device, bytes, "activations", &data);
     if (status == CDDP_ERR_NO_MEMORY) {
         return no_arena(model, count, training);
     }
-    if (status == CDDP_OK) {
-        model->arena = arena;
-        model->arena_bytes = bytes;
-    }
-    return status;
+    CDDPI_TRY(status);
+    *arena = (struct cddpi_region_memory){data, bytes};
+    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const void *a, const void *b,
@@ -151,30 +149,28 @@ static cddp_status grow_read(const struct cddpi_model *model, size_t bytes)
 cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
                             const float **out)
 {
-    const void *from = (const char *)model->outputs + index * cddp_type_bytes(model->type);
+    const void *from = (const char *)model->last.outputs + index * cddp_type_bytes(model->type);
     struct cddpi_model_cuda *cuda = model->cuda;
     struct cddpi_device *device = model->device;
     size_t bytes = count * sizeof(float);
     void *cast = NULL;
-    cddp_status status = grow_read(model, bytes);
+    cddp_status status;
 
-    if (status == CDDP_OK && model->type != CDDP_F32) {
-        status = device->ops->alloc(device, bytes, "outputs to be read", &cast);
-        if (status == CDDP_OK) {
-            status = cuda->kernels->cast(device, model->type, from, CDDP_F32, cast, count);
-        }
+    CDDPI_TRY(grow_read(model, bytes));
+    if (model->type != CDDP_F32) {
+        CDDPI_TRY(device->ops->alloc(device, bytes, "outputs to be read", &cast));
+        CDDPI_TRY_GOTO(done, status,
+                       cuda->kernels->cast(device, model->type, from, CDDP_F32, cast, count));
         from = cast;
     }
-    if (status == CDDP_OK) {
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, cuda->read, from, bytes);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->record(device, cuda->read_event, CDDPI_STREAM_COMPUTE);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   device->ops->copy(device, CDDPI_STREAM_COMPUTE, cuda->read, from, bytes));
+    status = device->ops->record(device, cuda->read_event, CDDPI_STREAM_COMPUTE);
+done:
     device->ops->release(device, cast);
+    CDDPI_TRY(status);
     *out = cuda->read;
-    return status == CDDP_OK ? device->ops->wait(device, cuda->read_event, model->timeout_ms)
-                             : status;
+    return device->ops->wait(device, cuda->read_event, model->timeout_ms);
 }
 
 const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec)

@@ -49,13 +49,6 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
     return CDDP_OK;
 }
 
-static enum cddpi_copy form_of(const struct cddpi_model *model, const struct cddpi_op *op, int k)
-{
-    enum cddpi_copy form = op->kernels->copy != NULL ? op->kernels->copy(op, k) : CDDPI_COPY_NONE;
-
-    return form == CDDPI_COPY_CAST && model->type == CDDP_F32 ? CDDPI_COPY_NONE : form;
-}
-
 /* Ops that share a parameter use the same form. */
 static void keep_copy(const struct cddpi_model *model, const struct cddpi_op *op, int k)
 {
@@ -65,7 +58,10 @@ static void keep_copy(const struct cddpi_model *model, const struct cddpi_op *op
     if (op->ops == &cddpi_op_linear && k == 0) {
         count = cddpi_linear_outputs(model, op) * (size_t)op->in.channels;
     }
-    copy->form = form_of(model, op, k);
+    copy->form = op->kernels->copy != NULL ? op->kernels->copy(op, k) : CDDPI_COPY_NONE;
+    if (copy->form == CDDPI_COPY_CAST && model->type == CDDP_F32) {
+        copy->form = CDDPI_COPY_NONE;
+    }
     copy->count = count > copy->count ? count : copy->count;
 }
 
@@ -117,13 +113,6 @@ static cddp_status create_copies(struct cddpi_model *model)
     return status;
 }
 
-static void count_draws(struct cddpi_model *model)
-{
-    for (int i = 0; i < model->graph.op_count; i++) {
-        model->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
-    }
-}
-
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
     static const cddp_type types[] = {[CDDPI_PRECISION_F32] = CDDP_F32,
@@ -138,7 +127,9 @@ static cddp_status create(struct cddpi_model *model, const struct cddpi_model_sp
     model->cuda->kernels = spec->device->kernels;
     model->cuda->any_order = spec->any_order;
     model->type = types[model->precision];
-    count_draws(model);
+    for (int i = 0; i < model->graph.op_count; i++) {
+        model->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
+    }
     CDDPI_TRY(cddpi_cuda_sync_norm_create(model));
     CDDPI_TRY(move(model, &model->params, "parameters", &model->cuda->params));
     CDDPI_TRY(move(model, &model->buffers, "running statistics", &model->cuda->buffers));
@@ -238,7 +229,7 @@ void cddpi_model_replayed(struct cddpi_model *model)
     for (size_t i = 0; i < model->copy_count; i++) {
         model->copies[i].stale = false;
     }
-    model->outputs = NULL; /* the replay has overwritten the activations */
+    model->last.outputs = NULL; /* the replay has overwritten the activations */
 }
 
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
@@ -253,12 +244,6 @@ static const char *matmul_note(const struct cddpi_model *model)
                                         [CDDPI_PRECISION_FP16] = "fp16 factors: cuBLASLt"};
 
     return names[model->precision];
-}
-
-static const char *precision_note(const struct cddpi_model *model)
-{
-    (void)model;
-    return NULL; /* on a device, 16 bits are always faster */
 }
 
 static cddp_status describe_plan(struct cddpi_model *model, int count, FILE *file)
@@ -282,6 +267,6 @@ const struct cddpi_model_ops cddpi_model_on_cuda = {
     .add = cddpi_cuda_sum,
     .read = cddpi_cuda_read,
     .matmul_note = matmul_note,
-    .precision_note = precision_note,
+    /* no precision_note: on a device, 16 bits are always faster */
     .describe_plan = describe_plan,
 };

@@ -86,8 +86,8 @@ static void forward_images(struct cddpi_exec *exec, const struct loss_state *sta
 static cddp_status forward(struct cddpi_exec *exec)
 {
     (exec->model->tokens_in ? forward_tokens : forward_images)(exec, exec->state);
-    exec->model->sums[0] += exec->result->loss_sum;
-    exec->model->sums[1] += exec->result->correct;
+    exec->model->sums.now[0] += exec->result->loss_sum;
+    exec->model->sums.now[1] += exec->result->correct;
     return CDDP_OK;
 }
 
@@ -138,14 +138,15 @@ static cddp_status compute_cuda(const struct cddpi_exec *exec, const struct loss
         return kernels->cross_entropy_strided(
             device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
             (size_t)exec->model->classes, stride, exec->plan->training, (float)exec->scale,
-            exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
+            exec->model->loss_scale, exec->model->sums.now,
+            cddpi_exec_buffer(exec, state->scratch));
     }
     return (loss == CDDPI_LOSS_MSE                    ? kernels->squared_error
             : loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY ? kernels->binary_cross_entropy
                                                       : kernels->cross_entropy)(
         device, exec->model->type, outputs, exec->batch->label, rows_of(exec->plan),
         (size_t)exec->model->classes, exec->plan->training, (float)exec->scale,
-        exec->model->loss_scale, exec->model->sums, cddpi_exec_buffer(exec, state->scratch));
+        exec->model->loss_scale, exec->model->sums.now, cddpi_exec_buffer(exec, state->scratch));
 }
 
 static cddp_status forward_cuda(struct cddpi_exec *exec)

@@ -326,7 +326,9 @@ static cddp_status plan_ops(struct cddpi_plan *plan)
         plan->ops[i] = (struct cddpi_plan_op){
             .recompute_time = -1, .preact_grad = -1, .other = -1, .grad_inputs = {-1, -1}};
     }
-    plan->model->ops->plan_data(plan);
+    if (plan->model->ops->plan_data != NULL) {
+        plan->model->ops->plan_data(plan);
+    }
     for (int i = 0; i < graph->op_count; i++) {
         cddp_status status = plan_op(plan, i);
 
