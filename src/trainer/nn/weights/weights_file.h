@@ -65,6 +65,7 @@ void cddpi_weights_files_close(struct cddpi_weights_files *files); /* accepts ze
 cddp_status cddpi_weights_files_look(const struct cddpi_weights_files *files);
 /** Whether @p path has the name of an index file. */
 bool cddpi_weights_is_index(const char *path);
+bool cddpi_name_ends_with(const char *name, const char *end);
 
 /** Find the weights file in @p folder; release @p out with cddpi_free(). CDDP_ERR_NOT_FOUND: there
  *  is none; the text says what the folder holds instead. */

@@ -52,21 +52,21 @@ struct contents {
                              */
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text);
-
-    return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
-}
-
 static size_t kind_of(const char *name)
 {
     size_t kind = 0;
 
-    while (kind < KINDS && !ends_with(name, kinds[kind].end)) {
+    while (kind < KINDS && !cddpi_name_ends_with(name, kinds[kind].end)) {
         kind++;
     }
     return kind;
+}
+
+bool cddpi_name_ends_with(const char *name, const char *end)
+{
+    size_t length = strlen(name);
+
+    return length >= strlen(end) && strcmp(name + length - strlen(end), end) == 0;
 }
 
 static void count_name(struct contents *contents, const char *name)
