@@ -124,24 +124,17 @@ static cddp_status forward(struct cddpi_exec *exec)
     size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        rows, columns, inputs, cddpi_exec_input(exec, 0), inputs, cddpi_exec_param(exec, 0), inputs,
+        cddpi_exec_output(exec), columns);
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_forward(exec, state->bf16);
     }
-    return cddpi_matmul_run(exec, &state->forward,
-                            &(struct cddpi_nn_matmul){.m = rows,
-                                                      .n = columns,
-                                                      .k = inputs,
-                                                      .transpose_b = true,
-                                                      .alpha = 1,
-                                                      .a = cddpi_exec_input(exec, 0),
-                                                      .lda = inputs,
-                                                      .b = cddpi_exec_param(exec, 0),
-                                                      .ldb = inputs,
-                                                      .c = cddpi_exec_output(exec),
-                                                      .ldc = columns,
-                                                      .relu = exec->op->relu,
-                                                      .bias = cddpi_exec_param(exec, 1)});
+    product.transpose_b = true;
+    product.relu = exec->op->relu;
+    product.bias = cddpi_exec_param(exec, 1);
+    return cddpi_matmul_run(exec, &state->forward, &product);
 }
 
 /* The gradient after the relu's mask, and the bias's gradient. Both take one pass if the output's
@@ -176,6 +169,9 @@ static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct l
 {
     size_t outputs = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        outputs, inputs, cddpi_plan_rows(exec->plan, exec->op), grad, outputs,
+        cddpi_exec_input(exec, 0), inputs, cddpi_exec_grad(exec, 0), inputs);
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_weights(exec, state->bf16);
@@ -183,19 +179,9 @@ static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct l
     if (state->grad != NULL) {
         return cddpi_linear_grad_run(exec, state->grad, grad, cddpi_exec_adds(exec, 0));
     }
-    return cddpi_matmul_run(exec, &state->weights,
-                            &(struct cddpi_nn_matmul){.m = outputs,
-                                                      .n = inputs,
-                                                      .k = cddpi_plan_rows(exec->plan, exec->op),
-                                                      .transpose_a = true,
-                                                      .alpha = 1,
-                                                      .a = grad,
-                                                      .lda = outputs,
-                                                      .b = cddpi_exec_input(exec, 0),
-                                                      .ldb = inputs,
-                                                      .c = cddpi_exec_grad(exec, 0),
-                                                      .ldc = inputs,
-                                                      .adds = cddpi_exec_adds(exec, 0)});
+    product.transpose_a = true;
+    product.adds = cddpi_exec_adds(exec, 0);
+    return cddpi_matmul_run(exec, &state->weights, &product);
 }
 
 static cddp_status input_gradient(const struct cddpi_exec *exec, const struct linear_state *state,
@@ -203,21 +189,14 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct li
 {
     size_t outputs = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        cddpi_plan_rows(exec->plan, exec->op), inputs, outputs, grad, outputs,
+        cddpi_exec_param(exec, 0), inputs, out, inputs);
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_input(exec, state->bf16, out);
     }
-    return cddpi_matmul_run(exec, &state->input,
-                            &(struct cddpi_nn_matmul){.m = cddpi_plan_rows(exec->plan, exec->op),
-                                                      .n = inputs,
-                                                      .k = outputs,
-                                                      .alpha = 1,
-                                                      .a = grad,
-                                                      .lda = outputs,
-                                                      .b = cddpi_exec_param(exec, 0),
-                                                      .ldb = inputs,
-                                                      .c = out,
-                                                      .ldc = inputs});
+    return cddpi_matmul_run(exec, &state->input, &product);
 }
 
 /* The weight's gradient; the bias's gradient is complete already. */

@@ -150,21 +150,13 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
                            const struct lstm_sizes *sizes, float *gates)
 {
     const float *bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH);
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        sizes->rows, sizes->gates, sizes->inputs, cddpi_exec_input(exec, 0), sizes->inputs,
+        cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH), sizes->inputs, gates, sizes->gates);
 
-    CDDPI_TRY(cddpi_matmul_run(
-        exec, &state->gates,
-        &(struct cddpi_nn_matmul){.m = sizes->rows,
-                                  .n = sizes->gates,
-                                  .k = sizes->inputs,
-                                  .transpose_b = true,
-                                  .alpha = 1,
-                                  .a = cddpi_exec_input(exec, 0),
-                                  .lda = sizes->inputs,
-                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
-                                  .ldb = sizes->inputs,
-                                  .c = gates,
-                                  .ldc = sizes->gates,
-                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)}));
+    product.transpose_b = true;
+    product.bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH);
+    CDDPI_TRY(cddpi_matmul_run(exec, &state->gates, &product));
     if (bias != NULL) {
         cddpi_nn_add_bias(gates, bias, sizes->rows, sizes->gates);
     }
@@ -184,20 +176,14 @@ static cddp_status forward(struct cddpi_exec *exec)
         size_t at = t * sizes.units;
 
         if (t > 0) {
-            CDDPI_TRY(cddpi_matmul(
-                &(struct cddpi_nn_matmul){.m = sizes.count,
-                                          .n = sizes.gates,
-                                          .k = sizes.units,
-                                          .transpose_b = true,
-                                          .alpha = 1,
-                                          .a = out + at - sizes.units,
-                                          .lda = sizes.length * sizes.units,
-                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
-                                          .ldb = sizes.units,
-                                          .c = gates + CDDPI_LSTM_GATES * at,
-                                          .ldc = sizes.length * sizes.gates,
-                                          .adds = true},
-                NULL));
+            struct cddpi_nn_matmul product = cddpi_matmul_of(
+                sizes.count, sizes.gates, sizes.units, out + at - sizes.units,
+                sizes.length * sizes.units, cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                sizes.units, gates + CDDPI_LSTM_GATES * at, sizes.length * sizes.gates);
+
+            product.transpose_b = true;
+            product.adds = true;
+            CDDPI_TRY(cddpi_matmul(&product, NULL));
         }
         cddpi_transformer_kernels()->lstm->forward(
             gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
@@ -224,18 +210,12 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
             grad + at, carried_out, carried_cell, t > 0 ? cells + at - sizes->units : NULL,
             cells + at, gates + CDDPI_LSTM_GATES * at, sizes->count, sizes->length, sizes->units);
         if (t > 0) {
-            CDDPI_TRY(cddpi_matmul(
-                &(struct cddpi_nn_matmul){.m = sizes->count,
-                                          .n = sizes->units,
-                                          .k = sizes->gates,
-                                          .alpha = 1,
-                                          .a = gates + CDDPI_LSTM_GATES * at,
-                                          .lda = sizes->length * sizes->gates,
-                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
-                                          .ldb = sizes->units,
-                                          .c = carried_out,
-                                          .ldc = sizes->units},
-                NULL));
+            struct cddpi_nn_matmul product = cddpi_matmul_of(
+                sizes->count, sizes->units, sizes->gates, gates + CDDPI_LSTM_GATES * at,
+                sizes->length * sizes->gates, cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                sizes->units, carried_out, sizes->units);
+
+            CDDPI_TRY(cddpi_matmul(&product, NULL));
         }
     }
     return CDDP_OK;
@@ -263,20 +243,13 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_p
                                    size_t inputs, int k)
 {
     size_t outputs = CDDPI_LSTM_GATES * (size_t)exec->op->out.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(outputs, inputs, rows, gates, outputs, from,
+                                                     inputs, cddpi_exec_grad(exec, k), inputs);
 
-    CDDPI_TRY(cddpi_matmul_run(exec, plan,
-                               &(struct cddpi_nn_matmul){.m = outputs,
-                                                         .n = inputs,
-                                                         .k = rows,
-                                                         .transpose_a = true,
-                                                         .alpha = 1,
-                                                         .a = gates,
-                                                         .lda = outputs,
-                                                         .b = from,
-                                                         .ldb = inputs,
-                                                         .c = cddpi_exec_grad(exec, k),
-                                                         .ldc = inputs,
-                                                         .adds = cddpi_exec_adds(exec, k)}));
+    product.transpose_a = true;
+    product.adds = cddpi_exec_adds(exec, k);
+
+    CDDPI_TRY(cddpi_matmul_run(exec, plan, &product));
     return cddpi_exec_ready(exec, k);
 }
 
@@ -284,22 +257,14 @@ static cddp_status input_gradient(struct cddpi_exec *exec, const struct lstm_sta
                                   const struct lstm_sizes *sizes, const float *gates)
 {
     float *grad_input = cddpi_exec_grad_input(exec, 0);
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        sizes->rows, sizes->inputs, sizes->gates, gates, sizes->gates,
+        cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH), sizes->inputs, grad_input, sizes->inputs);
 
     if (grad_input == NULL) {
         return CDDP_OK;
     }
-    return cddpi_matmul_run(
-        exec, &state->input,
-        &(struct cddpi_nn_matmul){.m = sizes->rows,
-                                  .n = sizes->inputs,
-                                  .k = sizes->gates,
-                                  .alpha = 1,
-                                  .a = gates,
-                                  .lda = sizes->gates,
-                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
-                                  .ldb = sizes->inputs,
-                                  .c = grad_input,
-                                  .ldc = sizes->inputs});
+    return cddpi_matmul_run(exec, &state->input, &product);
 }
 
 /* Each row of gate gradients pairs with the outputs one row earlier, but the row of a first step
