@@ -256,18 +256,18 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *s
     float *plain = exec->accumulate ? cddpi_exec_buffer(exec, state->plain_grad)
                                     : cddpi_exec_grad(exec, 0);
     void *made = packed->needed ? cddpi_exec_buffer(exec, packed->buffer) : plain;
-    cddp_status status = make_weight_gradient(exec, state, grad, made);
 
-    if (status == CDDP_OK && packed->needed && packed->copy.handle != NULL) {
-        status = cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain});
-    } else if (status == CDDP_OK && packed->needed) {
+    CDDPI_TRY(make_weight_gradient(exec, state, grad, made));
+    if (packed->needed && packed->copy.handle != NULL) {
+        CDDPI_TRY(cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain}));
+    } else if (packed->needed) {
         cddpi_filters_unpack(&packed->own, made, plain);
     }
-    if (status == CDDP_OK && exec->accumulate) {
+    if (exec->accumulate) {
         cddpi_nn_add(cddpi_exec_grad(exec, 0), plain, cddpi_exec_grad(exec, 0),
                      elements(state->plain_weight));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
@@ -278,39 +278,17 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     float *wanted = cddpi_exec_grad_input(exec, 0);
     float *made = differs ? cddpi_exec_buffer(exec, pass->image_buffer) : wanted;
     const void *weight = NULL;
-    cddp_status status = pack(exec, state, pass, &weight);
 
+    CDDPI_TRY(pack(exec, state, pass, &weight));
     grad = grad_of(exec, state, pass, grad);
-    if (status == CDDP_OK && pass->primitive.handle == NULL) {
-        status = cddpi_conv_columns_data(exec, state, grad, weight, made);
-    } else if (status == CDDP_OK) {
-        status = cddpi_primitive_run(exec, &pass->primitive, (const void *[]){made, grad, weight});
-    }
-    if (status == CDDP_OK && differs) {
+    CDDPI_TRY(
+        pass->primitive.handle == NULL
+            ? cddpi_conv_columns_data(exec, state, grad, weight, made)
+            : cddpi_primitive_run(exec, &pass->primitive, (const void *[]){made, grad, weight}));
+    if (differs) {
         cddpi_nn_convert(made, &pass->image, wanted, &state->in);
     }
-    return status;
-}
-
-/* oneDNN could compute the bias's gradient together with the filters' gradient, but it sums
- * millions of numbers in float32. */
-static void sum_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state,
-                     const float *grad)
-{
-    if (state->bias != NULL) {
-        cddpi_norm_sums(grad, &state->out, cddpi_exec_buffer(exec, state->bias_partial),
-                        cddpi_exec_buffer(exec, state->bias_sums));
-    }
-}
-
-static void put_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state)
-{
-    const double *sums = cddpi_exec_buffer(exec, state->bias_sums);
-    float *grad = cddpi_exec_grad(exec, 1);
-
-    for (size_t c = 0; c < state->out.channels; c++) {
-        grad[c] = (float)(exec->accumulate ? (double)grad[c] + sums[c] : sums[c]);
-    }
+    return CDDP_OK;
 }
 
 static cddp_status weights(struct cddpi_exec *exec)
@@ -319,9 +297,11 @@ static cddp_status weights(struct cddpi_exec *exec)
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
+    const double *sums = state->bias != NULL ? cddpi_exec_buffer(exec, state->bias_sums) : NULL;
+    float *bias = cddpi_exec_grad(exec, 1);
 
-    if (state->bias != NULL) {
-        put_bias(exec, state);
+    for (size_t c = 0; sums != NULL && c < state->out.channels; c++) {
+        bias[c] = (float)(exec->accumulate ? (double)bias[c] + sums[c] : sums[c]);
     }
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     CDDPI_TRY(weight_gradient(exec, state, grad));
@@ -334,7 +314,12 @@ static cddp_status backward(struct cddpi_exec *exec)
     const float *masked = cddpi_exec_mask_relu(exec);
     const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
 
-    sum_bias(exec, state, masked);
+    if (state->bias != NULL) {
+        /* oneDNN could compute it together with the filters' gradient, but it sums millions of
+         * numbers in float32 */
+        cddpi_norm_sums(masked, &state->out, cddpi_exec_buffer(exec, state->bias_partial),
+                        cddpi_exec_buffer(exec, state->bias_sums));
+    }
     if (!cddpi_exec_defers(exec)) {
         /* before the input's gradient, so that its allreduce can start */
         CDDPI_TRY(weights(exec));

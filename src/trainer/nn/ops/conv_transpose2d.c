@@ -184,23 +184,20 @@ static cddp_status forward(struct cddpi_exec *exec)
     float *columns = cddpi_exec_buffer(exec, state->columns);
     float *y = cddpi_exec_output(exec);
     const float *bias = cddpi_exec_param(exec, 1);
-    cddp_status status = CDDP_OK;
 
     pack(state, cddpi_exec_param(exec, 0), weight);
     memset(y, 0, pixels * state->window.lanes * sizeof *y);
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += state->lines) {
+    for (size_t line = 0; line < line_count(state); line += state->lines) {
         size_t lines = lines_from(state, line);
 
-        status = cddpi_gemm(false, false, lines * width, row_length(state), state->in.channels,
-                            x + line * width * state->in.channels, weight, 0, columns);
-        if (status == CDDP_OK) {
-            cddpi_nn_add_columns(columns, &state->window, line, lines, y);
-        }
+        CDDPI_TRY(cddpi_gemm(false, false, lines * width, row_length(state), state->in.channels,
+                             x + line * width * state->in.channels, weight, 0, columns));
+        cddpi_nn_add_columns(columns, &state->window, line, lines, y);
     }
     if (bias != NULL) {
         cddpi_nn_add_bias(y, bias, pixels, state->window.lanes);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The gradient of the packed filters; also of the input's rows unless @p dx is NULL. */

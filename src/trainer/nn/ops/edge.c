@@ -43,77 +43,50 @@ static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory
 }
 
 /* Convert between the model's own layout and the caller's plain memory. */
-static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
-                                const void *inside, float *plain)
+static cddp_status to_plain(const struct cddpi_exec *exec, const struct edge_place *place,
+                            const void *inside, float *plain)
 {
-    if (place->image) {
-        cddpi_nn_to_plain(inside, &place->layout, plain);
-    } else {
-        memcpy(plain, inside,
-               place->layout.samples * place->layout.channels * place->layout.spatial *
-                   sizeof *plain);
+    const struct cddpi_nn_layout *layout = &place->layout;
+    size_t elements = layout->samples * layout->channels * layout->spatial;
+    struct cddpi_device *device = exec->model->device;
+
+    if (device->ops->kind != CDDPI_DEVICE_CPU) {
+        return place->image && layout->block > 1
+                   ? cddpi_exec_kernels(exec)->from_channels_last(device, exec->model->type, inside,
+                                                                  layout->samples, layout->channels,
+                                                                  layout->spatial, false, plain)
+                   : cddpi_exec_kernels(exec)->cast(device, exec->model->type, inside, CDDP_F32,
+                                                    plain, elements);
     }
-    (void)exec;
+    if (place->image) {
+        cddpi_nn_to_plain(inside, layout, plain);
+    } else {
+        memcpy(plain, inside, elements * sizeof *plain);
+    }
     return CDDP_OK;
 }
 
-static cddp_status from_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
-                                  const float *plain, void *inside)
+static cddp_status from_plain(const struct cddpi_exec *exec, const struct edge_place *place,
+                              const float *plain, void *inside)
 {
+    const struct cddpi_nn_layout *layout = &place->layout;
+    size_t elements = layout->samples * layout->channels * layout->spatial;
+    struct cddpi_device *device = exec->model->device;
+
+    if (device->ops->kind != CDDPI_DEVICE_CPU) {
+        return place->image && layout->block > 1
+                   ? cddpi_exec_kernels(exec)->to_channels_last(device, exec->model->type, plain,
+                                                                layout->samples, layout->channels,
+                                                                layout->spatial, inside)
+                   : cddpi_exec_kernels(exec)->cast(device, CDDP_F32, plain, exec->model->type,
+                                                    inside, elements);
+    }
     if (place->image) {
-        cddpi_nn_from_plain(plain, &place->layout, inside);
+        cddpi_nn_from_plain(plain, layout, inside);
     } else {
-        memcpy(inside, plain,
-               place->layout.samples * place->layout.channels * place->layout.spatial *
-                   sizeof *plain);
+        memcpy(inside, plain, elements * sizeof *plain);
     }
-    (void)exec;
     return CDDP_OK;
-}
-
-static cddp_status to_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
-                                 const void *inside, float *plain)
-{
-    const struct cddpi_nn_layout *layout = &place->layout;
-
-    if (place->image && layout->block > 1) {
-        return cddpi_exec_kernels(exec)->from_channels_last(
-            exec->model->device, exec->model->type, inside, layout->samples, layout->channels,
-            layout->spatial, false, plain);
-    }
-    return cddpi_exec_kernels(exec)->cast(exec->model->device, exec->model->type, inside, CDDP_F32,
-                                          plain,
-                                          layout->samples * layout->channels * layout->spatial);
-}
-
-static cddp_status from_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
-                                   const float *plain, void *inside)
-{
-    const struct cddpi_nn_layout *layout = &place->layout;
-
-    if (place->image && layout->block > 1) {
-        return cddpi_exec_kernels(exec)->to_channels_last(exec->model->device, exec->model->type,
-                                                          plain, layout->samples, layout->channels,
-                                                          layout->spatial, inside);
-    }
-    return cddpi_exec_kernels(exec)->cast(exec->model->device, CDDP_F32, plain, exec->model->type,
-                                          inside,
-                                          layout->samples * layout->channels * layout->spatial);
-}
-
-typedef cddp_status (*to_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
-                                   const void *inside, float *plain);
-typedef cddp_status (*from_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
-                                     const float *plain, void *inside);
-
-static to_plain_fn to_plain(const struct cddpi_exec *exec)
-{
-    return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? to_plain_cpu : to_plain_cuda;
-}
-
-static from_plain_fn from_plain(const struct cddpi_exec *exec)
-{
-    return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? from_plain_cpu : from_plain_cuda;
 }
 
 /* Use the layout that the value has in the whole model, so that its consumers compute the same
@@ -127,29 +100,25 @@ static cddp_status plan_receive(struct cddpi_plan *plan, int index)
 static cddp_status receive(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check_edge(exec, place.data, "value");
 
-    return status == CDDP_OK ? from_plain(exec)(exec, &place, place.data, cddpi_exec_output(exec))
-                             : status;
+    CDDPI_TRY(check_edge(exec, place.data, "value"));
+    return from_plain(exec, &place, place.data, cddpi_exec_output(exec));
 }
 
 static cddp_status return_grad(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check_edge(exec, place.grad, "gradient");
 
-    return status == CDDP_OK
-               ? to_plain(exec)(exec, &place, cddpi_exec_grad_output(exec, 0), place.grad)
-               : status;
+    CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
+    return to_plain(exec, &place, cddpi_exec_grad_output(exec, 0), place.grad);
 }
 
 static cddp_status send(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check_edge(exec, place.data, "value");
 
-    return status == CDDP_OK ? to_plain(exec)(exec, &place, cddpi_exec_input(exec, 0), place.data)
-                             : status;
+    CDDPI_TRY(check_edge(exec, place.data, "value"));
+    return to_plain(exec, &place, cddpi_exec_input(exec, 0), place.data);
 }
 
 static cddp_status take_grad(struct cddpi_exec *exec)
@@ -157,10 +126,11 @@ static cddp_status take_grad(struct cddpi_exec *exec)
     struct edge_place place = place_of(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
 
-    if (grad != NULL) {
-        CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
+    if (grad == NULL) {
+        return CDDP_OK;
     }
-    return grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad) : CDDP_OK;
+    CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
+    return from_plain(exec, &place, place.grad, grad);
 }
 
 static const struct cddpi_op_kernels receiver = {
