@@ -43,6 +43,20 @@ size_t cddpi_exec_output_elements(const struct cddpi_exec *exec)
     return exec->plan->values[exec->op->output].elements;
 }
 
+const void *cddpi_exec_converted(const struct cddpi_exec *exec, const void *x,
+                                 const struct cddpi_nn_layout *from,
+                                 const struct cddpi_nn_layout *to, int buffer)
+{
+    float *out;
+
+    if (from->block == to->block) {
+        return x;
+    }
+    out = at(exec, buffer);
+    cddpi_nn_convert(x, from, out, to);
+    return out;
+}
+
 void *cddpi_exec_grad_output(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->values[exec->op->output].grads[k];
@@ -167,13 +181,11 @@ static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
     exec->op = op;
     exec->state = exec->plan->ops[index].state;
     device->ops->range_push(device, op->layer.name);
-    status = cddpi_exec_refresh_copies(exec);
-    if (status == CDDP_OK) {
-        status = exec->model->op_seconds == NULL ? work(exec) : measured(exec, work);
-    }
+    CDDPI_TRY_GOTO(done, status, cddpi_exec_refresh_copies(exec));
+    status = exec->model->op_seconds == NULL ? work(exec) : measured(exec, work);
+done:
     device->ops->range_pop(device);
-    return status == CDDP_OK ? CDDP_OK
-                             : cddpi_fail_prefix(status, "layer \"%s\"", exec->op->layer.name);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "layer \"%s\"", op->layer.name);
 }
 
 /* Wait for pending updates of the op's parameters. */

@@ -191,11 +191,6 @@ CDDP_CHECKED cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struc
 /** Reduce the graph to the part that @p spec selects. */
 CDDP_CHECKED cddp_status cddpi_model_cut(struct cddpi_model *model,
                                          const struct cddpi_model_spec *spec);
-/** The number of parameter @p index in the whole model. */
-static inline uint32_t cddpi_model_param_number(const struct cddpi_model *model, size_t index)
-{
-    return model->part == NULL ? (uint32_t)index : model->part->param_numbers[index];
-}
 /** Release what the slots hold, the current one's regions included, but not the arena. */
 void cddpi_model_release_slots(struct cddpi_model *model);
 /** Release what the part holds. */

@@ -75,18 +75,19 @@ cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
     if (dnnl == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
     }
-    status = cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(
-            dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags), "stream");
-    }
-    if (status != CDDP_OK) {
-        cddpi_dnnl_destroy(dnnl);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status,
+                   cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine"));
+    CDDPI_TRY_GOTO(
+        fail, status,
+        cddpi_dnnl_check(dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags),
+                         "stream"));
     model->dnnl = dnnl;
     *out = dnnl;
     return CDDP_OK;
+
+fail:
+    cddpi_dnnl_destroy(dnnl);
+    return status;
 }
 
 void cddpi_dnnl_destroy(struct cddpi_dnnl *dnnl)
@@ -146,18 +147,12 @@ cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const struct cddpi_dnnl
                                 dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attributes;
-    cddp_status status = make_attributes(request->post, request->what, &attributes);
-    dnnl_primitive_desc_t desc = NULL;
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_dnnl_check(cddpi_dnnl_make(dnnl->engine, request, attributes, &desc),
+    CDDPI_TRY(make_attributes(request->post, request->what, &attributes));
+    status = cddpi_dnnl_check(cddpi_dnnl_make(dnnl->engine, request, attributes, out),
                               request->what);
     dnnl_primitive_attr_destroy(attributes);
-    if (status == CDDP_OK) {
-        *out = desc;
-    }
     return status;
 }
 

@@ -16,37 +16,38 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
 {
     struct cddpi_device *device = model->device;
     size_t bytes = 0;
-    size_t offset = 0;
+    char *at;
     void *block = NULL;
     cddp_status status;
 
     for (size_t i = 0; i < tensors->count; i++) {
         bytes += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
     }
-    status = bytes > 0 ? device->ops->alloc(device, bytes, what, &block) : CDDP_OK;
-    for (size_t i = 0; status == CDDP_OK && i < tensors->count; i++) {
-        size_t length = cddpi_tensor_elements(&tensors->items[i]) * sizeof(float);
-
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, (char *)block + offset,
-                                   tensors->items[i].data, length);
-        offset += aligned(length);
+    if (bytes > 0) {
+        CDDPI_TRY(device->ops->alloc(device, bytes, what, &block));
     }
-    if (status == CDDP_OK) {
-        /* wait for the copy before its source is freed */
-        status = device->ops->finish(device, model->timeout_ms);
+    at = block;
+    for (size_t i = 0; i < tensors->count; i++) {
+        bytes = cddpi_tensor_elements(&tensors->items[i]) * sizeof(float);
+        CDDPI_TRY_GOTO(
+            fail, status,
+            device->ops->copy(device, CDDPI_STREAM_COMPUTE, at, tensors->items[i].data, bytes));
+        at += aligned(bytes);
     }
-    if (status != CDDP_OK) {
-        device->ops->release(device, block);
-        return status;
-    }
-    offset = 0;
+    /* wait for the copy before its source is freed */
+    CDDPI_TRY_GOTO(fail, status, device->ops->finish(device, model->timeout_ms));
+    at = block;
     for (size_t i = 0; i < tensors->count; i++) {
         cddpi_free(tensors->items[i].data);
-        tensors->items[i].data = (char *)block + offset;
-        offset += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
+        tensors->items[i].data = at;
+        at += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
     }
     *out = block;
     return CDDP_OK;
+
+fail:
+    device->ops->release(device, block);
+    return status;
 }
 
 /* Ops that share a parameter use the same form. */
@@ -71,7 +72,6 @@ static cddp_status create_copies(struct cddpi_model *model)
     const struct cddpi_graph *graph = &model->graph;
     size_t element = cddp_type_bytes(model->type);
     size_t bytes = 0;
-    cddp_status status;
 
     model->copies = cddpi_zalloc_array(model->params.count, sizeof *model->copies);
     if (model->copies == NULL) {
@@ -96,21 +96,19 @@ static cddp_status create_copies(struct cddpi_model *model)
     if (bytes == 0) {
         return CDDP_OK;
     }
-    status = model->device->ops->alloc(model->device, bytes, "copies of the parameters",
-                                       &cuda->copy_block);
-    if (status == CDDP_OK) {
-        status = model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, cuda->copy_block,
-                                           bytes);
-    }
+    CDDPI_TRY(model->device->ops->alloc(model->device, bytes, "copies of the parameters",
+                                        &cuda->copy_block));
+    CDDPI_TRY(
+        model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, cuda->copy_block, bytes));
     bytes = 0;
-    for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
+    for (size_t i = 0; i < model->params.count; i++) {
         if (model->copies[i].form != CDDPI_COPY_NONE) {
             model->copies[i].data = (char *)cuda->copy_block + bytes;
             model->copies[i].stale = true;
             bytes += aligned(model->copies[i].count * element);
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)

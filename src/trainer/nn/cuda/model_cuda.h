@@ -71,9 +71,6 @@ CDDP_CHECKED cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exe
  *  except for the logits of a vocabulary in 16 bits: those are padded with zeros to a multiple that
  *  is fast in products. */
 size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op);
-/** What backward of a linear layer reads to include the gradient of the GELU before it. NULL: there
- *  is none to include; the input's gradient is wanted as it is. */
-const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec);
 
 extern const struct cddpi_op_kernels cddpi_cuda_linear, cddpi_cuda_conv2d, cddpi_cuda_batch_norm,
     cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add, cddpi_cuda_dropout,

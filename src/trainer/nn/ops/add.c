@@ -20,31 +20,26 @@ static cddp_status plan_add(struct cddpi_plan *plan, int index)
     cddpi_plan_output(plan, index, first->block);
     *flags = op->relu ? CDDPI_NEEDS_OUTPUT | CDDPI_MAKES_PREACT_GRAD | CDDPI_SUMS_GRADS : 0;
     state->converts = cddpi_plan_input(plan, index, 1)->block != first->block;
-    if (!state->converts) {
-        *flags |= CDDPI_FORWARD_INPLACE | CDDPI_GRAD_VIEW;
-        return CDDP_OK;
-    }
     for (int k = 0; k < CDDPI_OP_INPUTS; k++) {
         state->layouts[k] = cddpi_plan_layout(plan, &op->in,
                                               cddpi_plan_input(plan, index, k)->block);
     }
-    state->second = cddpi_plan_buffer(plan, index, first->elements * sizeof(float),
-                                      CDDPI_IN_FORWARD);
+    if (state->converts) {
+        state->second = cddpi_plan_buffer(plan, index, first->elements * sizeof(float),
+                                          CDDPI_IN_FORWARD);
+    } else {
+        *flags |= CDDPI_FORWARD_INPLACE | CDDPI_GRAD_VIEW;
+    }
     return CDDP_OK;
 }
 
 static cddp_status forward(struct cddpi_exec *exec)
 {
     struct add_state *state = exec->state;
-    const float *second = cddpi_exec_input(exec, 1);
+    const float *second = cddpi_exec_converted(exec, cddpi_exec_input(exec, 1), &state->layouts[1],
+                                               &state->layouts[0], state->second);
     size_t count = cddpi_exec_output_elements(exec);
 
-    if (state->converts) {
-        float *converted = cddpi_exec_buffer(exec, state->second);
-
-        cddpi_nn_convert(second, &state->layouts[1], converted, &state->layouts[0]);
-        second = converted;
-    }
     if (exec->op->relu) {
         cddpi_nn_add_relu(cddpi_exec_input(exec, 0), second, cddpi_exec_output(exec), count);
     } else {

@@ -108,45 +108,20 @@ static size_t elements(cddpi_md layout)
 /* The input in the layout that the filters' gradient reads. */
 static const void *input_of_weights(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
-    const struct cddpi_nn_layout *there = state->keeps_input ? &state->in : &state->inner;
     const void *input = state->factors != CDDPI_FACTORS_F32
                             ? cddpi_exec_buffer(exec, state->input_factor)
                         : state->keeps_input ? cddpi_exec_input(exec, 0)
                                              : cddpi_exec_buffer(exec, state->inner_input);
-    float *turned;
 
-    if (state->weights.image.block == there->block) {
-        return input;
-    }
-    turned = cddpi_exec_buffer(exec, state->weights.image_buffer);
-    cddpi_nn_convert(input, there, turned, &state->weights.image);
-    return turned;
-}
-
-/* The output's gradient in the layout that the pass reads. */
-static const void *grad_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
-                           const struct cddpi_conv_pass *pass, const void *grad)
-{
-    float *turned;
-
-    if (pass->result.block == state->out.block) {
-        return grad;
-    }
-    turned = cddpi_exec_buffer(exec, pass->result_buffer);
-    cddpi_nn_convert(grad, &state->out, turned, &pass->result);
-    return turned;
+    return cddpi_exec_converted(exec, input, state->keeps_input ? &state->in : &state->inner,
+                                &state->weights.image, state->weights.image_buffer);
 }
 
 static const void *make_inner_input(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
-    const float *input = cddpi_exec_input(exec, 0);
+    const void *input = cddpi_exec_converted(exec, cddpi_exec_input(exec, 0), &state->in,
+                                             &state->inner, state->inner_input);
 
-    if (state->inner.block != state->in.block) {
-        float *turned = cddpi_exec_buffer(exec, state->inner_input);
-
-        cddpi_nn_convert(input, &state->in, turned, &state->inner);
-        input = turned;
-    }
     return factor(exec, state, input, state->input_factor, elements(state->src));
 }
 
@@ -242,7 +217,7 @@ static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cd
     struct cddpi_conv_pass *pass = &state->weights;
     const void *input = input_of_weights(exec, state);
 
-    grad = grad_of(exec, state, pass, grad);
+    grad = cddpi_exec_converted(exec, grad, &state->out, &pass->result, pass->result_buffer);
     if (pass->primitive.handle == NULL) {
         return cddpi_conv_columns_weights(exec, state, input, grad, made);
     }
@@ -280,7 +255,7 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     const void *weight = NULL;
 
     CDDPI_TRY(pack(exec, state, pass, &weight));
-    grad = grad_of(exec, state, pass, grad);
+    grad = cddpi_exec_converted(exec, grad, &state->out, &pass->result, pass->result_buffer);
     CDDPI_TRY(
         pass->primitive.handle == NULL
             ? cddpi_conv_columns_data(exec, state, grad, weight, made)

@@ -153,20 +153,6 @@ static void unpack(const struct conv_transpose2d_state *state, const float *rows
     }
 }
 
-static const float *input_rows(const struct cddpi_exec *exec,
-                               const struct conv_transpose2d_state *state)
-{
-    const float *input = cddpi_exec_input(exec, 0);
-    float *rows;
-
-    if (state->in.block == state->rows.block) {
-        return input;
-    }
-    rows = cddpi_exec_buffer(exec, state->input);
-    cddpi_nn_convert(input, &state->in, rows, &state->rows);
-    return rows;
-}
-
 static size_t lines_from(const struct conv_transpose2d_state *state, size_t first)
 {
     size_t left = line_count(state) - first;
@@ -179,7 +165,8 @@ static cddp_status forward(struct cddpi_exec *exec)
     const struct conv_transpose2d_state *state = exec->state;
     size_t width = state->window.out_width;
     size_t pixels = state->window.planes * state->window.height * state->window.width;
-    const float *x = input_rows(exec, state);
+    const float *x = cddpi_exec_converted(exec, cddpi_exec_input(exec, 0), &state->in, &state->rows,
+                                          state->input);
     float *weight = cddpi_exec_buffer(exec, state->weight);
     float *columns = cddpi_exec_buffer(exec, state->columns);
     float *y = cddpi_exec_output(exec);
@@ -207,7 +194,8 @@ static cddp_status gradients(const struct cddpi_exec *exec,
 {
     size_t width = state->window.out_width;
     size_t inputs = state->in.channels;
-    const float *x = input_rows(exec, state);
+    const float *x = cddpi_exec_converted(exec, cddpi_exec_input(exec, 0), &state->in, &state->rows,
+                                          state->input);
     const float *weight = cddpi_exec_buffer(exec, state->weight);
     float *columns = cddpi_exec_buffer(exec, state->columns);
 

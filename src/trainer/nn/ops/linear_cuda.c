@@ -38,7 +38,9 @@ size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_
     return (outputs + multiple - 1) / multiple * multiple;
 }
 
-const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec)
+/* What backward reads to include the gradient of the GELU before it. NULL: there is none to
+ * include; the input's gradient is wanted as it is. */
+static const void *gelu_aux(const struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
     int producer = graph->values[exec->op->inputs[0]].producer;
@@ -184,8 +186,8 @@ static cddp_status backward(struct cddpi_exec *exec)
         return CDDP_OK;
     }
     return cddpi_exec_kernels(exec)->linear_input(exec->model->device, &state->shape, grad,
-                                                  cddpi_exec_copy(exec, 0),
-                                                  cddpi_linear_gelu_aux(exec), grad_input);
+                                                  cddpi_exec_copy(exec, 0), gelu_aux(exec),
+                                                  grad_input);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_linear = {.fuses_gelu = true,

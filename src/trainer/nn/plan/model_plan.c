@@ -269,13 +269,6 @@ static cddp_status plan_recomputed(struct cddpi_plan *plan)
     return CDDP_OK;
 }
 
-static bool has_backward(const struct cddpi_graph *graph, int index)
-{
-    int output = graph->ops[index].output;
-
-    return output < 0 || graph->values[output].needs_grad;
-}
-
 static cddp_status plan_memory(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
@@ -286,7 +279,9 @@ static cddp_status plan_memory(struct cddpi_plan *plan)
     CDDPI_TRY(plan_activations(plan));
     CDDPI_TRY(plan_recomputed(plan));
     for (int i = graph->op_count - 1; plan->training && i >= 0; i--) {
-        if (has_backward(graph, i)) {
+        int output = graph->ops[i].output;
+
+        if (output < 0 || graph->values[output].needs_grad) {
             CDDPI_TRY(cddpi_plan_gradients(plan, i));
         }
     }
@@ -412,23 +407,19 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     if (plan->values == NULL || plan->ops == NULL || plan->sums == NULL ||
         plan->contributions == NULL) {
         status = cddpi_plan_no_memory(plan);
-    } else {
-        status = receives_images(model) && model->device->ops->kind == CDDPI_DEVICE_CPU
-                     ? find_whole_blocks(plan)
-                     : CDDP_OK;
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        status = plan_ops(plan);
+    if (receives_images(model) && model->device->ops->kind == CDDPI_DEVICE_CPU) {
+        CDDPI_TRY_GOTO(fail, status, find_whole_blocks(plan));
     }
-    if (status == CDDP_OK) {
-        status = plan_memory(plan);
-    }
-    if (status != CDDP_OK) {
-        cddpi_plan_destroy(plan);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, plan_ops(plan));
+    CDDPI_TRY_GOTO(fail, status, plan_memory(plan));
     *out = plan;
     return CDDP_OK;
+
+fail:
+    cddpi_plan_destroy(plan);
+    return status;
 }
 
 void cddpi_plan_destroy(struct cddpi_plan *plan)

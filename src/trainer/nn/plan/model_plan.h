@@ -219,6 +219,11 @@ void *cddpi_exec_preact_grad(const struct cddpi_exec *exec);
 void *cddpi_exec_grad_input(const struct cddpi_exec *exec, int k);
 void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer);
 size_t cddpi_exec_output_elements(const struct cddpi_exec *exec);
+/** On the CPU, @p x in the layout @p to: itself, or converted to @p buffer if its layout @p from
+ * has other blocks. */
+const void *cddpi_exec_converted(const struct cddpi_exec *exec, const void *x,
+                                 const struct cddpi_nn_layout *from,
+                                 const struct cddpi_nn_layout *to, int buffer);
 
 /** Data and gradient of the op's parameter @p k, float32; NULL: the op has no such parameter. */
 float *cddpi_exec_param(const struct cddpi_exec *exec, int k);

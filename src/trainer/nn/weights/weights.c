@@ -236,11 +236,6 @@ cddp_type cddpi_weights_type(const struct cddpi_weights *weights)
     return weights->views[0].type;
 }
 
-size_t cddpi_weights_count(const struct cddpi_weights *weights)
-{
-    return weights->count;
-}
-
 /* Whether the model's tensor exists with the right size; wpe may have more positions than the
  * model. */
 static cddp_status match(const struct cddpi_weights *weights, const char *path,
