@@ -6,7 +6,9 @@
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 
-static void *at(const struct cddpi_exec *exec, int buffer)
+#include <string.h>
+
+void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer)
 {
     const struct cddpi_arena_buffer *buffers = exec->plan->arena.buffers;
 
@@ -16,26 +18,21 @@ static void *at(const struct cddpi_exec *exec, int buffer)
     return exec->model->regions[buffers[buffer].region].data + buffers[buffer].offset;
 }
 
-void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer)
-{
-    return at(exec, buffer);
-}
-
 const void *cddpi_exec_input(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->values[exec->op->inputs[k]].activation;
 
-    return buffer < 0 ? exec->model->last.batch.input : at(exec, buffer);
+    return buffer < 0 ? exec->model->last.batch.input : cddpi_exec_buffer(exec, buffer);
 }
 
 void *cddpi_exec_taken_input(const struct cddpi_exec *exec)
 {
-    return at(exec, exec->plan->values[exec->op->inputs[0]].activation);
+    return cddpi_exec_buffer(exec, exec->plan->values[exec->op->inputs[0]].activation);
 }
 
 void *cddpi_exec_output(const struct cddpi_exec *exec)
 {
-    return at(exec, exec->plan->values[exec->op->output].activation);
+    return cddpi_exec_buffer(exec, exec->plan->values[exec->op->output].activation);
 }
 
 size_t cddpi_exec_output_elements(const struct cddpi_exec *exec)
@@ -52,7 +49,7 @@ const void *cddpi_exec_converted(const struct cddpi_exec *exec, const void *x,
     if (from->block == to->block) {
         return x;
     }
-    out = at(exec, buffer);
+    out = cddpi_exec_buffer(exec, buffer);
     cddpi_nn_convert(x, from, out, to);
     return out;
 }
@@ -61,19 +58,19 @@ void *cddpi_exec_grad_output(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->values[exec->op->output].grads[k];
 
-    return buffer < 0 ? NULL : at(exec, buffer);
+    return buffer < 0 ? NULL : cddpi_exec_buffer(exec, buffer);
 }
 
 void *cddpi_exec_preact_grad(const struct cddpi_exec *exec)
 {
-    return at(exec, exec->plan->ops[exec->index].preact_grad);
+    return cddpi_exec_buffer(exec, exec->plan->ops[exec->index].preact_grad);
 }
 
 void *cddpi_exec_grad_input(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->ops[exec->index].grad_inputs[k];
 
-    return buffer < 0 ? NULL : at(exec, buffer);
+    return buffer < 0 ? NULL : cddpi_exec_buffer(exec, buffer);
 }
 
 float *cddpi_exec_param(const struct cddpi_exec *exec, int k)
@@ -98,6 +95,18 @@ float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k)
 {
     return exec->accumulate || exec->model->param_states[exec->op->params[k]].grads_arrived > 0;
+}
+
+float *cddpi_exec_sums(const struct cddpi_exec *exec, int k)
+{
+    float *grad = cddpi_exec_grad(exec, k);
+
+    if (grad != NULL && !cddpi_exec_adds(exec, k)) {
+        memset(grad, 0,
+               cddpi_tensor_elements(&exec->model->params.items[exec->op->params[k]]) *
+                   sizeof *grad);
+    }
+    return grad;
 }
 
 cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k)
@@ -227,8 +236,9 @@ static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
         const struct cddpi_grad_sum *sum = &plan->sums[i];
 
         if (sum->value == value) {
-            CDDPI_TRY(exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
-                                            at(exec, sum->out)));
+            CDDPI_TRY(exec->model->ops->add(exec->model, cddpi_exec_buffer(exec, sum->a),
+                                            cddpi_exec_buffer(exec, sum->b), count,
+                                            cddpi_exec_buffer(exec, sum->out)));
         }
     }
     return CDDP_OK;

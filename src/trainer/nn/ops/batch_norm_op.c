@@ -217,25 +217,11 @@ static struct cddpi_norm_affine affine_of(const struct cddpi_exec *exec, const d
                                       .relu = exec->op->relu};
 }
 
-static cddp_status train_over_ranks(struct cddpi_exec *exec, const struct batch_norm_state *state,
-                                    const struct cddpi_norm_affine *affine, double *moments)
-{
-    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
-    double *variance = moments + 1 + layout.channels;
-
-    cddpi_norm_moments(cddpi_exec_input(exec, 0), &layout,
-                       cddpi_exec_buffer(exec, state->forward_partial), moments + 1, variance);
-    CDDPI_TRY(merge_over_ranks(exec, moments));
-    for (size_t c = 0; c < layout.channels; c++) {
-        variance[c] /= moments[0];
-    }
-    cddpi_norm_normalize(cddpi_exec_input(exec, 0), &layout, affine, cddpi_exec_output(exec));
-    return CDDP_OK;
-}
-
 static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state *state)
 {
     struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
+    const float *x = cddpi_exec_input(exec, 0);
+    double *partial = cddpi_exec_buffer(exec, state->forward_partial);
     double *moments = cddpi_exec_buffer(exec, state->moments);
     double *mean = moments + 1;
     double *variance = mean + layout.channels;
@@ -243,11 +229,14 @@ static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state 
 
     moments[0] = (double)layout.samples * (double)layout.spatial;
     if (state->sync) {
-        CDDPI_TRY(train_over_ranks(exec, state, &affine, moments));
+        cddpi_norm_moments(x, &layout, partial, mean, variance);
+        CDDPI_TRY(merge_over_ranks(exec, moments));
+        for (size_t c = 0; c < layout.channels; c++) {
+            variance[c] /= moments[0];
+        }
+        cddpi_norm_normalize(x, &layout, &affine, cddpi_exec_output(exec));
     } else {
-        cddpi_norm_forward(cddpi_exec_input(exec, 0), &layout, &affine,
-                           cddpi_exec_buffer(exec, state->forward_partial), mean, variance,
-                           cddpi_exec_output(exec));
+        cddpi_norm_forward(x, &layout, &affine, partial, mean, variance, cddpi_exec_output(exec));
     }
     update_running(exec, moments);
     return CDDP_OK;

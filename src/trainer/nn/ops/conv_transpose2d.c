@@ -214,31 +214,21 @@ static cddp_status gradients(const struct cddpi_exec *exec,
     return CDDP_OK;
 }
 
-static void bias_gradient(const struct cddpi_exec *exec, const struct conv_transpose2d_state *state,
-                          const float *dy)
-{
-    float *grad = cddpi_exec_grad(exec, 1);
-
-    if (grad != NULL && !cddpi_exec_adds(exec, 1)) {
-        memset(grad, 0, state->window.lanes * sizeof *grad);
-    }
-    if (grad != NULL) {
-        cddpi_nn_add_column_sums(dy, grad,
-                                 state->window.planes * state->window.height * state->window.width,
-                                 state->window.lanes);
-    }
-}
-
 static cddp_status backward(struct cddpi_exec *exec)
 {
     const struct conv_transpose2d_state *state = exec->state;
     const float *dy = cddpi_exec_grad_output(exec, 0);
     float *weight_grad = cddpi_exec_buffer(exec, state->weight_grad);
     float *wanted = cddpi_exec_grad_input(exec, 0);
+    float *bias = cddpi_exec_sums(exec, 1);
     bool converts = state->in.block != state->rows.block;
     float *dx = wanted != NULL && converts ? cddpi_exec_buffer(exec, state->grad_input) : wanted;
 
-    bias_gradient(exec, state, dy);
+    if (bias != NULL) {
+        cddpi_nn_add_column_sums(dy, bias,
+                                 state->window.planes * state->window.height * state->window.width,
+                                 state->window.lanes);
+    }
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     CDDPI_TRY(gradients(exec, state, dy, weight_grad, dx));
     unpack(state, weight_grad, cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0));

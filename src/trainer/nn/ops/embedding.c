@@ -80,27 +80,13 @@ static cddp_status forward(struct cddpi_exec *exec)
     return CDDP_OK;
 }
 
-/* Where backward adds up the gradient of parameter @p k. It is cleared first, unless it already
- * holds a contribution. */
-static float *sums(struct cddpi_exec *exec, int k)
-{
-    float *grad = cddpi_exec_grad(exec, k);
-
-    if (grad != NULL && !cddpi_exec_adds(exec, k)) {
-        const cddp_param *param = &exec->model->params.items[exec->op->params[k]];
-
-        memset(grad, 0, cddpi_tensor_elements(param) * sizeof *grad);
-    }
-    return grad;
-}
-
 static cddp_status weights(struct cddpi_exec *exec)
 {
     const struct embedding_state *state = exec->state;
     size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = cddpi_exec_grad_output(exec, 0);
-    float *positions = sums(exec, 1);
+    float *positions = cddpi_exec_sums(exec, 1);
     float *table;
 
     if (positions != NULL) { /* one sample as a single row: all positions */
@@ -108,7 +94,7 @@ static cddp_status weights(struct cddpi_exec *exec)
                                  (size_t)exec->op->out.height * columns);
     }
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
-    table = sums(exec, 0);
+    table = cddpi_exec_sums(exec, 0);
     cddpi_nn_add_rows(grad, exec->batch->tokens, rows, vocab_of(exec->model, exec->op), columns,
                       cddpi_exec_buffer(exec, state->order), table);
     return cddpi_exec_ready(exec, 0);

@@ -4,8 +4,6 @@
 #include "kernels/cpu/transformer.h"
 #include "nn/cuda/model_cuda.h"
 
-#include <string.h>
-
 struct layer_norm_state {
     int moments; /* buffer: the means of all rows, then 1 / sqrt(variance + epsilon) of all rows */
     int scratch; /* buffer; training only */
@@ -70,13 +68,10 @@ static cddp_status backward(struct cddpi_exec *exec)
     size_t columns = (size_t)exec->op->in.channels;
     const float *mean = cddpi_exec_buffer(exec, state->moments);
 
-    for (int k = 0; k < 2 && !exec->accumulate; k++) {
-        memset(cddpi_exec_grad(exec, k), 0, columns * sizeof(float));
-    }
     cddpi_transformer_kernels()->layer_norm->backward(
         cddpi_exec_grad_output(exec, 0), cddpi_exec_input(exec, 0), cddpi_exec_param(exec, 0), mean,
-        mean + rows, rows, columns, cddpi_exec_grad_input(exec, 0), cddpi_exec_grad(exec, 0),
-        cddpi_exec_grad(exec, 1), cddpi_exec_buffer(exec, state->scratch));
+        mean + rows, rows, columns, cddpi_exec_grad_input(exec, 0), cddpi_exec_sums(exec, 0),
+        cddpi_exec_sums(exec, 1), cddpi_exec_buffer(exec, state->scratch));
     return cddpi_exec_ready_both(exec);
 }
 

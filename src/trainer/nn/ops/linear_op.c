@@ -142,12 +142,9 @@ static cddp_status forward(struct cddpi_exec *exec)
 static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_state *state,
                                  size_t rows, size_t columns)
 {
-    float *bias_grad = cddpi_exec_grad(exec, 1);
+    float *bias_grad = cddpi_exec_sums(exec, 1);
     const float *grad;
 
-    if (bias_grad != NULL && !cddpi_exec_adds(exec, 1)) {
-        memset(bias_grad, 0, columns * sizeof *bias_grad);
-    }
     if (exec->op->relu && bias_grad != NULL && cddpi_exec_grad_output(exec, 1) == NULL) {
         grad = cddpi_exec_preact_grad(exec);
         cddpi_nn_mask_column_sums(cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),

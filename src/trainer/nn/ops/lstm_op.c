@@ -224,13 +224,10 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
 static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_sizes *sizes,
                                  const float *gates, int k)
 {
-    float *grad = cddpi_exec_grad(exec, k);
+    float *grad = cddpi_exec_sums(exec, k);
 
     if (grad == NULL) {
         return CDDP_OK;
-    }
-    if (!cddpi_exec_adds(exec, k)) {
-        memset(grad, 0, sizes->gates * sizeof *grad);
     }
     cddpi_nn_add_column_sums(gates, grad, sizes->rows, sizes->gates);
     return cddpi_exec_ready(exec, k);
@@ -276,11 +273,7 @@ static cddp_status recurrent_gradient(struct cddpi_exec *exec, const struct lstm
         memset(gates + n * sizes->length * sizes->gates, 0, sizes->gates * sizeof *gates);
     }
     if (sizes->rows == 1) { /* products do not accept an empty sum */
-        float *grad = cddpi_exec_grad(exec, CDDPI_LSTM_WEIGHT_HH);
-
-        if (!cddpi_exec_adds(exec, CDDPI_LSTM_WEIGHT_HH)) {
-            memset(grad, 0, sizes->gates * sizes->units * sizeof *grad);
-        }
+        (void)cddpi_exec_sums(exec, CDDPI_LSTM_WEIGHT_HH);
         return cddpi_exec_ready(exec, CDDPI_LSTM_WEIGHT_HH);
     }
     return weight_gradient(exec, &state->weight_hh, gates + sizes->gates, cddpi_exec_output(exec),

@@ -218,54 +218,40 @@ static void *workspace(const struct cddpi_exec *exec, const struct pool_state *s
     return state->workspace >= 0 ? cddpi_exec_buffer(exec, state->workspace) : NULL;
 }
 
-static cddp_status own_forward(const struct cddpi_exec *exec, const struct pool_state *state)
-{
-    const float *x = cddpi_exec_input(exec, 0);
-
-    if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
-        cddpi_nn_max_pool(x, &state->window, cddpi_exec_output(exec), workspace(exec, state));
-    } else {
-        cddpi_nn_avg_pool(x, &state->window, cddpi_exec_output(exec));
-    }
-    return CDDP_OK;
-}
-
-static cddp_status own_backward(const struct cddpi_exec *exec, const struct pool_state *state)
-{
-    const float *grad = cddpi_exec_grad_output(exec, 0);
-    float *out = cddpi_exec_grad_input(exec, 0);
-
-    if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
-        cddpi_nn_max_pool_backward(grad, workspace(exec, state), &state->window, out);
-    } else {
-        cddpi_nn_avg_pool_backward(grad, &state->window, out);
-    }
-    return CDDP_OK;
-}
-
 static cddp_status forward(struct cddpi_exec *exec)
 {
     struct pool_state *state = exec->state;
+    const float *x = cddpi_exec_input(exec, 0);
+    float *y = cddpi_exec_output(exec);
 
-    if (state->own) {
-        return own_forward(exec, state);
+    if (!state->own) {
+        return cddpi_primitive_run(exec, &state->forward,
+                                   (const void *[]){x, y, workspace(exec, state)});
     }
-    return cddpi_primitive_run(exec, &state->forward,
-                               (const void *[]){cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
-                                                workspace(exec, state)});
+    if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
+        cddpi_nn_max_pool(x, &state->window, y, workspace(exec, state));
+    } else {
+        cddpi_nn_avg_pool(x, &state->window, y);
+    }
+    return CDDP_OK;
 }
 
 static cddp_status backward(struct cddpi_exec *exec)
 {
     struct pool_state *state = exec->state;
+    const float *dy = cddpi_exec_grad_output(exec, 0);
+    float *dx = cddpi_exec_grad_input(exec, 0);
 
-    if (state->own) {
-        return own_backward(exec, state);
+    if (!state->own) {
+        return cddpi_primitive_run(exec, &state->backward,
+                                   (const void *[]){dy, dx, workspace(exec, state)});
     }
-    return cddpi_primitive_run(exec, &state->backward,
-                               (const void *[]){cddpi_exec_grad_output(exec, 0),
-                                                cddpi_exec_grad_input(exec, 0),
-                                                workspace(exec, state)});
+    if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
+        cddpi_nn_max_pool_backward(dy, workspace(exec, state), &state->window, dx);
+    } else {
+        cddpi_nn_avg_pool_backward(dy, &state->window, dx);
+    }
+    return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu_pool = {.state_bytes = sizeof(struct pool_state),

@@ -232,6 +232,9 @@ float *cddpi_exec_running(const struct cddpi_exec *exec, int k);
 /** Whether the op must add to the gradient of its parameter @p k, because it already holds a
  *  contribution from an earlier batch or from another op that shares the parameter. */
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k);
+/** On the CPU, the gradient of the op's parameter @p k, to which the op adds: cleared, unless it
+ * holds such a contribution. NULL: the op has no such parameter. */
+float *cddpi_exec_sums(const struct cddpi_exec *exec, int k);
 /** Report that the op's contribution to the gradient of its parameter @p k is complete (does
  *  nothing if the op has no such parameter). */
 CDDP_CHECKED cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k);
