@@ -205,22 +205,23 @@ static double sum_linear(const struct bench *bench)
 static double sum_ops(const struct bench *bench, const struct cddpi_op_ops *kind)
 {
     struct cddpi_model *model = bench->model;
-    struct cddpi_exec run = {.model = model, .batch = &model->batch, .scale = 1};
+    struct cddpi_exec run = {.model = model, .batch = &model->last.batch, .scale = 1};
     double *times = calloc((size_t)bench->steps, sizeof *times);
     double sum = 0;
 
     if (cddpi_model_plan(model, bench->batch.count, true, &run.plan) != CDDP_OK) {
         fail();
     }
-    model->batch = bench->batch;
+    model->last.batch = bench->batch;
     for (int i = 0; i < model->graph.op_count; i++) {
         run.index = i;
         run.op = &model->graph.ops[i];
+        run.state = run.plan->ops[i].state;
         for (int j = 0; run.op->ops == kind && j < bench->steps; j++) {
             int64_t begin = cddpi_now_ns();
 
-            if (run.op->kernels->forward(&run, run.plan->ops[i].state) != CDDP_OK ||
-                run.op->kernels->backward(&run, run.plan->ops[i].state) != CDDP_OK) {
+            if (run.op->kernels->forward(&run) != CDDP_OK ||
+                run.op->kernels->backward(&run) != CDDP_OK) {
                 fail();
             }
             times[j] = (double)(cddpi_now_ns() - begin) / 1e6;

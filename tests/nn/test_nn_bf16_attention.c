@@ -1,5 +1,5 @@
 /* test_nn_bf16_attention.c - attention with bf16 factors against attention in float32. */
-#include "nn/cpu/attention_bf16.h"
+#include "nn/cpu/cpu_attention.h"
 #include "nn/cpu/dnnl.h"
 #include "support/nn.h"
 
@@ -26,7 +26,8 @@ static void bench_init(struct bench *bench, const struct cddpi_attention *shape)
     bench->plan = (struct cddpi_plan){.model = bench->model, .count = 1, .training = true};
     assert_int_equal(cddpi_attention_bf16_plan(&bench->plan, 0, shape, &bench->state), CDDP_OK);
     assert_int_equal(cddpi_arena_place(&bench->plan.arena), CDDP_OK);
-    bench->model->arena = cddpi_alloc_aligned(bench->plan.arena.bytes[CDDPI_REGION_BATCH] + 64);
+    bench->model->regions[CDDPI_REGION_BATCH].data = cddpi_alloc_aligned(
+        bench->plan.arena.bytes[CDDPI_REGION_BATCH] + 64);
     bench->exec = (struct cddpi_exec){.model = bench->model, .plan = &bench->plan};
 }
 
@@ -106,7 +107,7 @@ static void check_shape(const struct cddpi_attention *shape)
     for (int i = 1; i < 3; i++) {
         /* whatever was there before */
         memset(made[i].grad, i == 1 ? 0xff : 0x11, 3 * elements * sizeof(float));
-        memset(bench.model->arena, i == 1 ? 0xff : 0x22,
+        memset(bench.model->regions[CDDPI_REGION_BATCH].data, i == 1 ? 0xff : 0x22,
                bench.plan.arena.bytes[CDDPI_REGION_BATCH]);
         assert_int_equal(
             cddpi_attention_bf16_forward(&bench.exec, bench.state, qkv, made[i].out, made[i].kept),

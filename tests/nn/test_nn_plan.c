@@ -15,7 +15,8 @@ static void plans_overlap_nothing_that_is_alive_and_share_the_rest(void **state)
             assert_true(cddpi_arena_valid(&plan->arena));
             assert_true(plan->arena.bytes[CDDPI_REGION_BATCH] < cddpi_arena_sum(&plan->arena));
             assert_true(cddpi_model_arena_bytes(f.model) >= plan->arena.bytes[CDDPI_REGION_BATCH]);
-            assert_int_equal((uintptr_t)f.model->arena % CDDPI_ALIGNMENT, 0);
+            assert_int_equal((uintptr_t)f.model->regions[CDDPI_REGION_BATCH].data % CDDPI_ALIGNMENT,
+                             0);
             fixture_fini(&f);
         }
     }

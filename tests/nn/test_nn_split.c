@@ -64,8 +64,8 @@ static void run_apart(struct fixture *f, const struct cddpi_batch *batches, doub
         } else {
             must(cddpi_model_weights(f->model, pass->batch > 0, last ? note_ready : NULL, arrived));
         }
-        if (f->model->pending != NULL) {
-            assert_true(cddpi_arena_valid(&f->model->pending->arena));
+        if (f->model->last.pending != NULL) {
+            assert_true(cddpi_arena_valid(&f->model->last.pending->arena));
         }
     }
 }

@@ -1,45 +1,38 @@
 /* exec.c - owns the execution context, through which running ops reach the arena, parameters and
  * gradients; and runs the passes over the ops. */
-#include "nn/exec.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/model_state.h"
 
-static void *at(const struct cddpi_exec *exec, int buffer)
+#include <string.h>
+
+void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer)
 {
     const struct cddpi_arena_buffer *buffers = exec->plan->arena.buffers;
 
     if (exec->recomputed && buffers[buffer].recomputed >= 0) {
         buffer = buffers[buffer].recomputed;
     }
-    if (buffers[buffer].region == CDDPI_REGION_BATCH) {
-        return exec->model->arena + buffers[buffer].offset;
-    }
     return exec->model->regions[buffers[buffer].region].data + buffers[buffer].offset;
-}
-
-void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer)
-{
-    return at(exec, buffer);
 }
 
 const void *cddpi_exec_input(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->values[exec->op->inputs[k]].activation;
 
-    return buffer < 0 ? exec->model->batch.input : at(exec, buffer);
+    return buffer < 0 ? exec->model->last.batch.input : cddpi_exec_buffer(exec, buffer);
 }
 
 void *cddpi_exec_taken_input(const struct cddpi_exec *exec)
 {
-    return at(exec, exec->plan->values[exec->op->inputs[0]].activation);
+    return cddpi_exec_buffer(exec, exec->plan->values[exec->op->inputs[0]].activation);
 }
 
 void *cddpi_exec_output(const struct cddpi_exec *exec)
 {
-    return at(exec, exec->plan->values[exec->op->output].activation);
+    return cddpi_exec_buffer(exec, exec->plan->values[exec->op->output].activation);
 }
 
 size_t cddpi_exec_output_elements(const struct cddpi_exec *exec)
@@ -47,23 +40,37 @@ size_t cddpi_exec_output_elements(const struct cddpi_exec *exec)
     return exec->plan->values[exec->op->output].elements;
 }
 
+const void *cddpi_exec_converted(const struct cddpi_exec *exec, const void *x,
+                                 const struct cddpi_nn_layout *from,
+                                 const struct cddpi_nn_layout *to, int buffer)
+{
+    float *out;
+
+    if (from->block == to->block) {
+        return x;
+    }
+    out = cddpi_exec_buffer(exec, buffer);
+    cddpi_nn_convert(x, from, out, to);
+    return out;
+}
+
 void *cddpi_exec_grad_output(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->values[exec->op->output].grads[k];
 
-    return buffer < 0 ? NULL : at(exec, buffer);
+    return buffer < 0 ? NULL : cddpi_exec_buffer(exec, buffer);
 }
 
 void *cddpi_exec_preact_grad(const struct cddpi_exec *exec)
 {
-    return at(exec, exec->plan->ops[exec->index].preact_grad);
+    return cddpi_exec_buffer(exec, exec->plan->ops[exec->index].preact_grad);
 }
 
 void *cddpi_exec_grad_input(const struct cddpi_exec *exec, int k)
 {
     int buffer = exec->plan->ops[exec->index].grad_inputs[k];
 
-    return buffer < 0 ? NULL : at(exec, buffer);
+    return buffer < 0 ? NULL : cddpi_exec_buffer(exec, buffer);
 }
 
 float *cddpi_exec_param(const struct cddpi_exec *exec, int k)
@@ -77,7 +84,7 @@ float *cddpi_exec_grad(const struct cddpi_exec *exec, int k)
 {
     int param = exec->op->params[k];
 
-    return param < 0 ? NULL : exec->model->grads[param];
+    return param < 0 ? NULL : exec->model->param_states[param].grad;
 }
 
 float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
@@ -87,18 +94,39 @@ float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
 
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k)
 {
-    return exec->accumulate || exec->model->grads_arrived[exec->op->params[k]] > 0;
+    return exec->accumulate || exec->model->param_states[exec->op->params[k]].grads_arrived > 0;
+}
+
+float *cddpi_exec_sums(const struct cddpi_exec *exec, int k)
+{
+    float *grad = cddpi_exec_grad(exec, k);
+
+    if (grad != NULL && !cddpi_exec_adds(exec, k)) {
+        memset(grad, 0,
+               cddpi_tensor_elements(&exec->model->params.items[exec->op->params[k]]) *
+                   sizeof *grad);
+    }
+    return grad;
 }
 
 cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k)
 {
     int param = exec->op->params[k];
+    struct cddpi_param_state *state;
 
-    if (param < 0 || ++exec->model->grads_arrived[param] < exec->model->grads_expected[param] ||
-        exec->ready == NULL) {
+    if (param < 0) {
         return CDDP_OK;
     }
-    return exec->ready(exec->context, (size_t)param);
+    state = &exec->model->param_states[param];
+    return ++state->grads_arrived < state->grads_expected || exec->ready == NULL
+               ? CDDP_OK
+               : exec->ready(exec->context, (size_t)param);
+}
+
+cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
+{
+    CDDPI_TRY(cddpi_exec_ready(exec, 1));
+    return cddpi_exec_ready(exec, 0);
 }
 
 const float *cddpi_exec_mask_relu(struct cddpi_exec *exec)
@@ -128,28 +156,23 @@ const float *cddpi_exec_masked(const struct cddpi_exec *exec)
 
 bool cddpi_exec_defers(const struct cddpi_exec *exec)
 {
-    const struct cddpi_plan_op *op = &exec->plan->ops[exec->index];
-
-    return op->weights != op->backward;
+    return exec->plan->ops[exec->index].weights != exec->plan->ops[exec->index].backward;
 }
 
-typedef cddp_status (*work_fn)(struct cddpi_exec *exec, void *state);
+typedef cddp_status (*work_fn)(struct cddpi_exec *exec);
 
 /* Measures only this op's work: the device is idle before and after it. */
-static cddp_status measured(struct cddpi_exec *exec, int index, work_fn work)
+static cddp_status measured(struct cddpi_exec *exec, work_fn work)
 {
     struct cddpi_device *device = exec->model->device;
-    cddp_status status = device->ops->finish(device, exec->model->timeout_ms);
-    int64_t begun = cddpi_now_ns();
+    int64_t begun;
 
-    if (status == CDDP_OK) {
-        status = work(exec, exec->plan->ops[index].state);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->finish(device, exec->model->timeout_ms);
-    }
-    exec->model->op_seconds[index] += (double)(cddpi_now_ns() - begun) * 1e-9;
-    return status;
+    CDDPI_TRY(device->ops->finish(device, exec->model->timeout_ms));
+    begun = cddpi_now_ns();
+    CDDPI_TRY(work(exec));
+    CDDPI_TRY(device->ops->finish(device, exec->model->timeout_ms));
+    exec->model->op_seconds[exec->index] += (double)(cddpi_now_ns() - begun) * 1e-9;
+    return CDDP_OK;
 }
 
 enum exec_pass { FORWARD, BACKWARD, WEIGHTS };
@@ -165,15 +188,13 @@ static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
 
     exec->index = index;
     exec->op = op;
+    exec->state = exec->plan->ops[index].state;
     device->ops->range_push(device, op->layer.name);
-    status = cddpi_exec_refresh_copies(exec);
-    if (status == CDDP_OK) {
-        status = exec->model->op_seconds == NULL ? work(exec, exec->plan->ops[index].state)
-                                                 : measured(exec, index, work);
-    }
+    CDDPI_TRY_GOTO(done, status, cddpi_exec_refresh_copies(exec));
+    status = exec->model->op_seconds == NULL ? work(exec) : measured(exec, work);
+done:
     device->ops->range_pop(device);
-    return status == CDDP_OK ? CDDP_OK
-                             : cddpi_fail_prefix(status, "layer \"%s\"", exec->op->layer.name);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "layer \"%s\"", op->layer.name);
 }
 
 /* Wait for pending updates of the op's parameters. */
@@ -194,7 +215,9 @@ cddp_status cddpi_exec_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
 
-    CDDPI_TRY(exec->model->ops->data(exec));
+    if (exec->model->ops->data != NULL) {
+        CDDPI_TRY(exec->model->ops->data(exec));
+    }
     for (int i = 0; i < graph->op_count; i++) {
         if ((exec->plan->ops[i].flags & CDDPI_FORWARD_VIEW) == 0) {
             CDDPI_TRY(await_params(exec, i));
@@ -213,8 +236,9 @@ static cddp_status sum_grads(const struct cddpi_exec *exec, int value)
         const struct cddpi_grad_sum *sum = &plan->sums[i];
 
         if (sum->value == value) {
-            CDDPI_TRY(exec->model->ops->add(exec->model, at(exec, sum->a), at(exec, sum->b), count,
-                                            at(exec, sum->out)));
+            CDDPI_TRY(exec->model->ops->add(exec->model, cddpi_exec_buffer(exec, sum->a),
+                                            cddpi_exec_buffer(exec, sum->b), count,
+                                            cddpi_exec_buffer(exec, sum->out)));
         }
     }
     return CDDP_OK;
@@ -236,30 +260,25 @@ static cddp_status recompute_segment(struct cddpi_exec *exec, int index)
 cddp_status cddpi_exec_backward(struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
-    const unsigned nothing = CDDPI_GRAD_VIEW;
-    cddp_status status = CDDP_OK;
 
     exec->recomputed = true;
-    for (int i = graph->op_count - 1; status == CDDP_OK && i >= 0; i--) {
+    for (int i = graph->op_count - 1; i >= 0; i--) {
+        const unsigned views = CDDPI_GRAD_VIEW | CDDPI_MAKES_PREACT_GRAD;
         int output = graph->ops[i].output;
 
-        status = recompute_segment(exec, i);
-        if (status != CDDP_OK) {
-            return status;
-        }
-
+        CDDPI_TRY(recompute_segment(exec, i));
         if (output >= 0 && !graph->values[output].needs_grad) {
             continue;
         }
         if (output >= 0) {
-            status = sum_grads(exec, output);
+            CDDPI_TRY(sum_grads(exec, output));
         }
-        if (status == CDDP_OK &&
-            (exec->plan->ops[i].flags & (CDDPI_GRAD_VIEW | CDDPI_MAKES_PREACT_GRAD)) != nothing) {
-            status = step(exec, i, BACKWARD);
+        if ((exec->plan->ops[i].flags & views) !=
+            CDDPI_GRAD_VIEW) { /* else nothing is left to do */
+            CDDPI_TRY(step(exec, i, BACKWARD));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_exec_weights(struct cddpi_exec *exec)
@@ -300,32 +319,18 @@ static cddp_status zero_grad(const struct cddpi_exec *exec, int k)
     return device->ops->clear(device, CDDPI_STREAM_COMPUTE, grad, count * sizeof *grad);
 }
 
-cddp_status cddpi_exec_idle_backward(struct cddpi_exec *exec)
+cddp_status cddpi_exec_idle_gradients(struct cddpi_exec *exec, bool backward)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
 
     for (int i = graph->op_count - 1; i >= 0; i--) {
         exec->index = i;
         exec->op = &graph->ops[i];
-        if (exec->op->kernels->idle_backward != NULL) {
+        if (backward && exec->op->kernels->idle_backward != NULL) {
             CDDPI_TRY(exec->op->kernels->idle_backward(exec));
         }
         for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
-            CDDPI_TRY(zero_grad(exec, k));
-            CDDPI_TRY(cddpi_exec_ready(exec, k));
-        }
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
-{
-    const struct cddpi_graph *graph = &exec->model->graph;
-
-    for (int i = graph->op_count - 1; i >= 0; i--) {
-        exec->index = i;
-        exec->op = &graph->ops[i];
-        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            CDDPI_TRY(backward ? zero_grad(exec, k) : CDDP_OK);
             CDDPI_TRY(cddpi_exec_ready(exec, k));
         }
     }
@@ -334,9 +339,5 @@ cddp_status cddpi_exec_idle_weights(struct cddpi_exec *exec)
 
 void cddpi_model_forget_forward(struct cddpi_model *model)
 {
-    model->pending = NULL;
-    model->pending_backward = false;
-    model->pending_weights = false;
-    model->outputs = NULL;
-    model->batch = (struct cddpi_batch){.count = 0};
+    model->last = (struct cddpi_last_forward){.outputs = NULL};
 }

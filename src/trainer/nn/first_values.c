@@ -26,13 +26,6 @@ struct drawing {
     atomic_size_t next; /* the next block to take */
 };
 
-static void uniform4(const uint32_t words[4], double bound, float out[4])
-{
-    for (int i = 0; i < 4; i++) {
-        out[i] = (float)((2.0 * (double)cddpi_uniform01(words[i]) - 1.0) * bound);
-    }
-}
-
 static void fill_values(const cddp_param *tensor, size_t begin, size_t end, float value)
 {
     float *data = tensor->data;
@@ -56,7 +49,11 @@ static void draw(const cddp_param *tensor, const struct cddpi_param_info *info,
 
         cddpi_philox4(stream, i / 4, words);
         if (info->init == CDDPI_INIT_UNIFORM) {
-            uniform4(words, info->spread, values);
+            for (int k = 0; k < 4; k++) {
+                double unit = 2.0 * (double)cddpi_uniform01(words[k]) - 1.0;
+
+                values[k] = (float)(unit * info->spread);
+            }
         } else {
             cddpi_normal4(words, mean, info->spread, values);
         }
@@ -67,9 +64,9 @@ static void draw(const cddp_param *tensor, const struct cddpi_param_info *info,
 static void make_block(const struct cddpi_model *model, size_t param, size_t block)
 {
     const cddp_param *tensor = &model->params.items[param];
-    const struct cddpi_param_info *info = &model->infos[param];
-    struct cddpi_philox stream = cddpi_philox_stream(model->seed, CDDPI_RANDOM_INIT,
-                                                     cddpi_model_param_number(model, param));
+    const struct cddpi_param_info *info = &model->param_states[param].info;
+    uint32_t number = model->part == NULL ? (uint32_t)param : model->part->param_numbers[param];
+    struct cddpi_philox stream = cddpi_philox_stream(model->seed, CDDPI_RANDOM_INIT, number);
     size_t begin = block * BLOCK;
     size_t end = cddpi_tensor_elements(tensor);
 

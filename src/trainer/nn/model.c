@@ -39,27 +39,27 @@ static cddp_status declare_params(struct cddpi_model *model)
     return CDDP_OK;
 }
 
-static void count_uses(struct cddpi_model *model)
-{
-    for (int i = 0; i < model->graph.op_count; i++) {
-        for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
-            if (model->graph.ops[i].params[k] >= 0) {
-                model->grads_expected[model->graph.ops[i].params[k]]++;
-            }
-        }
-    }
-}
-
 /* The order of backward: ops in reverse, and within an op the bias before the weight. A parameter
  * that several ops use comes with the last of them. */
 static void order_params(struct cddpi_model *model)
 {
-    for (int i = model->graph.op_count - 1; i >= 0; i--) {
-        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
-            int param = model->graph.ops[i].params[k];
+    struct cddpi_graph *graph = &model->graph;
+    uint32_t *next = model->ready_order;
 
-            if (param >= 0 && ++model->grads_arrived[param] == model->grads_expected[param]) {
-                model->ready_order[model->ready_count++] = (uint32_t)param;
+    for (int i = 0; i < graph->op_count; i++) {
+        for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+            if (graph->ops[i].params[k] >= 0) {
+                model->param_states[graph->ops[i].params[k]].grads_expected++;
+            }
+        }
+    }
+    for (int i = graph->op_count - 1; i >= 0; i--) {
+        for (int k = CDDPI_OP_PARAMS - 1; k >= 0; k--) {
+            int param = graph->ops[i].params[k];
+
+            if (param >= 0 && ++model->param_states[param].grads_arrived ==
+                                  model->param_states[param].grads_expected) {
+                *next++ = (uint32_t)param;
             }
         }
     }
@@ -74,17 +74,11 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
         CDDPI_TRY(cddpi_model_cut(model, spec));
     }
     model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
-    model->grads = cddpi_zalloc_array(model->params.count, sizeof *model->grads);
     model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
-    model->grads_expected = cddpi_zalloc_array(model->params.count, sizeof *model->grads_expected);
-    model->grads_arrived = cddpi_zalloc_array(model->params.count, sizeof *model->grads_arrived);
-    model->ties = cddpi_zalloc_array(model->params.count, sizeof *model->ties);
-    if (model->title == NULL || model->grads == NULL || model->ready_order == NULL ||
-        model->grads_expected == NULL || model->grads_arrived == NULL || model->ties == NULL) {
+    if (model->title == NULL || model->ready_order == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
                           model->params.count);
     }
-    count_uses(model);
     order_params(model);
     CDDPI_TRY(cddpi_model_alloc_params(model));
     cddpi_model_make_first_values(model);
@@ -115,11 +109,9 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     struct cddpi_model_spec complete = *given;
     const struct cddpi_model_spec *spec = &complete;
     struct cddpi_model *model;
-    cddp_status status = cddpi_model_spec_complete(&complete);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_spec_complete(&complete));
     model = cddpi_zalloc(sizeof *model);
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
@@ -137,25 +129,17 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
-    status = check_kind(spec, model->ops);
-    if (status == CDDP_OK) {
-        status = build(model, spec);
-    }
-    if (status == CDDP_OK) {
-        status = model->ops->create(model, spec);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_create_outputs(model);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_compute_begin();
-    }
-    if (status != CDDP_OK) {
-        cddpi_model_destroy(model);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, check_kind(spec, model->ops));
+    CDDPI_TRY_GOTO(fail, status, build(model, spec));
+    CDDPI_TRY_GOTO(fail, status, model->ops->create(model, spec));
+    CDDPI_TRY_GOTO(fail, status, cddpi_model_create_outputs(model));
+    CDDPI_TRY_GOTO(fail, status, cddpi_compute_begin());
     *out = model;
     return CDDP_OK;
+
+fail:
+    cddpi_model_destroy(model);
+    return status;
 }
 
 void cddpi_model_destroy(struct cddpi_model *model)
@@ -167,12 +151,14 @@ void cddpi_model_destroy(struct cddpi_model *model)
         cddpi_plan_destroy(model->plans[i]);
     }
     for (size_t i = 0; i < model->params.count; i++) {
-        if (model->params_bound || (model->ties != NULL && model->ties[i].shared)) {
+        if (model->params_bound || model->param_states[i].is_shared) {
             model->params.items[i].data = NULL;
         }
     }
     cddpi_model_release_outputs(model);
-    model->ops->destroy(model);
+    if (model->ops->destroy != NULL) {
+        model->ops->destroy(model);
+    }
     cddpi_dnnl_destroy(model->dnnl);
     cddpi_tensors_fini(&model->params);
     cddpi_tensors_fini(&model->buffers);
@@ -181,14 +167,10 @@ void cddpi_model_destroy(struct cddpi_model *model)
     cddpi_graph_fini(&model->graph);
     cddpi_layer_list_fini(&model->list);
     cddpi_free(model->title);
-    cddpi_free(model->infos);
-    cddpi_free(model->ties);
+    cddpi_free(model->param_states);
     cddpi_free(model->first_values);
-    cddpi_free(model->grads);
     cddpi_free(model->ready_order);
-    cddpi_free(model->grads_expected);
-    cddpi_free(model->grads_arrived);
-    model->device->ops->release(model->device, model->arena);
+    model->device->ops->release(model->device, model->regions[CDDPI_REGION_BATCH].data);
     cddpi_free(model);
 }
 
@@ -224,7 +206,7 @@ const cddp_param *cddpi_model_buffers(const struct cddpi_model *model, size_t *o
 
 bool cddpi_model_param_decays(const struct cddpi_model *model, size_t index)
 {
-    return model->infos[index].decays;
+    return model->param_states[index].info.decays;
 }
 
 const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model)
@@ -235,8 +217,10 @@ const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model)
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
 {
     for (size_t i = 0; i < model->params.count; i++) {
-        model->memory_version += model->grads[i] != grads[i] ? 1 : 0;
-        model->grads[i] = grads[i];
+        void **grad = &model->param_states[i].grad;
+
+        model->memory_version += *grad != grads[i] ? 1 : 0;
+        *grad = grads[i];
     }
 }
 
@@ -247,7 +231,8 @@ int cddpi_model_predictions(const struct cddpi_model *model)
 
 const float *cddpi_model_outputs(const struct cddpi_model *model)
 {
-    return model->device->ops->owns(model->device, model->outputs) ? NULL : model->outputs;
+    return model->device->ops->owns(model->device, model->last.outputs) ? NULL
+                                                                        : model->last.outputs;
 }
 
 uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
@@ -257,9 +242,9 @@ uint64_t cddpi_model_memory_version(const struct cddpi_model *model)
 
 size_t cddpi_model_arena_bytes(const struct cddpi_model *model)
 {
-    size_t bytes = model->arena_bytes;
+    size_t bytes = 0;
 
-    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGIONS; r++) {
+    for (int r = 0; r < CDDPI_REGIONS; r++) {
         bytes += model->regions[r].bytes;
     }
     for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
@@ -303,7 +288,7 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
     if (oldest == NULL) {
         return NULL;
     }
-    if (model->pending == *oldest) {
+    if (model->last.pending == *oldest) {
         cddpi_model_forget_forward(model);
     }
     cddpi_plan_destroy(*oldest);
@@ -313,7 +298,7 @@ static struct cddpi_plan **free_place(struct cddpi_model *model)
 
 static cddp_status grow_arena(struct cddpi_model *model, const struct cddpi_plan *plan)
 {
-    if (plan->arena.bytes[CDDPI_REGION_BATCH] <= model->arena_bytes) {
+    if (plan->arena.bytes[CDDPI_REGION_BATCH] <= model->regions[CDDPI_REGION_BATCH].bytes) {
         return CDDP_OK;
     }
     model->memory_version++;
@@ -365,17 +350,15 @@ cddp_status cddpi_model_estimate(struct cddpi_model *model, int count, bool reco
 {
     bool kept = model->recompute;
     struct cddpi_plan *plan = NULL;
-    cddp_status status = cddpi_check_count(count, 1);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        model->recompute = recompute;
-        status = cddpi_plan_create(model, count, true, &plan);
-        model->recompute = kept;
-    }
-    if (status == CDDP_OK) {
-        *out = (struct cddpi_model_estimate){cddpi_arena_total(&plan->arena),
-                                             cddpi_plan_extra_work(plan)};
-    }
+    CDDPI_TRY(cddpi_check_count(count, 1));
+    model->recompute = recompute;
+    status = cddpi_plan_create(model, count, true, &plan);
+    model->recompute = kept;
+    CDDPI_TRY(status);
+    *out = (struct cddpi_model_estimate){cddpi_arena_total(&plan->arena),
+                                         cddpi_plan_extra_work(plan)};
     cddpi_plan_destroy(plan);
-    return status;
+    return CDDP_OK;
 }

@@ -1,7 +1,6 @@
 /* model_describe.c - owns the readable table of a model. */
 #include "base/alloc.h"
 #include "nn/model_state.h"
-#include "nn/ops/batch_norm_op.h"
 
 #include <stdio.h>
 
@@ -32,16 +31,6 @@ static void write_shape(FILE *file, const struct cddpi_shape *shape)
     fprintf(file, "  %-18s", text);
 }
 
-static void write_inputs(FILE *file, const struct cddpi_graph *graph, const struct cddpi_op *op)
-{
-    for (int k = 0; k < op->input_count; k++) {
-        int producer = graph->values[op->inputs[k]].producer;
-
-        fprintf(file, "%s%s", k > 0 ? ", " : "",
-                producer < 0 ? "input" : graph->ops[producer].layer.name);
-    }
-}
-
 static void write_table(FILE *file, const struct cddpi_model *model)
 {
     const struct cddpi_graph *graph = &model->graph;
@@ -66,7 +55,12 @@ static void write_table(FILE *file, const struct cddpi_model *model)
         fprintf(file, "%-24s  %-20s", op->layer.name, type);
         write_shape(file, &shape);
         fprintf(file, "  %10zu  ", op_params(model, op));
-        write_inputs(file, graph, op);
+        for (int k = 0; k < op->input_count; k++) {
+            int producer = graph->values[op->inputs[k]].producer;
+
+            fprintf(file, "%s%s", k > 0 ? ", " : "",
+                    producer < 0 ? "input" : graph->ops[producer].layer.name);
+        }
         fputc('\n', file);
         total += op_params(model, op);
     }
@@ -88,7 +82,7 @@ const char *cddpi_model_matmul_note(const struct cddpi_model *model)
 
 const char *cddpi_model_precision_note(const struct cddpi_model *model)
 {
-    return model->ops->precision_note(model);
+    return model->ops->precision_note != NULL ? model->ops->precision_note(model) : NULL;
 }
 
 const char *cddpi_model_lone_norm(const struct cddpi_model *model)

@@ -1,5 +1,5 @@
-/* model_measure.c - measures each layer of a model alone, for code that divides layers among ranks.
- */
+/* model_measure.c - measures the time and the memory of each layer of a model alone, for code that
+ * divides layers among ranks. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/philox.h"
@@ -37,9 +37,8 @@ static cddp_status make_values(const struct cddpi_model *model, int samples, str
     cddp_status status;
 
     if (input == NULL || label == NULL) {
-        cddpi_free(input);
-        cddpi_free(label);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure %d samples", samples);
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure %d samples", samples);
+        goto done;
     }
     for (size_t i = 0; i < elements; i++) {
         uint32_t words[4];
@@ -50,15 +49,15 @@ static cddp_status make_values(const struct cddpi_model *model, int samples, str
     for (size_t i = 0; i < labels; i++) {
         label[i] = (int32_t)(i * 7 % (size_t)model->classes);
     }
-    status = copy_to(out->device, label, labels * sizeof *label, (void **)&out->label);
-    if (status == CDDP_OK && model->tokens_in) {
-        status = copy_to(out->device, label, labels * sizeof *label, (void **)&out->tokens);
-    } else if (status == CDDP_OK) {
-        status = copy_to(out->device, input, elements * sizeof *input, (void **)&out->input);
-    }
-    if (status == CDDP_OK) {
-        status = out->device->ops->finish(out->device, model->timeout_ms);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   copy_to(out->device, label, labels * sizeof *label, (void **)&out->label));
+    CDDPI_TRY_GOTO(
+        done, status,
+        model->tokens_in
+            ? copy_to(out->device, label, labels * sizeof *label, (void **)&out->tokens)
+            : copy_to(out->device, input, elements * sizeof *input, (void **)&out->input));
+    status = out->device->ops->finish(out->device, model->timeout_ms);
+done:
     cddpi_free(input);
     cddpi_free(label);
     return status;
@@ -88,7 +87,6 @@ static cddp_status make_draws(const struct cddpi_model *model, int samples, stru
 static cddp_status make_grads(struct cddpi_model *model, struct noise *out)
 {
     size_t bytes = 0;
-    cddp_status status;
 
     for (size_t i = 0; i < model->params.count; i++) {
         bytes += (cddpi_tensor_elements(&model->params.items[i]) + 64) * sizeof(float);
@@ -97,18 +95,17 @@ static cddp_status make_grads(struct cddpi_model *model, struct noise *out)
     if (out->bound == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure it");
     }
-    status = out->device->ops->alloc(out->device, bytes, "gradients to measure with", &out->grads);
+    CDDPI_TRY(
+        out->device->ops->alloc(out->device, bytes, "gradients to measure with", &out->grads));
     bytes = 0;
-    for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
+    for (size_t i = 0; i < model->params.count; i++) {
         size_t elements = cddpi_tensor_elements(&model->params.items[i]);
 
         out->bound[i] = (char *)out->grads + bytes;
         bytes += (elements + 63) / 64 * 64 * sizeof(float);
     }
-    if (status == CDDP_OK) {
-        cddpi_model_bind_grads(model, out->bound);
-    }
-    return status;
+    cddpi_model_bind_grads(model, out->bound);
+    return CDDP_OK;
 }
 
 static void fini_noise(struct noise *noise)
@@ -124,42 +121,33 @@ static void fini_noise(struct noise *noise)
     cddpi_free(noise->bound);
 }
 
-static cddp_status run(struct cddpi_model *model, const struct noise *noise, int samples)
-{
-    struct cddpi_batch batch = {.input = noise->input,
-                                .tokens = noise->tokens,
-                                .label = noise->label,
-                                .count = samples,
-                                .step = 1,
-                                .sample_ids = noise->ids,
-                                .draws = noise->draws};
-
-    CDDPI_TRY(cddpi_model_forward(model, &batch, true, NULL));
-    return cddpi_model_backward(model, 1.0 / samples, false, NULL, NULL);
-}
-
 /* For each op, the minimum over some rounds. */
 static cddp_status measure_ops(struct cddpi_model *model, int samples, double *least)
 {
     struct noise noise = {.device = model->device};
+    struct cddpi_batch batch = {.count = samples, .step = 1};
     size_t ops = (size_t)model->graph.op_count;
-    cddp_status status = make_values(model, samples, &noise);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = make_draws(model, samples, &noise);
-    }
-    if (status == CDDP_OK) {
-        status = make_grads(model, &noise);
-    }
-    for (int round = 0; status == CDDP_OK && round < ROUNDS; round++) {
+    CDDPI_TRY_GOTO(done, status, make_values(model, samples, &noise));
+    CDDPI_TRY_GOTO(done, status, make_draws(model, samples, &noise));
+    CDDPI_TRY_GOTO(done, status, make_grads(model, &noise));
+    batch.input = noise.input;
+    batch.tokens = noise.tokens;
+    batch.label = noise.label;
+    batch.sample_ids = noise.ids;
+    batch.draws = noise.draws;
+    for (int round = 0; round < ROUNDS; round++) {
         memset(model->op_seconds, 0, ops * sizeof *model->op_seconds);
-        status = run(model, &noise, samples);
+        CDDPI_TRY_GOTO(done, status, cddpi_model_forward(model, &batch, true, NULL));
+        CDDPI_TRY_GOTO(done, status, cddpi_model_backward(model, 1.0 / samples, false, NULL, NULL));
         for (size_t i = 0; round > 0 && i < ops; i++) {
             double seconds = model->op_seconds[i];
 
             least[i] = round == 1 || seconds < least[i] ? seconds : least[i];
         }
     }
+done:
     fini_noise(&noise);
     return status;
 }
@@ -186,10 +174,7 @@ cddp_status cddpi_model_measure_layers(const struct cddpi_model_spec *spec, int 
     cddp_status status;
 
     whole.part = (struct cddpi_layer_range){0, 0};
-    status = cddpi_model_create(&whole, 1, NULL, &model);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_model_create(&whole, 1, NULL, &model));
     seconds = cddpi_zalloc_array((size_t)model->graph.op_count, sizeof *seconds);
     layers = cddpi_zalloc_array(model->list.count, sizeof *layers);
     model->op_seconds = cddpi_zalloc_array((size_t)model->graph.op_count, sizeof *seconds);
@@ -208,4 +193,53 @@ cddp_status cddpi_model_measure_layers(const struct cddpi_model_spec *spec, int 
     model->op_seconds = NULL;
     cddpi_model_destroy(model);
     return status;
+}
+
+/* A parameter that several layers share counts for the first one. */
+static void add_params(const struct cddpi_model *model, const struct cddpi_op *op, bool *counted,
+                       struct cddpi_layer_bytes *out)
+{
+    for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+        int param = op->params[k];
+
+        if (param >= 0 && !counted[param]) {
+            counted[param] = true;
+            out->parameters += cddpi_tensor_elements(&model->params.items[param]) * sizeof(float);
+        }
+    }
+}
+
+cddp_status cddpi_model_layer_bytes(const struct cddpi_model_spec *spec, int samples,
+                                    struct cddpi_layer_bytes **out, int *out_count)
+{
+    struct cddpi_model_spec whole = *spec;
+    struct cddpi_layer_bytes *bytes = NULL;
+    struct cddpi_model *model = NULL;
+    bool *counted = NULL;
+
+    whole.part = (struct cddpi_layer_range){0, 0};
+    CDDPI_TRY(cddpi_model_create(&whole, 1, NULL, &model));
+    bytes = cddpi_zalloc_array(model->list.count, sizeof *bytes);
+    counted = cddpi_zalloc_array(model->params.count + 1, sizeof *counted);
+    if (bytes == NULL || counted == NULL) {
+        cddpi_free(bytes);
+        cddpi_free(counted);
+        cddpi_model_destroy(model);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to count that of its layers");
+    }
+    for (int i = 0; i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        if (op->output >= 0) { /* the loss has no output */
+            add_params(model, op, counted, &bytes[op->number]);
+            bytes[op->number].activations += (size_t)samples * cddpi_shape_elements(&op->out) *
+                                             sizeof(float);
+            bytes[op->number].is_own = true;
+        }
+    }
+    *out = bytes;
+    *out_count = (int)model->list.count;
+    cddpi_free(counted);
+    cddpi_model_destroy(model);
+    return CDDP_OK;
 }

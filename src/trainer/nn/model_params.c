@@ -74,15 +74,15 @@ cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op 
                                      const int64_t *shape, struct cddpi_param_info info)
 {
     size_t index = model->params.count;
-    void *grown;
+    struct cddpi_param_state *grown = cddpi_realloc(model->param_states,
+                                                    (index + 1) * sizeof *grown);
 
-    CDDPI_TRY(append_tensor(&model->params, layer, suffix, dims, shape));
-    grown = cddpi_realloc(model->infos, model->params.capacity * sizeof *model->infos);
     if (grown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
     }
-    model->infos = grown;
-    model->infos[index] = info;
+    model->param_states = grown;
+    grown[index] = (struct cddpi_param_state){.info = info};
+    CDDPI_TRY(append_tensor(&model->params, layer, suffix, dims, shape));
     op->params[k] = (int)index;
     return CDDP_OK;
 }

@@ -60,28 +60,10 @@ static void keep_read(struct cddpi_graph *graph, struct cddpi_tensors *tensors, 
     tensors->count = kept;
 }
 
-static void keep_params(struct cddpi_model *model)
-{
-    uint32_t *numbers = model->part->param_numbers;
-
-    keep_read(&model->graph, &model->params, params_of, numbers);
-    for (size_t i = 0; i < model->params.count; i++) {
-        model->infos[i] = model->infos[numbers[i]];
-    }
-}
-
-static void keep_buffers(struct cddpi_model *model)
-{
-    uint32_t *numbers = model->part->param_numbers; /* keep_params() overwrites them */
-
-    keep_read(&model->graph, &model->buffers, buffers_of, numbers);
-    for (size_t i = 0; i < model->buffers.count; i++) {
-        model->first_values[i] = model->first_values[numbers[i]];
-    }
-}
-
 cddp_status cddpi_model_cut(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
+    uint32_t *numbers;
+
     model->part = cddpi_zalloc(sizeof *model->part);
     if (model->part == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
@@ -94,8 +76,15 @@ cddp_status cddpi_model_cut(struct cddpi_model *model, const struct cddpi_model_
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
                           model->params.count);
     }
-    keep_buffers(model);
-    keep_params(model);
+    numbers = model->part->param_numbers;
+    keep_read(&model->graph, &model->buffers, buffers_of, numbers);
+    for (size_t i = 0; i < model->buffers.count; i++) {
+        model->first_values[i] = model->first_values[numbers[i]];
+    }
+    keep_read(&model->graph, &model->params, params_of, numbers); /* it overwrites them */
+    for (size_t i = 0; i < model->params.count; i++) {
+        model->param_states[i] = model->param_states[numbers[i]];
+    }
     return CDDP_OK;
 }
 
@@ -140,14 +129,14 @@ cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
                           "model: %s is read by two parts, which share it only on processors",
                           model->params.items[index].name);
     }
-    if (!model->ties[index].shared) {
+    if (!model->param_states[index].is_shared) {
         cddpi_free(model->params.items[index].data);
     }
     model->params.items[index].data = owner->params.items[owner_index].data;
-    model->ties[index].shared = true;
-    if (shares_grad && !owner->ties[owner_index].begun) {
-        owner->ties[owner_index].begun = true;
-        owner->grads_expected[owner_index]++;
+    model->param_states[index].is_shared = true;
+    if (shares_grad && !owner->param_states[owner_index].is_begun) {
+        owner->param_states[owner_index].is_begun = true;
+        owner->param_states[owner_index].grads_expected++;
     }
     return CDDP_OK;
 }

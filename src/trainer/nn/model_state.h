@@ -2,7 +2,7 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
-#include "nn/graph/graph_part.h"
+#include "nn/graph/graph.h"
 #include "nn/plan/model_plan.h"
 
 enum cddpi_init {
@@ -24,10 +24,15 @@ struct cddpi_param_info {
     bool decays;
 };
 
-/* A parameter that is shared with another part of the model. */
-struct cddpi_param_tie {
-    bool shared; /* the memory belongs to the other part */
-    bool begun;  /* the other part's backward has already written its share of the gradient */
+/* What a model holds for each parameter besides its tensor. */
+struct cddpi_param_state {
+    struct cddpi_param_info info;
+    void *grad; /* the caller's memory */
+    /* how many ops contribute to the gradient, and how many of them have in this backward */
+    uint32_t grads_expected, grads_arrived;
+    /* of a parameter that is shared with another part of the model: the memory belongs to that
+     * part; that part's backward has already written its share of the gradient */
+    bool is_shared, is_begun;
 };
 
 struct cddpi_dnnl;
@@ -48,7 +53,7 @@ enum cddpi_fallbacks {
 
 struct cddpi_model_cuda;
 
-/* What differs between a model on the CPU and on a device. */
+/* What differs between a model on the CPU and on a device; NULL: nothing to do, or no note. */
 struct cddpi_model_ops {
     bool takes_fp16;
     bool keeps_outputs; /* of a training forward, except for tokens, where the loss overwrites them
@@ -87,11 +92,15 @@ struct cddpi_param_copy {
     size_t count; /* of its elements: those of the parameter, then zeros */
 };
 
-/* Collected sums that were not taken yet. */
-struct cddpi_collected {
-    double *sums;              /* pinned */
-    struct cddpi_event *event; /* fires when the sums have arrived */
-    struct cddpi_loss_result result;
+/* Sums of losses and correct predictions, and collected sums that were not taken yet. */
+struct cddpi_loss_sums {
+    double *now; /* device memory: since the last collect */
+    struct cddpi_collected {
+        double *sums;              /* pinned */
+        struct cddpi_event *event; /* fires when the sums have arrived */
+        struct cddpi_loss_result result;
+    } collected[CDDPI_MODEL_COLLECTED];
+    unsigned first, count;
 };
 
 struct cddpi_region_memory {
@@ -99,16 +108,21 @@ struct cddpi_region_memory {
     size_t bytes;
 };
 
-/* A batch other than the current one, between its passes: the fields that struct cddpi_model holds
- * for the current batch. Each region has slot numbers of its own; every field except memory belongs
- * to the number of CDDPI_REGION_KEPT. */
-struct cddpi_model_slot {
-    struct cddpi_region_memory memory[CDDPI_REGION_SCRATCH];
+/* A batch between its passes: what its forward leaves. */
+struct cddpi_last_forward {
     struct cddpi_batch batch;
-    const void *outputs;
-    size_t outputs_stride;
+    const void *outputs;   /* in the type of activations */
+    size_t outputs_stride; /* elements between rows */
+    /* the plan that backward will run; NULL: nothing to run, or no samples */
     struct cddpi_plan *pending;
     bool pending_backward, pending_weights;
+};
+
+/* A batch other than the current one. Each region has slot numbers of its own; `last` belongs to
+ * the number of CDDPI_REGION_KEPT. */
+struct cddpi_model_slot {
+    struct cddpi_region_memory memory[CDDPI_REGION_SCRATCH];
+    struct cddpi_last_forward last;
 };
 
 enum { CDDPI_MODEL_PLANS = 16 }; /* cached plans; a new one evicts the least recently used */
@@ -137,15 +151,9 @@ struct cddpi_model {
     bool params_bound;              /* parameters live in the caller's memory */
     cddpi_param_wait_fn param_wait; /* NULL: parameters can be read at any time */
     void *param_wait_context;
-    struct cddpi_param_info *infos; /* one for each parameter */
-    struct cddpi_param_tie *ties;   /* one for each parameter */
-    float *first_values;            /* one for each buffer: the value of all its elements */
-    void **grads;                   /* one for each parameter */
-    /* one for each parameter: how many ops contribute to its gradient ... */
-    uint32_t *grads_expected;
-    uint32_t *grads_arrived; /* ... and how many of them have contributed in this backward */
+    struct cddpi_param_state *param_states; /* one for each parameter */
+    float *first_values;                    /* one for each buffer: the value of all its elements */
     uint32_t *ready_order;
-    size_t ready_count;
     struct cddpi_dnnl *dnnl;         /* made when an op first needs it */
     struct cddpi_model_cuda *cuda;   /* what only models on a CUDA device have */
     struct cddpi_param_copy *copies; /* of the first copy_count parameters: all of them or none */
@@ -154,25 +162,15 @@ struct cddpi_model {
     int dropouts;            /* how many ops use the draws of a batch; 0 on the CPU */
     struct cddpi_plan *plans[CDDPI_MODEL_PLANS];
     uint64_t runs;
-    char *arena; /* memory of the model's device */
-    size_t arena_bytes;
-    /* split model: all regions except the first, which is the arena */
+    /* the first is the arena, in the device's memory; the others are a split model's */
     struct cddpi_region_memory regions[CDDPI_REGIONS];
-    /* of the last forward */
-    struct cddpi_batch batch;
-    const void *outputs;   /* in the type of activations */
-    size_t outputs_stride; /* elements between rows */
-    /* the plan that backward will run; NULL: nothing to run, or no samples */
-    struct cddpi_plan *pending;
-    bool pending_backward, pending_weights;
+    struct cddpi_last_forward last;
     double *op_seconds; /* one for each op: the time of its passes is added; NULL: do not measure */
     struct cddpi_model_slot
         *slots; /* the current slot's row is out of date; NULL: there is only one slot */
     int places[CDDPI_REGION_SCRATCH]; /* the current slot numbers, by region */
-    double *sums;        /* device memory: losses and correct predictions since the last collect */
+    struct cddpi_loss_sums sums;
     uint32_t timeout_ms; /* limit for waiting on the device */
-    struct cddpi_collected collected[CDDPI_MODEL_COLLECTED];
-    unsigned collected_first, collected_count;
     uint64_t memory_version;
 };
 
@@ -193,11 +191,6 @@ CDDP_CHECKED cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struc
 /** Reduce the graph to the part that @p spec selects. */
 CDDP_CHECKED cddp_status cddpi_model_cut(struct cddpi_model *model,
                                          const struct cddpi_model_spec *spec);
-/** The number of parameter @p index in the whole model. */
-static inline uint32_t cddpi_model_param_number(const struct cddpi_model *model, size_t index)
-{
-    return model->part == NULL ? (uint32_t)index : model->part->param_numbers[index];
-}
 /** Release what the slots hold, the current one's regions included, but not the arena. */
 void cddpi_model_release_slots(struct cddpi_model *model);
 /** Release what the part holds. */
@@ -226,8 +219,29 @@ void cddpi_model_release_outputs(struct cddpi_model *model);
 CDDP_CHECKED cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec);
 /** cddpi_model_describe_plan() for the CPU. */
 CDDP_CHECKED cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file);
+/** Whether @p op is a batch_norm over all ranks, which communicates with them. */
+bool cddpi_sync_norm_wanted(const struct cddpi_model *model, const struct cddpi_op *op);
 /** Forget the last forward: its activations are gone, so outputs and backward are unavailable. */
 void cddpi_model_forget_forward(struct cddpi_model *model);
+
+/* exec.c: the passes over the ops of a plan. */
+
+/** Run the ops in order. The caller has set exec->plan, batch and result; the other fields are
+ *  filled in. */
+CDDP_CHECKED cddp_status cddpi_exec_forward(struct cddpi_exec *exec);
+/** Run the ops' backward in reverse order. The caller has set exec->plan, scale, accumulate and
+ *  ready. */
+CDDP_CHECKED cddp_status cddpi_exec_backward(struct cddpi_exec *exec);
+
+/** Compute the parameter gradients that backward has left, in reverse order. The caller has set
+ *  exec->plan, accumulate and ready. */
+CDDP_CHECKED cddp_status cddpi_exec_weights(struct cddpi_exec *exec);
+
+/* The passes of a rank without samples: only ops that communicate with other ranks do something,
+ * and gradients are zero. */
+CDDP_CHECKED cddp_status cddpi_exec_idle_forward(struct cddpi_exec *exec);
+/** Report all gradients as complete, after the ops' @p backward or without it. */
+CDDP_CHECKED cddp_status cddpi_exec_idle_gradients(struct cddpi_exec *exec, bool backward);
 
 /** The plan for @p count samples, cached or new; the arena is large enough for it. */
 CDDP_CHECKED cddp_status cddpi_model_plan(struct cddpi_model *model, int count, bool training,

@@ -1,8 +1,7 @@
 /* outputs.c - owns a model's results: outputs, and sums of losses, which on a device are fetched
- * without waiting; and the random numbers that the CPU prepares for dropout on a device. */
+ * without waiting. */
 #include "base/error.h"
 #include "nn/model_state.h"
-#include "nn/ops/dropout_op.h"
 
 #include <string.h>
 
@@ -14,10 +13,10 @@ cddp_status cddpi_model_create_outputs(struct cddpi_model *model)
     void *memory = NULL;
 
     CDDPI_TRY(device->ops->alloc(device, SUMS_BYTES, "sums of losses", &memory));
-    model->sums = memory;
+    model->sums.now = memory;
     CDDPI_TRY(cddpi_model_reset_sums(model));
     for (int i = 0; i < CDDPI_MODEL_COLLECTED; i++) {
-        struct cddpi_collected *one = &model->collected[i];
+        struct cddpi_collected *one = &model->sums.collected[i];
 
         CDDPI_TRY(device->ops->pin(device, SUMS_BYTES, &memory));
         one->sums = memory;
@@ -31,45 +30,42 @@ void cddpi_model_release_outputs(struct cddpi_model *model)
     struct cddpi_device *device = model->device;
 
     for (int i = 0; i < CDDPI_MODEL_COLLECTED; i++) {
-        device->ops->event_destroy(device, model->collected[i].event);
-        device->ops->unpin(device, model->collected[i].sums);
+        device->ops->event_destroy(device, model->sums.collected[i].event);
+        device->ops->unpin(device, model->sums.collected[i].sums);
     }
-    device->ops->release(device, model->sums);
+    device->ops->release(device, model->sums.now);
 }
 
 cddp_status cddpi_model_reset_sums(struct cddpi_model *model)
 {
-    return model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, model->sums, SUMS_BYTES);
+    return model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, model->sums.now,
+                                     SUMS_BYTES);
 }
 
 cddp_status cddpi_model_collect(struct cddpi_model *model, int count)
 {
-    unsigned place = (model->collected_first + model->collected_count) % CDDPI_MODEL_COLLECTED;
-    struct cddpi_collected *one = &model->collected[place];
+    unsigned place = (model->sums.first + model->sums.count) % CDDPI_MODEL_COLLECTED;
+    struct cddpi_collected *one = &model->sums.collected[place];
     struct cddpi_device *device = model->device;
-    cddp_status status;
 
-    if (model->collected_count == CDDPI_MODEL_COLLECTED) {
+    if (model->sums.count == CDDPI_MODEL_COLLECTED) {
         return cddpi_fail(CDDP_ERR_STATE, "model: %d results wait to be taken already",
                           CDDPI_MODEL_COLLECTED);
     }
     one->result = (struct cddpi_loss_result){.count = count};
-    status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, one->sums, model->sums, SUMS_BYTES);
-    if (status == CDDP_OK) {
-        status = device->ops->record(device, one->event, CDDPI_STREAM_COMPUTE);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_reset_sums(model);
-    }
-    model->collected_count += status == CDDP_OK ? 1 : 0;
-    return status;
+    CDDPI_TRY(
+        device->ops->copy(device, CDDPI_STREAM_COMPUTE, one->sums, model->sums.now, SUMS_BYTES));
+    CDDPI_TRY(device->ops->record(device, one->event, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY(cddpi_model_reset_sums(model));
+    model->sums.count++;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_loss_result *out)
 {
-    struct cddpi_collected *one = &model->collected[model->collected_first];
+    struct cddpi_collected *one = &model->sums.collected[model->sums.first];
 
-    if (model->collected_count == 0) {
+    if (model->sums.count == 0) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "model: there is no collected result that was not taken yet");
     }
@@ -77,8 +73,8 @@ cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_loss_resu
     one->result.loss_sum = one->sums[0];
     one->result.correct = (int)one->sums[1];
     *out = one->result;
-    model->collected_first = (model->collected_first + 1) % CDDPI_MODEL_COLLECTED;
-    model->collected_count--;
+    model->sums.first = (model->sums.first + 1) % CDDPI_MODEL_COLLECTED;
+    model->sums.count--;
     return CDDP_OK;
 }
 
@@ -86,11 +82,11 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
                                      float *out)
 {
     size_t columns = (size_t)model->classes;
-    size_t stride = model->outputs_stride;
-    size_t all = (size_t)model->batch.count * (size_t)model->predictions;
+    size_t stride = model->last.outputs_stride;
+    size_t all = (size_t)model->last.batch.count * (size_t)model->predictions;
     const float *from = NULL;
 
-    if (model->outputs == NULL) {
+    if (model->last.outputs == NULL) {
         return cddpi_fail(CDDP_ERR_STATE, "model: there are no outputs of a last forward to read");
     }
     if (first > all || rows > all - first) {
@@ -113,8 +109,9 @@ cddp_status cddpi_model_read_outputs(struct cddpi_model *model, size_t first, si
 
 cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)
 {
-    struct cddpi_exec exec = {.model = model, .plan = model->pending, .batch = &model->batch};
-    size_t count = (size_t)model->batch.count * (size_t)model->classes;
+    struct cddpi_exec exec = {
+        .model = model, .plan = model->last.pending, .batch = &model->last.batch};
+    size_t count = (size_t)model->last.batch.count * (size_t)model->classes;
 
     if (count == 0) {
         return CDDP_OK;
@@ -125,25 +122,4 @@ cddp_status cddpi_model_send_outputs(struct cddpi_model *model, float *out)
     exec.op = &model->graph.ops[model->graph.op_count - 1];
     return model->device->ops->copy(model->device, CDDPI_STREAM_COMPUTE, out,
                                     cddpi_exec_input(&exec, 0), count * sizeof *out);
-}
-
-size_t cddpi_model_draw_words(const struct cddpi_model *model, int count)
-{
-    return (size_t)model->dropouts * (size_t)count * 4;
-}
-
-void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
-                       int count, uint32_t *out)
-{
-    for (int i = 0; model->dropouts > 0 && i < model->graph.op_count; i++) {
-        const struct cddpi_op *op = &model->graph.ops[i];
-
-        if (op->ops == &cddpi_op_dropout) {
-            struct cddpi_philox stream = cddpi_dropout_stream(model, op, step);
-
-            for (int n = 0; n < count; n++, out += 4) {
-                cddpi_dropout_sample(&stream, sample_ids[n], out);
-            }
-        }
-    }
 }

@@ -4,39 +4,25 @@
 #include "base/error.h"
 #include "nn/model_state.h"
 
+#include <string.h>
+
+/* The memory of the current slots, and what belongs to them, goes to their rows or comes from
+ * there.
+ */
 static void save(struct cddpi_model *model)
 {
-    struct cddpi_model_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
-
-    model->slots[model->places[CDDPI_REGION_BATCH]].memory[CDDPI_REGION_BATCH] =
-        (struct cddpi_region_memory){model->arena, model->arena_bytes};
-    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGION_SCRATCH; r++) {
+    for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
         model->slots[model->places[r]].memory[r] = model->regions[r];
     }
-    kept->batch = model->batch;
-    kept->outputs = model->outputs;
-    kept->outputs_stride = model->outputs_stride;
-    kept->pending = model->pending;
-    kept->pending_backward = model->pending_backward;
-    kept->pending_weights = model->pending_weights;
+    model->slots[model->places[CDDPI_REGION_KEPT]].last = model->last;
 }
 
 static void load(struct cddpi_model *model)
 {
-    const struct cddpi_model_slot *kept = &model->slots[model->places[CDDPI_REGION_KEPT]];
-    const struct cddpi_model_slot *batch = &model->slots[model->places[CDDPI_REGION_BATCH]];
-
-    model->arena = batch->memory[CDDPI_REGION_BATCH].data;
-    model->arena_bytes = batch->memory[CDDPI_REGION_BATCH].bytes;
-    for (int r = CDDPI_REGION_KEPT; r < CDDPI_REGION_SCRATCH; r++) {
+    for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
         model->regions[r] = model->slots[model->places[r]].memory[r];
     }
-    model->batch = kept->batch;
-    model->outputs = kept->outputs;
-    model->outputs_stride = kept->outputs_stride;
-    model->pending = kept->pending;
-    model->pending_backward = kept->pending_backward;
-    model->pending_weights = kept->pending_weights;
+    model->last = model->slots[model->places[CDDPI_REGION_KEPT]].last;
 }
 
 cddp_status cddpi_model_use_slots(struct cddpi_model *model, const struct cddpi_model_slots *slots)
@@ -63,9 +49,7 @@ cddp_status cddpi_model_use_slots(struct cddpi_model *model, const struct cddpi_
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %d slots", CDDPI_MODEL_SLOTS);
     }
     save(model);
-    for (int r = 0; r < CDDPI_REGION_SCRATCH; r++) {
-        model->places[r] = wanted[r];
-    }
+    memcpy(model->places, wanted, sizeof wanted);
     load(model);
     return CDDP_OK;
 }
@@ -78,7 +62,7 @@ cddp_status cddpi_model_use_slot(struct cddpi_model *model, int slot)
 bool cddpi_model_waits_for(const struct cddpi_model *model, const struct cddpi_plan *plan)
 {
     for (int i = 0; model->slots != NULL && i < CDDPI_MODEL_SLOTS; i++) {
-        if (i != model->places[CDDPI_REGION_KEPT] && model->slots[i].pending == plan) {
+        if (i != model->places[CDDPI_REGION_KEPT] && model->slots[i].last.pending == plan) {
             return true;
         }
     }

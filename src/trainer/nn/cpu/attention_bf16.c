@@ -3,13 +3,13 @@
  *
  * A head's keys are packed once. The packed form of all keys begins with the packed form of the
  * first ones, as long as a head is not wider than a block of columns. */
-#include "nn/cpu/attention_bf16.h"
+#include "nn/cpu/cpu_attention.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/transformer.h"
-#include "nn/cpu/nn_bf16.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
 #include <math.h>
@@ -166,15 +166,14 @@ cddp_status cddpi_attention_bf16_plan(struct cddpi_plan *plan, int index,
         *out = NULL;
         return CDDP_OK;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, lay_out(shape, false, NULL, &memory),
-                                   CDDPI_IN_FORWARD, &state->forward_memory);
+    CDDPI_TRY(status);
+    state->forward_memory = cddpi_plan_buffer(plan, index, lay_out(shape, false, NULL, &memory),
+                                              CDDPI_IN_FORWARD);
+    if (plan->training) {
+        state->backward_memory = cddpi_plan_buffer(plan, index, lay_out(shape, true, NULL, &memory),
+                                                   CDDPI_IN_BACKWARD);
     }
-    if (status == CDDP_OK && plan->training) {
-        status = cddpi_plan_buffer(plan, index, lay_out(shape, true, NULL, &memory),
-                                   CDDPI_IN_BACKWARD, &state->backward_memory);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_attention_bf16_destroy(struct cddpi_attention_bf16 *state)
@@ -369,9 +368,8 @@ cddp_status cddpi_attention_bf16_backward(const struct cddpi_exec *exec,
 
             status = recompute(exec, block, shape->width, &head, &memory, out, grad_out,
                                kept + head.row_at);
-            if (status == CDDP_OK) {
-                status = add_gradients(exec, block, shape, &head, &memory, grad_qkv);
-            }
+            status = status == CDDP_OK ? add_gradients(exec, block, shape, &head, &memory, grad_qkv)
+                                       : status;
         }
         copy_rows(memory.grad_k, shape->width, shape->context, shape->width, 1,
                   grad_qkv + head.packed_at + head.plain, head.packed);

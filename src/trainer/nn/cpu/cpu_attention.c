@@ -189,17 +189,13 @@ static cddp_status multiply(const struct cpu_attention_head *head,
 static cddp_status make_scores(const struct cpu_attention_head *head,
                                const struct cpu_attention_block *block)
 {
-    return multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                    .n = block->keys,
-                                                    .k = head->width,
-                                                    .transpose_b = true,
-                                                    .alpha = head->scale,
-                                                    .a = head->q + block->first * head->packed,
-                                                    .lda = head->packed,
-                                                    .b = head->k,
-                                                    .ldb = head->key_stride,
-                                                    .c = head->scores,
-                                                    .ldc = head->stride});
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        block->rows, block->keys, head->width, head->q + block->first * head->packed, head->packed,
+        head->k, head->key_stride, head->scores, head->stride);
+
+    product.transpose_b = true;
+    product.alpha = head->scale;
+    return multiply(head, &product);
 }
 
 static cddp_status forward_block(const struct cpu_attention_head *head,
@@ -207,22 +203,15 @@ static cddp_status forward_block(const struct cpu_attention_head *head,
                                  float *log_sum)
 {
     const struct cddpi_attention_kernels *kernels = cddpi_transformer_kernels()->attention;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        block->rows, head->width, block->keys, head->scores, head->stride, head->v,
+        head->key_stride, out + block->first * head->plain, head->plain);
 
     CDDPI_TRY(make_scores(head, block));
-    out += block->first * head->plain;
     kernels->softmax(head->scores, head->stride, block->rows, block->keys, block->first, head->sums,
                      log_sum != NULL ? log_sum + block->first : NULL);
-    CDDPI_TRY(multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                       .n = head->width,
-                                                       .k = block->keys,
-                                                       .alpha = 1,
-                                                       .a = head->scores,
-                                                       .lda = head->stride,
-                                                       .b = head->v,
-                                                       .ldb = head->key_stride,
-                                                       .c = out,
-                                                       .ldc = head->plain}));
-    kernels->divide(out, head->plain, block->rows, head->width, head->sums);
+    CDDPI_TRY(multiply(head, &product));
+    kernels->divide(product.c, head->plain, block->rows, head->width, head->sums);
     return CDDP_OK;
 }
 
@@ -254,19 +243,13 @@ static cddp_status recompute(const struct cpu_attention_head *head,
 {
     const struct cddpi_attention_kernels *kernels = cddpi_transformer_kernels()->attention;
     size_t at = block->first * head->plain;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        block->rows, block->keys, head->width, head->grad_out + at, head->plain, head->v,
+        head->key_stride, head->grad_scores, head->stride);
 
     CDDPI_TRY(make_scores(head, block));
-    CDDPI_TRY(multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                       .n = block->keys,
-                                                       .k = head->width,
-                                                       .transpose_b = true,
-                                                       .alpha = 1,
-                                                       .a = head->grad_out + at,
-                                                       .lda = head->plain,
-                                                       .b = head->v,
-                                                       .ldb = head->key_stride,
-                                                       .c = head->grad_scores,
-                                                       .ldc = head->stride}));
+    product.transpose_b = true;
+    CDDPI_TRY(multiply(head, &product));
     kernels->row_products(head->grad_out + at, head->out + at, head->plain, block->rows,
                           head->width, head->sums);
     kernels->backward(head->scores, head->grad_scores, head->stride, block->rows, block->keys,
@@ -279,18 +262,13 @@ static cddp_status key_gradient(const struct cpu_attention_head *head,
                                 const struct cpu_attention_block *block, float scale,
                                 const float *a, const float *b, size_t b_stride, float *out)
 {
-    return multiply(head, &(struct cddpi_nn_matmul){.m = block->keys,
-                                                    .n = head->width,
-                                                    .k = block->rows,
-                                                    .transpose_a = true,
-                                                    .alpha = scale,
-                                                    .a = a,
-                                                    .lda = head->stride,
-                                                    .b = b,
-                                                    .ldb = b_stride,
-                                                    .c = out,
-                                                    .ldc = head->key_stride,
-                                                    .adds = block->keys < head->context});
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        block->keys, head->width, block->rows, a, head->stride, b, b_stride, out, head->key_stride);
+
+    product.transpose_a = true;
+    product.alpha = scale;
+    product.adds = block->keys < head->context;
+    return multiply(head, &product);
 }
 
 /* Start with the last block: only this one reaches every key, so it overwrites the sums to which
@@ -299,22 +277,17 @@ static cddp_status backward_block(const struct cpu_attention_head *head,
                                   const struct cpu_attention_block *block, const float *log_sum)
 {
     size_t at = block->first * head->packed;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        block->rows, head->width, block->keys, head->grad_scores, head->stride, head->k,
+        head->key_stride, head->grad_q + at, head->packed);
 
     CDDPI_TRY(recompute(head, block, log_sum));
     CDDPI_TRY(key_gradient(head, block, 1, head->scores,
                            head->grad_out + block->first * head->plain, head->plain, head->grad_v));
     CDDPI_TRY(key_gradient(head, block, head->scale, head->grad_scores, head->q + at, head->packed,
                            head->grad_k));
-    return multiply(head, &(struct cddpi_nn_matmul){.m = block->rows,
-                                                    .n = head->width,
-                                                    .k = block->keys,
-                                                    .alpha = head->scale,
-                                                    .a = head->grad_scores,
-                                                    .lda = head->stride,
-                                                    .b = head->k,
-                                                    .ldb = head->key_stride,
-                                                    .c = head->grad_q + at,
-                                                    .ldc = head->packed});
+    product.alpha = head->scale;
+    return multiply(head, &product);
 }
 
 cddp_status cddpi_attention_backward(const struct cddpi_attention *shape, const float *qkv,

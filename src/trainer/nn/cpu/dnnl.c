@@ -75,18 +75,19 @@ cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
     if (dnnl == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
     }
-    status = cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine");
-    if (status == CDDP_OK) {
-        status = cddpi_dnnl_check(
-            dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags), "stream");
-    }
-    if (status != CDDP_OK) {
-        cddpi_dnnl_destroy(dnnl);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status,
+                   cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine"));
+    CDDPI_TRY_GOTO(
+        fail, status,
+        cddpi_dnnl_check(dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags),
+                         "stream"));
     model->dnnl = dnnl;
     *out = dnnl;
     return CDDP_OK;
+
+fail:
+    cddpi_dnnl_destroy(dnnl);
+    return status;
 }
 
 void cddpi_dnnl_destroy(struct cddpi_dnnl *dnnl)
@@ -146,18 +147,12 @@ cddp_status cddpi_dnnl_describe(struct cddpi_dnnl *dnnl, const struct cddpi_dnnl
                                 dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attributes;
-    cddp_status status = make_attributes(request->post, request->what, &attributes);
-    dnnl_primitive_desc_t desc = NULL;
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = cddpi_dnnl_check(cddpi_dnnl_make(dnnl->engine, request, attributes, &desc),
+    CDDPI_TRY(make_attributes(request->post, request->what, &attributes));
+    status = cddpi_dnnl_check(cddpi_dnnl_make(dnnl->engine, request, attributes, out),
                               request->what);
     dnnl_primitive_attr_destroy(attributes);
-    if (status == CDDP_OK) {
-        *out = desc;
-    }
     return status;
 }
 
@@ -203,33 +198,36 @@ bool cddpi_dnnl_is_reference(const char *name)
     return false;
 }
 
-cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg, cddpi_md layout)
+static cddp_status add_arg(struct cddpi_primitive *primitive, int arg, cddpi_md layout)
 {
     dnnl_exec_arg_t *slot = &primitive->args[primitive->arg_count];
-    dnnl_status_t status;
 
     assert(primitive->arg_count < CDDPI_PRIMITIVE_ARGS);
-    status = dnnl_memory_create(&slot->memory, layout, primitive->dnnl->engine, DNNL_MEMORY_NONE);
-
-    if (status != dnnl_success) {
-        return cddpi_dnnl_check(status, "memory object");
-    }
+    CDDPI_TRY(cddpi_dnnl_check(
+        dnnl_memory_create(&slot->memory, layout, primitive->dnnl->engine, DNNL_MEMORY_NONE),
+        "memory object"));
     slot->arg = arg;
     primitive->set[primitive->arg_count++] = NULL;
     return CDDP_OK;
 }
 
-cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
-                                      int index, int *out)
+cddp_status cddpi_primitive_args(struct cddpi_primitive *primitive, int count, const int *args,
+                                 const cddpi_md *layouts)
+{
+    for (int i = 0; i < count; i++) {
+        if (layouts[i] != NULL) {
+            CDDPI_TRY(add_arg(primitive, args[i], layouts[i]));
+        }
+    }
+    return CDDP_OK;
+}
+
+int cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan, int index)
 {
     cddpi_md layout = cddpi_dnnl_query(primitive->desc, dnnl_query_workspace_md);
     size_t bytes = layout != NULL ? dnnl_memory_desc_get_size(layout) : 0;
 
-    if (bytes == 0) {
-        return CDDP_OK;
-    }
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH, out));
-    return cddpi_primitive_arg(primitive, DNNL_ARG_WORKSPACE, layout);
+    return bytes > 0 ? cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BOTH) : -1;
 }
 
 cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi_dnnl *dnnl,
@@ -242,13 +240,15 @@ cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive, struct cddpi
 
     *primitive = (struct cddpi_primitive){.dnnl = dnnl, .desc = desc, .scratch = -1};
     told.reference = cddpi_dnnl_is_reference(cddpi_dnnl_name(desc));
-    CDDPI_TRY(part->what != NULL ? cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told) : CDDP_OK);
+    if (part->what != NULL) {
+        cddpi_plan_part(plan, cddpi_dnnl_name(desc), &told);
+    }
     CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
     CDDPI_TRY(cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, desc), "primitive"));
     if (bytes > 0) {
         /* scratch memory is the first argument, so that the run can fill it in */
-        CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch));
-        CDDPI_TRY(cddpi_plan_buffer(plan, part->op, bytes, lifetime, &primitive->scratch));
+        CDDPI_TRY(add_arg(primitive, DNNL_ARG_SCRATCHPAD, scratch));
+        primitive->scratch = cddpi_plan_buffer(plan, part->op, bytes, lifetime);
     }
     return CDDP_OK;
 }
@@ -267,8 +267,8 @@ cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive, struct cd
     CDDPI_TRY(cddpi_address_space_need(CODE_BYTES, "a kernel of oneDNN"));
     CDDPI_TRY(
         cddpi_dnnl_check(dnnl_primitive_create(&primitive->handle, primitive->desc), "reorder"));
-    CDDPI_TRY(cddpi_primitive_arg(primitive, DNNL_ARG_FROM, from));
-    return cddpi_primitive_arg(primitive, DNNL_ARG_TO, to);
+    CDDPI_TRY(add_arg(primitive, DNNL_ARG_FROM, from));
+    return add_arg(primitive, DNNL_ARG_TO, to);
 }
 
 static cddp_status point(struct cddpi_primitive *primitive, int slot, const void *pointer)

@@ -145,19 +145,42 @@ CDDP_CHECKED cddp_status cddpi_primitive_init(struct cddpi_primitive *primitive,
 CDDP_CHECKED cddp_status cddpi_primitive_reorder(struct cddpi_primitive *primitive,
                                                  struct cddpi_dnnl *dnnl, cddpi_md from,
                                                  cddpi_md to);
-/** Add argument @p arg (DNNL_ARG_...). */
-CDDP_CHECKED cddp_status cddpi_primitive_arg(struct cddpi_primitive *primitive, int arg,
-                                             cddpi_md layout);
-/** Add the workspace that the forward @p primitive of op @p index saves for its backward, if there
- *  is one, as its last argument.
- *  @param out  The buffer of the plan that holds it; not written if there is none. */
-CDDP_CHECKED cddp_status cddpi_primitive_workspace(struct cddpi_primitive *primitive,
-                                                   struct cddpi_plan *plan, int index, int *out);
+/** Add @p count arguments @p args (DNNL_ARG_...); those with the layout NULL are left out. */
+CDDP_CHECKED cddp_status cddpi_primitive_args(struct cddpi_primitive *primitive, int count,
+                                              const int *args, const cddpi_md *layouts);
+/** The buffer of the plan for the workspace that the forward @p primitive of op @p index saves for
+ *  its backward; -1: there is none. */
+int cddpi_primitive_workspace(struct cddpi_primitive *primitive, struct cddpi_plan *plan,
+                              int index);
 /** Run it. @p pointers: one for each argument, in the order in which the arguments were added. */
 CDDP_CHECKED cddp_status cddpi_primitive_run(const struct cddpi_exec *exec,
                                              struct cddpi_primitive *primitive,
                                              const void *const *pointers);
 void cddpi_primitive_fini(struct cddpi_primitive *primitive); /* accepts one that was not made */
+
+/* nn_bf16.c: matrix products of bf16 factors, with float32 sums and results. */
+
+/** Ask oneDNN which bf16 kernels it has on this CPU, and set model->bf16. */
+CDDP_CHECKED cddp_status cddpi_bf16_probe(struct cddpi_model *model);
+
+/** Implements cddpi_model_precision_note(). */
+const char *cddpi_bf16_note(const struct cddpi_model *model);
+
+/* C (m x n) = A (m x k) B (k x n): A row-major, B packed (kernels/cpu/bf16.h). */
+struct cddpi_bf16_matmul {
+    size_t m, n, k;
+    bool bias;     /* adds n float32 numbers to each row */
+    unsigned post; /* of enum cddpi_post */
+};
+
+/** Plan it for @p op's forward or backward. Its arguments are A, B, C and the bias, if there is
+ *  one.
+ *  @return CDDP_ERR_UNAVAILABLE: oneDNN has no fast kernel for it. */
+CDDP_CHECKED cddp_status cddpi_bf16_matmul_init(struct cddpi_primitive *primitive,
+                                                struct cddpi_dnnl *dnnl,
+                                                const struct cddpi_bf16_matmul *matmul,
+                                                struct cddpi_plan *plan, int op,
+                                                enum cddpi_lifetime lifetime);
 
 /* What differs between versions 2 and 3: in dnnl_v2.c or dnnl_v3.c; Meson chooses by the headers.
  */

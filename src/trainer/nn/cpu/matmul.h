@@ -8,6 +8,24 @@
 #include "kernels/cpu/amx/amx_gemm.h"
 #include "nn/plan/model_plan.h"
 
+/** C (m x n) = A (m x k) B (k x n), with the arguments in BLAS's order. The other members are zero;
+ *  with a factor transposed, its stride is that of the matrix in memory. */
+static inline struct cddpi_nn_matmul cddpi_matmul_of(size_t m, size_t n, size_t k, const float *a,
+                                                     size_t lda, const float *b, size_t ldb,
+                                                     float *c, size_t ldc)
+{
+    return (struct cddpi_nn_matmul){.m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .alpha = 1,
+                                    .a = a,
+                                    .lda = lda,
+                                    .b = b,
+                                    .ldb = ldb,
+                                    .c = c,
+                                    .ldc = ldc};
+}
+
 /** Whether this model's products may use AMX: train.products is "auto", the CPU has AMX, and
  *  products run on one thread ($CDDP_THREADS). */
 bool cddpi_matmul_has_amx(enum cddpi_matmul_mode matmul);
@@ -21,9 +39,8 @@ struct cddpi_planned_matmul {
 };
 
 /** Decide how a product of @p op's forward or backward is computed, and request its memory. */
-CDDP_CHECKED cddp_status cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n,
-                                           size_t k, enum cddpi_lifetime lifetime,
-                                           struct cddpi_planned_matmul *out);
+struct cddpi_planned_matmul cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n,
+                                              size_t k, enum cddpi_lifetime lifetime);
 CDDP_CHECKED cddp_status cddpi_matmul_run(const struct cddpi_exec *exec,
                                           const struct cddpi_planned_matmul *plan,
                                           const struct cddpi_nn_matmul *matmul);

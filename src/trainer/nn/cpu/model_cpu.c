@@ -2,8 +2,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/cpu/matmul.h"
-#include "nn/cpu/nn_bf16.h"
 #include "nn/model_state.h"
 
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
@@ -13,15 +13,10 @@ static cddp_status create(struct cddpi_model *model, const struct cddpi_model_sp
     return model->precision == CDDPI_PRECISION_BF16 ? cddpi_bf16_probe(model) : CDDP_OK;
 }
 
-static void destroy(struct cddpi_model *model)
-{
-    (void)model; /* its tensors are released together with the model */
-}
-
 static void release_params(struct cddpi_model *model)
 {
     for (size_t i = 0; i < model->params.count; i++) {
-        if (!model->ties[i].shared) {
+        if (!model->param_states[i].is_shared) {
             cddpi_free(model->params.items[i].data);
         }
     }
@@ -38,20 +33,8 @@ static cddp_status grow_arena(struct cddpi_model *model, size_t bytes, int count
                           bytes);
     }
     cddpi_model_forget_forward(model);
-    cddpi_free(model->arena);
-    model->arena = arena;
-    model->arena_bytes = bytes;
-    return CDDP_OK;
-}
-
-static void plan_data(struct cddpi_plan *plan)
-{
-    plan->data = CDDPI_DATA_AS_IT_IS;
-}
-
-static cddp_status data(struct cddpi_exec *exec)
-{
-    (void)exec;
+    cddpi_free(model->regions[CDDPI_REGION_BATCH].data);
+    model->regions[CDDPI_REGION_BATCH] = (struct cddpi_region_memory){arena, bytes};
     return CDDP_OK;
 }
 
@@ -66,7 +49,7 @@ static cddp_status add(const struct cddpi_model *model, const void *a, const voi
 static cddp_status read(struct cddpi_model *model, size_t index, size_t count, const float **out)
 {
     (void)count;
-    *out = (const float *)model->outputs + index;
+    *out = (const float *)model->last.outputs + index;
     return CDDP_OK;
 }
 
@@ -87,12 +70,9 @@ static const char *matmul_note(const struct cddpi_model *model)
 const struct cddpi_model_ops cddpi_model_on_cpu = {
     .keeps_outputs = true,
     .create = create,
-    .destroy = destroy,
     .release_params = release_params,
     .grow_arena = grow_arena,
     .check_batch = cddpi_model_check_batch,
-    .plan_data = plan_data,
-    .data = data,
     .add = add,
     .read = read,
     .matmul_note = matmul_note,

@@ -1,7 +1,7 @@
 /* nn_bf16.c - owns matrix products of bf16 factors by oneDNN's matmul. With a packed right factor
  * and a row-major left one, it reaches six to nine times the rate of float32 on a core with AMX.
  * oneDNN's transposed forms and inner products are up to two times slower than that. */
-#include "nn/cpu/nn_bf16.h"
+#include "nn/cpu/dnnl.h"
 
 #include "base/error.h"
 #include "nn/model_state.h"
@@ -71,8 +71,6 @@ cddp_status cddpi_bf16_matmul_init(struct cddpi_primitive *primitive, struct cdd
                                    int op, enum cddpi_lifetime lifetime)
 {
     static const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
-    static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
-                                           dnnl_query_dst_md, dnnl_query_weights_md};
     dnnl_primitive_desc_t desc;
 
     CDDPI_TRY(describe(dnnl, &plan->layouts, matmul, &desc));
@@ -87,11 +85,12 @@ cddp_status cddpi_bf16_matmul_init(struct cddpi_primitive *primitive, struct cdd
             .what = (matmul->post & CDDPI_POST_ADD) != 0 ? NULL : "bf16 product",
             .work = (double)matmul->m * (double)matmul->n * (double)matmul->k},
         lifetime));
-    for (int i = 0; i < (matmul->bias ? 4 : 3); i++) {
-        CDDPI_TRY(cddpi_primitive_arg(primitive, args[i],
-                                      dnnl_primitive_desc_query_md(desc, queries[i], i == 3)));
-    }
-    return CDDP_OK;
+    return cddpi_primitive_args(
+        primitive, matmul->bias ? 4 : 3, args,
+        (const cddpi_md[]){cddpi_dnnl_query(desc, dnnl_query_src_md),
+                           cddpi_dnnl_query(desc, dnnl_query_weights_md),
+                           cddpi_dnnl_query(desc, dnnl_query_dst_md),
+                           dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1)});
 }
 
 const char *cddpi_bf16_note(const struct cddpi_model *model)

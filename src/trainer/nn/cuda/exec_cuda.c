@@ -1,8 +1,8 @@
 /* exec_cuda.c - owns what plans and ops on a CUDA device share: the batch's images in the form that
- * ops read, the arena, and the functions of an op's execution context. */
+ * ops read, the arena, and the functions of an op's execution context, with the copies of
+ * parameters that ops read instead of the parameters. */
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 #include <stdio.h>
 
@@ -107,22 +107,20 @@ static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
 cddp_status cddpi_cuda_grow_arena(struct cddpi_model *model, size_t bytes, int count, bool training)
 {
     struct cddpi_device *device = model->device;
-    void *arena = NULL;
+    struct cddpi_region_memory *arena = &model->regions[CDDPI_REGION_BATCH];
+    void *data = NULL;
     cddp_status status;
 
     cddpi_model_forget_forward(model);
-    device->ops->release(device, model->arena);
-    model->arena = NULL;
-    model->arena_bytes = 0;
-    status = device->ops->alloc(device, bytes, "activations", &arena);
+    device->ops->release(device, arena->data);
+    *arena = (struct cddpi_region_memory){NULL, 0};
+    status = device->ops->alloc(device, bytes, "activations", &data);
     if (status == CDDP_ERR_NO_MEMORY) {
         return no_arena(model, count, training);
     }
-    if (status == CDDP_OK) {
-        model->arena = arena;
-        model->arena_bytes = bytes;
-    }
-    return status;
+    CDDPI_TRY(status);
+    *arena = (struct cddpi_region_memory){data, bytes};
+    return CDDP_OK;
 }
 
 cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const void *a, const void *b,
@@ -151,45 +149,33 @@ static cddp_status grow_read(const struct cddpi_model *model, size_t bytes)
 cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
                             const float **out)
 {
-    const void *from = (const char *)model->outputs + index * cddp_type_bytes(model->type);
+    const void *from = (const char *)model->last.outputs + index * cddp_type_bytes(model->type);
     struct cddpi_model_cuda *cuda = model->cuda;
     struct cddpi_device *device = model->device;
     size_t bytes = count * sizeof(float);
     void *cast = NULL;
-    cddp_status status = grow_read(model, bytes);
+    cddp_status status;
 
-    if (status == CDDP_OK && model->type != CDDP_F32) {
-        status = device->ops->alloc(device, bytes, "outputs to be read", &cast);
-        if (status == CDDP_OK) {
-            status = cuda->kernels->cast(device, model->type, from, CDDP_F32, cast, count);
-        }
+    CDDPI_TRY(grow_read(model, bytes));
+    if (model->type != CDDP_F32) {
+        CDDPI_TRY(device->ops->alloc(device, bytes, "outputs to be read", &cast));
+        CDDPI_TRY_GOTO(done, status,
+                       cuda->kernels->cast(device, model->type, from, CDDP_F32, cast, count));
         from = cast;
     }
-    if (status == CDDP_OK) {
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, cuda->read, from, bytes);
-    }
-    if (status == CDDP_OK) {
-        status = device->ops->record(device, cuda->read_event, CDDPI_STREAM_COMPUTE);
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   device->ops->copy(device, CDDPI_STREAM_COMPUTE, cuda->read, from, bytes));
+    status = device->ops->record(device, cuda->read_event, CDDPI_STREAM_COMPUTE);
+done:
     device->ops->release(device, cast);
+    CDDPI_TRY(status);
     *out = cuda->read;
-    return status == CDDP_OK ? device->ops->wait(device, cuda->read_event, model->timeout_ms)
-                             : status;
+    return device->ops->wait(device, cuda->read_event, model->timeout_ms);
 }
 
 const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec)
 {
     return exec->model->cuda->kernels;
-}
-
-struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec)
-{
-    return exec->model->device;
-}
-
-cddp_type cddpi_exec_type(const struct cddpi_exec *exec)
-{
-    return exec->model->type;
 }
 
 const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k)
@@ -201,6 +187,13 @@ const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k)
     }
     return exec->model->copies[param].data != NULL ? exec->model->copies[param].data
                                                    : exec->model->params.items[param].data;
+}
+
+enum cddpi_copy cddpi_copy_cast(const struct cddpi_op *op, int k)
+{
+    (void)op;
+    (void)k;
+    return CDDPI_COPY_CAST;
 }
 
 bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index)
@@ -228,12 +221,6 @@ const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int va
     return NULL;
 }
 
-cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec)
-{
-    CDDPI_TRY(cddpi_exec_ready(exec, 1));
-    return cddpi_exec_ready(exec, 0);
-}
-
 cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out)
 {
     cddp_status status = CDDP_OK;
@@ -241,7 +228,7 @@ cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out
     *out = cddpi_exec_grad_output(exec, 0);
     if (exec->op->relu || exec->op->layer.type == CDDPI_LAYER_RELU) {
         status = cddpi_exec_kernels(exec)->pointwise_grad(
-            cddpi_exec_device(exec), cddpi_exec_type(exec), CDDPI_POINTWISE_RELU, 0, *out,
+            exec->model->device, exec->model->type, CDDPI_POINTWISE_RELU, 0, *out,
             cddpi_exec_output(exec), cddpi_exec_output_elements(exec),
             cddpi_exec_preact_grad(exec));
         *out = cddpi_exec_preact_grad(exec);
@@ -249,7 +236,56 @@ cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out
     return status;
 }
 
-size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op)
+static size_t channels_of(const cddp_param *param)
 {
-    return (size_t)plan->count * cddpi_shape_rows(&op->in);
+    return param->dims > 1 ? (size_t)param->shape[1] : 1;
+}
+
+static cddp_status make_copy(const struct cddpi_model *model, size_t index)
+{
+    const struct cddpi_model_cuda *cuda = model->cuda;
+    const cddp_param *param = &model->params.items[index];
+    size_t count = cddpi_tensor_elements(param);
+
+    if (model->copies[index].form == CDDPI_COPY_CAST) {
+        return cuda->kernels->cast(model->device, CDDP_F32, param->data, model->type,
+                                   model->copies[index].data, count);
+    }
+    return cuda->kernels->to_channels_last(
+        model->device, model->type, param->data, (size_t)param->shape[0], channels_of(param),
+        count / (size_t)param->shape[0] / channels_of(param), model->copies[index].data);
+}
+
+static cddp_status refresh(const struct cddpi_model *model, size_t index)
+{
+    struct cddpi_param_copy *copy = &model->copies[index];
+    cddp_status status = CDDP_OK;
+
+    if (copy->stale) {
+        status = make_copy(model, index);
+        copy->stale = status != CDDP_OK;
+    }
+    return status;
+}
+
+cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec)
+{
+    for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
+        int param = exec->op->params[k];
+
+        if (param >= 0 && (size_t)param < exec->model->copy_count) {
+            CDDPI_TRY(refresh(exec->model, (size_t)param));
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_model_refresh_copies(struct cddpi_model *model)
+{
+    for (size_t i = 0; i < model->copy_count; i++) {
+        if (model->copies[i].form == CDDPI_COPY_CAST) {
+            CDDPI_TRY(refresh(model, i));
+        }
+    }
+    return CDDP_OK;
 }

@@ -4,8 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "nn/model_state.h"
-#include "nn/ops/batch_norm_op.h"
 
 static size_t aligned(size_t bytes)
 {
@@ -18,44 +16,38 @@ static cddp_status move(const struct cddpi_model *model, struct cddpi_tensors *t
 {
     struct cddpi_device *device = model->device;
     size_t bytes = 0;
-    size_t offset = 0;
+    char *at;
     void *block = NULL;
     cddp_status status;
 
     for (size_t i = 0; i < tensors->count; i++) {
         bytes += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
     }
-    status = bytes > 0 ? device->ops->alloc(device, bytes, what, &block) : CDDP_OK;
-    for (size_t i = 0; status == CDDP_OK && i < tensors->count; i++) {
-        size_t length = cddpi_tensor_elements(&tensors->items[i]) * sizeof(float);
-
-        status = device->ops->copy(device, CDDPI_STREAM_COMPUTE, (char *)block + offset,
-                                   tensors->items[i].data, length);
-        offset += aligned(length);
+    if (bytes > 0) {
+        CDDPI_TRY(device->ops->alloc(device, bytes, what, &block));
     }
-    if (status == CDDP_OK) {
-        /* wait for the copy before its source is freed */
-        status = device->ops->finish(device, model->timeout_ms);
+    at = block;
+    for (size_t i = 0; i < tensors->count; i++) {
+        bytes = cddpi_tensor_elements(&tensors->items[i]) * sizeof(float);
+        CDDPI_TRY_GOTO(
+            fail, status,
+            device->ops->copy(device, CDDPI_STREAM_COMPUTE, at, tensors->items[i].data, bytes));
+        at += aligned(bytes);
     }
-    if (status != CDDP_OK) {
-        device->ops->release(device, block);
-        return status;
-    }
-    offset = 0;
+    /* wait for the copy before its source is freed */
+    CDDPI_TRY_GOTO(fail, status, device->ops->finish(device, model->timeout_ms));
+    at = block;
     for (size_t i = 0; i < tensors->count; i++) {
         cddpi_free(tensors->items[i].data);
-        tensors->items[i].data = (char *)block + offset;
-        offset += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
+        tensors->items[i].data = at;
+        at += aligned(cddpi_tensor_elements(&tensors->items[i]) * sizeof(float));
     }
     *out = block;
     return CDDP_OK;
-}
 
-static enum cddpi_copy form_of(const struct cddpi_model *model, const struct cddpi_op *op, int k)
-{
-    enum cddpi_copy form = op->kernels->copy != NULL ? op->kernels->copy(op, k) : CDDPI_COPY_NONE;
-
-    return form == CDDPI_COPY_CAST && model->type == CDDP_F32 ? CDDPI_COPY_NONE : form;
+fail:
+    device->ops->release(device, block);
+    return status;
 }
 
 /* Ops that share a parameter use the same form. */
@@ -67,7 +59,10 @@ static void keep_copy(const struct cddpi_model *model, const struct cddpi_op *op
     if (op->ops == &cddpi_op_linear && k == 0) {
         count = cddpi_linear_outputs(model, op) * (size_t)op->in.channels;
     }
-    copy->form = form_of(model, op, k);
+    copy->form = op->kernels->copy != NULL ? op->kernels->copy(op, k) : CDDPI_COPY_NONE;
+    if (copy->form == CDDPI_COPY_CAST && model->type == CDDP_F32) {
+        copy->form = CDDPI_COPY_NONE;
+    }
     copy->count = count > copy->count ? count : copy->count;
 }
 
@@ -77,7 +72,6 @@ static cddp_status create_copies(struct cddpi_model *model)
     const struct cddpi_graph *graph = &model->graph;
     size_t element = cddp_type_bytes(model->type);
     size_t bytes = 0;
-    cddp_status status;
 
     model->copies = cddpi_zalloc_array(model->params.count, sizeof *model->copies);
     if (model->copies == NULL) {
@@ -102,28 +96,19 @@ static cddp_status create_copies(struct cddpi_model *model)
     if (bytes == 0) {
         return CDDP_OK;
     }
-    status = model->device->ops->alloc(model->device, bytes, "copies of the parameters",
-                                       &cuda->copy_block);
-    if (status == CDDP_OK) {
-        status = model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, cuda->copy_block,
-                                           bytes);
-    }
+    CDDPI_TRY(model->device->ops->alloc(model->device, bytes, "copies of the parameters",
+                                        &cuda->copy_block));
+    CDDPI_TRY(
+        model->device->ops->clear(model->device, CDDPI_STREAM_COMPUTE, cuda->copy_block, bytes));
     bytes = 0;
-    for (size_t i = 0; status == CDDP_OK && i < model->params.count; i++) {
+    for (size_t i = 0; i < model->params.count; i++) {
         if (model->copies[i].form != CDDPI_COPY_NONE) {
             model->copies[i].data = (char *)cuda->copy_block + bytes;
             model->copies[i].stale = true;
             bytes += aligned(model->copies[i].count * element);
         }
     }
-    return status;
-}
-
-static void count_draws(struct cddpi_model *model)
-{
-    for (int i = 0; i < model->graph.op_count; i++) {
-        model->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
-    }
+    return CDDP_OK;
 }
 
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
@@ -140,7 +125,9 @@ static cddp_status create(struct cddpi_model *model, const struct cddpi_model_sp
     model->cuda->kernels = spec->device->kernels;
     model->cuda->any_order = spec->any_order;
     model->type = types[model->precision];
-    count_draws(model);
+    for (int i = 0; i < model->graph.op_count; i++) {
+        model->dropouts += model->graph.ops[i].ops == &cddpi_op_dropout ? 1 : 0;
+    }
     CDDPI_TRY(cddpi_cuda_sync_norm_create(model));
     CDDPI_TRY(move(model, &model->params, "parameters", &model->cuda->params));
     CDDPI_TRY(move(model, &model->buffers, "running statistics", &model->cuda->buffers));
@@ -240,7 +227,7 @@ void cddpi_model_replayed(struct cddpi_model *model)
     for (size_t i = 0; i < model->copy_count; i++) {
         model->copies[i].stale = false;
     }
-    model->outputs = NULL; /* the replay has overwritten the activations */
+    model->last.outputs = NULL; /* the replay has overwritten the activations */
 }
 
 void cddpi_model_bind_loss_scale(struct cddpi_model *model, const float *scale)
@@ -255,12 +242,6 @@ static const char *matmul_note(const struct cddpi_model *model)
                                         [CDDPI_PRECISION_FP16] = "fp16 factors: cuBLASLt"};
 
     return names[model->precision];
-}
-
-static const char *precision_note(const struct cddpi_model *model)
-{
-    (void)model;
-    return NULL; /* on a device, 16 bits are always faster */
 }
 
 static cddp_status describe_plan(struct cddpi_model *model, int count, FILE *file)
@@ -284,6 +265,6 @@ const struct cddpi_model_ops cddpi_model_on_cuda = {
     .add = cddpi_cuda_sum,
     .read = cddpi_cuda_read,
     .matmul_note = matmul_note,
-    .precision_note = precision_note,
+    /* no precision_note: on a device, 16 bits are always faster */
     .describe_plan = describe_plan,
 };

@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "nn/plan/model_plan.h"
+#include "nn/model_state.h"
 
 enum { CDDPI_CUDA_ALIGNMENT = 256 }; /* cuBLASLt's algorithms prefer this alignment */
 
@@ -16,7 +16,7 @@ struct cddpi_model_cuda {
     float *read;            /* pinned: where outputs arrive on the CPU */
     size_t read_bytes;
     struct cddpi_event *read_event;
-    double *exchange;       /* what ranks exchange: ops/sync_norm_cuda.c */
+    double *exchange;       /* what ranks exchange: ops/batch_norm_cuda.c */
     size_t exchange_stride; /* doubles for each rank */
 };
 
@@ -31,33 +31,46 @@ CDDP_CHECKED cddp_status cddpi_cuda_sum(const struct cddpi_model *model, const v
 CDDP_CHECKED cddp_status cddpi_cuda_read(struct cddpi_model *model, size_t index, size_t count,
                                          const float **out);
 
+/** Allocate memory for what ranks exchange, if a batch_norm over all ranks needs it.
+ *  CDDP_ERR_CONFIG: their group is not on the device. */
+CDDP_CHECKED cddp_status cddpi_cuda_sync_norm_create(struct cddpi_model *model);
+
 /* For the files of ops/. */
 
+/* Parameters of the LSTM, in the reverse of the order in which backward completes them. They are
+ * registered in the order of nn.LSTM. */
+enum cddpi_lstm_param {
+    CDDPI_LSTM_WEIGHT_HH,
+    CDDPI_LSTM_WEIGHT_IH,
+    CDDPI_LSTM_BIAS_IH,
+    CDDPI_LSTM_BIAS_HH
+};
+enum { CDDPI_LSTM_GATES = 4 };
+
 const struct cddpi_cuda_kernels *cddpi_exec_kernels(const struct cddpi_exec *exec);
-struct cddpi_device *cddpi_exec_device(const struct cddpi_exec *exec);
-/** The type of activations. */
-cddp_type cddpi_exec_type(const struct cddpi_exec *exec);
 /** Parameter @p k in the form that products read; NULL: the op has no such parameter. */
 const void *cddpi_exec_copy(const struct cddpi_exec *exec, int k);
 /** Whether this pass leaves the forward of op @p index to the next op (CDDPI_FORWARD_DEFERRED). */
 bool cddpi_exec_is_deferred(const struct cddpi_exec *exec, int index);
+/** For ops whose products read all parameters in the model's type. */
+enum cddpi_copy cddpi_copy_cast(const struct cddpi_op *op, int k);
 /** The only op that reads @p value; NULL: there are several, or none. */
 const struct cddpi_op *cddpi_sole_reader(const struct cddpi_graph *graph, int value);
-/** Report both parameters as complete, the second one first. */
-CDDP_CHECKED cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec);
 /** The gradient of the output after the relu's mask (with CDDPI_MAKES_PREACT_GRAD), or unchanged.
  */
 CDDP_CHECKED cddp_status cddpi_cuda_mask_relu(const struct cddpi_exec *exec, const void **out);
-/** Rows of features in the batch: its samples, or its tokens. */
-size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op);
+
+/** The gradient of plain filters by the kernel conv_weight.
+ *  @param made  Memory for channels-last filters; NULL: the plain layout equals it. */
+CDDP_CHECKED cddp_status cddpi_cuda_filter_gradient(const struct cddpi_exec *exec,
+                                                    const struct cddpi_cuda_conv *shape,
+                                                    const void *dy, const void *x, float *made,
+                                                    bool add, float *dweight);
 
 /** The number of outputs of linear layer @p op that products use. It is the layer's own number,
  *  except for the logits of a vocabulary in 16 bits: those are padded with zeros to a multiple that
  *  is fast in products. */
 size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_op *op);
-/** What backward of a linear layer reads to include the gradient of the GELU before it. NULL: there
- *  is none to include; the input's gradient is wanted as it is. */
-const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec);
 
 extern const struct cddpi_op_kernels cddpi_cuda_linear, cddpi_cuda_conv2d, cddpi_cuda_batch_norm,
     cddpi_cuda_pool, cddpi_cuda_global_pool, cddpi_cuda_flatten, cddpi_cuda_add, cddpi_cuda_dropout,

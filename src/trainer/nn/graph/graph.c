@@ -64,29 +64,26 @@ static cddp_status link_layer(struct graph_builder *builder, size_t i)
 {
     struct cddpi_layer *layer = &builder->list->layers[i];
     struct link *link = &builder->links[i];
-    cddp_status status = check_name(builder, i);
 
-    if (status == CDDP_OK) {
-        status = cddpi_layer_complete(layer);
-    }
-    link->input_count = 1;
+    CDDPI_TRY(check_name(builder, i));
+    CDDPI_TRY(cddpi_layer_complete(layer));
+    link->input_count = layer->type == CDDPI_LAYER_ADD ? 2 : 1;
     link->inputs[0] = (int)i - 1;
-    if (status == CDDP_OK && layer->input != NULL) {
-        status = find_layer(builder, i, layer->input, &link->inputs[0]);
+    if (layer->input != NULL) {
+        CDDPI_TRY(find_layer(builder, i, layer->input, &link->inputs[0]));
     }
-    if (status == CDDP_OK && layer->type == CDDPI_LAYER_ADD) {
-        link->input_count = 2;
-        if (layer->input2 == NULL) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "it needs a second summand: input2");
-        }
-        status = find_layer(builder, i, layer->input2, &link->inputs[1]);
+    if (layer->type == CDDPI_LAYER_ADD && layer->input2 == NULL) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "it needs a second summand: input2");
     }
-    for (int k = 0; status == CDDP_OK && k < link->input_count; k++) {
+    if (layer->type == CDDPI_LAYER_ADD) {
+        CDDPI_TRY(find_layer(builder, i, layer->input2, &link->inputs[1]));
+    }
+    for (int k = 0; k < link->input_count; k++) {
         if (link->inputs[k] != LAYER_DATA) {
             builder->links[link->inputs[k]].uses++;
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static int value_of(const struct graph_builder *builder, int layer)
@@ -97,6 +94,17 @@ static int value_of(const struct graph_builder *builder, int layer)
 static bool same_shape(const struct cddpi_shape *a, const struct cddpi_shape *b)
 {
     return a->channels == b->channels && a->height == b->height && a->width == b->width;
+}
+
+static cddp_status check_summands(const struct cddpi_shape *a, const struct cddpi_shape *b)
+{
+    if (!same_shape(a, b)) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "add takes equal shapes, but its inputs are %d x %d x %d and %d x %d x "
+                          "%d (channels x height x width)",
+                          a->channels, a->height, a->width, b->channels, b->height, b->width);
+    }
+    return CDDP_OK;
 }
 
 /* Reject tokens for layers of features, and sequences for layers of images. */
@@ -122,14 +130,14 @@ static cddp_status check_kind(const struct cddpi_op *op)
 static cddp_status infer_shape(struct cddpi_graph *graph, struct cddpi_op *op,
                                struct cddpi_shape *out)
 {
-    const struct cddpi_shape *in2 = op->input_count > 1 ? &graph->values[op->inputs[1]].shape
-                                                        : NULL;
-
     op->in = graph->values[op->inputs[0]].shape;
     *out = op->in;
     CDDPI_TRY(check_kind(op));
+    if (op->input_count > 1) {
+        CDDPI_TRY(check_summands(&op->in, &graph->values[op->inputs[1]].shape));
+    }
     if (op->ops->shape != NULL) {
-        CDDPI_TRY(op->ops->shape(op, in2, out));
+        CDDPI_TRY(op->ops->shape(op, out));
     }
     if (out->channels > MAX_CHANNELS || cddpi_shape_elements(out) > max_elements) {
         return cddpi_fail(CDDP_ERR_CONFIG, "its output of %d x %d x %d is too large", out->channels,
@@ -304,32 +312,31 @@ static struct cddpi_shape data_shape(const struct cddpi_model_spec *spec)
                                 .flat = spec->height == 1 && spec->width == 1};
 }
 
+/* A failure names its layer. */
+static cddp_status with_name(const struct graph_builder *builder, size_t i, cddp_status status)
+{
+    return status == CDDP_OK
+               ? CDDP_OK
+               : cddpi_fail_prefix(status, "layer \"%s\"", builder->list->layers[i].name);
+}
+
 static cddp_status build(struct graph_builder *builder)
 {
     struct cddpi_graph *graph = builder->graph;
-    const struct cddpi_model_spec *spec = builder->spec;
-    cddp_status status = CDDP_OK;
+    size_t count = builder->list->count;
 
-    graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_graph_value){.shape = data_shape(spec),
-                                                                  .producer = -1};
+    graph->values[CDDPI_VALUE_INPUT] = (struct cddpi_graph_value){
+        .shape = data_shape(builder->spec), .producer = -1};
     graph->value_count = 1;
-    for (size_t i = 0; i < builder->list->count; i++) {
-        status = link_layer(builder, i);
-        if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "layer \"%s\"", builder->list->layers[i].name);
-        }
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(with_name(builder, i, link_layer(builder, i)));
     }
-    for (size_t i = 0; i < builder->list->count; i++) {
-        status = fuse(builder, i) ? CDDP_OK : add_op(builder, i);
-        if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "layer \"%s\"", builder->list->layers[i].name);
-        }
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY(with_name(builder, i, fuse(builder, i) ? CDDP_OK : add_op(builder, i)));
     }
-    status = check_outputs(builder);
-    if (status == CDDP_OK) {
-        add_loss(builder);
-    }
-    return status;
+    CDDPI_TRY(check_outputs(builder));
+    add_loss(builder);
+    return CDDP_OK;
 }
 
 static cddp_status check_tokens(const struct cddpi_model_spec *spec)

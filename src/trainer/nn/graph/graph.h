@@ -86,18 +86,19 @@ struct cddpi_exec;
 /* The implementation of an op on one kind of device: oneDNN and kernels/cpu on the CPU, the tables
  * of src/runtime/device and kernels/cuda on a CUDA device. */
 struct cddpi_op_kernels {
-    bool fuses_add;  /* batch_norm: can have a second input, which it adds before its relu */
-    bool fuses_gelu; /* can fuse the following gelu, unless that is exact */
-    /* Choose the output's layout, request memory, create primitives. *state may stay NULL. */
-    cddp_status (*plan)(struct cddpi_plan *plan, int op, void **state);
-    void (*unplan)(void *state); /* NULL: cddpi_free() */
-    cddp_status (*forward)(struct cddpi_exec *exec, void *state);
-    cddp_status (*backward)(struct cddpi_exec *exec, void *state);
+    bool fuses_add;     /* batch_norm: can have a second input, which it adds before its relu */
+    bool fuses_gelu;    /* can fuse the following gelu, unless that is exact */
+    size_t state_bytes; /* of what the op keeps in a plan, zeroed before `plan`; 0: nothing */
+    /* Choose the output's layout, request memory, create primitives; NULL: there is no output. */
+    cddp_status (*plan)(struct cddpi_plan *plan, int op);
+    void (*unplan)(void *state); /* releases what the state holds; NULL: nothing */
+    cddp_status (*forward)(struct cddpi_exec *exec);
+    cddp_status (*backward)(struct cddpi_exec *exec);
     /* For an op that can compute parameter gradients separately from backward and later: do so.
      * Backward calls it where cddpi_exec_defers() is false; otherwise the plan keeps the memory
      * that CDDPI_WEIGHTS_... and CDDPI_..._TO_WEIGHTS ask for. NULL: backward computes all
      * gradients. */
-    cddp_status (*weights)(struct cddpi_exec *exec, void *state);
+    cddp_status (*weights)(struct cddpi_exec *exec);
     /* What a rank without samples must do for the ranks that have some; NULL: nothing. */
     cddp_status (*idle_forward)(struct cddpi_exec *exec);
     cddp_status (*idle_backward)(struct cddpi_exec *exec);
@@ -110,10 +111,9 @@ struct cddpi_op_ops {
     bool fuses_relu;
     bool images_only; /* rejects sequences */
     /* Change @p out from op->in to the output's shape. CDDP_ERR_CONFIG says what does not fit; the
-     * caller puts the layer's name in front. NULL: accepts every input, and the output has its
-     * shape. */
-    cddp_status (*shape)(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out);
+     * caller puts the layer's name in front, and checks that two inputs have equal shapes. NULL:
+     * accepts every input, and the output has its shape. */
+    cddp_status (*shape)(const struct cddpi_op *op, struct cddpi_shape *out);
     /* Register parameters and buffers; NULL: the op has none. */
     cddp_status (*declare)(struct cddpi_model *model, struct cddpi_op *op);
     /* Multiplications of one sample's forward; NULL: too few to count. */
@@ -133,5 +133,38 @@ extern const struct cddpi_op_ops cddpi_op_pointwise[CDDPI_POINTWISE_COUNT];
 CDDP_CHECKED cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec,
                                            struct cddpi_layer_list *list, struct cddpi_graph *out);
 void cddpi_graph_fini(struct cddpi_graph *graph);
+
+/* graph_part.c: a graph cut out of a whole one: some of its layers, and an op for each value that
+ * crosses a cut. */
+
+/* The edges at one side of a part: one for each op that receives or sends. */
+struct cddpi_edges {
+    struct cddpi_edge *items;
+    int *values;  /* in the part's graph, one for each edge */
+    float **data; /* bound by the caller, one for each edge */
+    float **grads;
+    size_t count;
+};
+
+struct cddpi_part {
+    struct cddpi_edges in, out;
+    struct cddpi_graph whole;
+    int *origin;             /* for each value of the part, its number in the whole graph */
+    uint32_t *param_numbers; /* their numbers in the whole model */
+};
+
+/** Cut layers @p range out of @p whole. The part owns @p whole from now on, even if this fails.
+ *  @return CDDP_OK; CDDP_ERR_CONFIG: the range has no layer, or tokens would cross a cut. */
+CDDP_CHECKED cddp_status cddpi_part_cut(const struct cddpi_model_spec *spec,
+                                        const struct cddpi_layer_list *list,
+                                        struct cddpi_graph *whole, struct cddpi_part *part,
+                                        struct cddpi_graph *out);
+void cddpi_part_fini(struct cddpi_part *part);
+/** The edges at one side. */
+static inline struct cddpi_edges *cddpi_part_edges(struct cddpi_part *part,
+                                                   enum cddpi_edge_side side)
+{
+    return side == CDDPI_EDGE_IN ? &part->in : &part->out;
+}
 
 #endif

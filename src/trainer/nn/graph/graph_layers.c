@@ -1,7 +1,6 @@
 /* graph_layers.c - owns the table of layer types, and the completion of a description's layers. */
 #include "nn/graph/graph_layers.h"
 
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/graph/graph.h"
 
@@ -186,34 +185,29 @@ static cddp_status complete_response(struct cddpi_layer *layer)
     return in_range("kernel", layer->kernel, 1, 1 << 12);
 }
 
+/* Replace a number of 0 by @p usual, and check it: above 0, and below 1 or at most @p most. */
+static cddp_status complete_number(const char *name, double usual, double most, const char *range,
+                                   double *number)
+{
+    *number = *number == 0 ? usual : *number;
+    return *number > 0 && (most > 0 ? *number <= most : *number < 1)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_CONFIG, "%s is %g; it must lie %s", name, *number, range);
+}
+
 static cddp_status complete_numbers(struct cddpi_layer *layer)
 {
     if ((cddpi_layer_rows[layer->type].takes & CDDPI_TAKES_EPSILON) != 0) {
-        layer->epsilon = layer->epsilon == 0 ? 1e-5 : layer->epsilon;
-        if (!(layer->epsilon > 0 && layer->epsilon < 1)) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "epsilon is %g; it must lie between 0 and 1",
-                              layer->epsilon);
-        }
+        CDDPI_TRY(complete_number("epsilon", 1e-5, 0, "between 0 and 1", &layer->epsilon));
     }
     if (layer->type == CDDPI_LAYER_BATCH_NORM) {
-        layer->momentum = layer->momentum == 0 ? 0.1 : layer->momentum;
-        if (!(layer->momentum > 0 && layer->momentum <= 1)) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "momentum is %g; it must lie in (0, 1]",
-                              layer->momentum);
-        }
+        CDDPI_TRY(complete_number("momentum", 0.1, 1, "in (0, 1]", &layer->momentum));
     }
     if (layer->type == CDDPI_LAYER_DROPOUT) {
-        layer->probability = layer->probability == 0 ? 0.5 : layer->probability;
-        if (!(layer->probability > 0 && layer->probability < 1)) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "probability is %g; it must lie in [0, 1)",
-                              layer->probability);
-        }
+        CDDPI_TRY(complete_number("probability", 0.5, 0, "in [0, 1)", &layer->probability));
     }
     if (layer->type == CDDPI_LAYER_LEAKY_RELU) {
-        layer->slope = layer->slope == 0 ? 0.01 : layer->slope;
-        if (!(layer->slope > 0 && layer->slope <= 1)) {
-            return cddpi_fail(CDDP_ERR_CONFIG, "slope is %g; it must lie in (0, 1]", layer->slope);
-        }
+        CDDPI_TRY(complete_number("slope", 0.01, 1, "in (0, 1]", &layer->slope));
     }
     if (!(layer->deviation >= 0 && layer->deviation <= 1e3)) {
         return cddpi_fail(CDDP_ERR_CONFIG, "deviation is %g; it must lie in [0, 1000]",
@@ -225,25 +219,22 @@ static cddp_status complete_numbers(struct cddpi_layer *layer)
 cddp_status cddpi_layer_complete(struct cddpi_layer *layer)
 {
     unsigned takes = cddpi_layer_rows[layer->type].takes;
-    cddp_status status = not_taken(layer);
 
-    if (status == CDDP_OK && (takes & CDDPI_TAKES_UNITS) != 0) {
-        status = in_range("units", layer->units, 1, 1 << 22);
+    CDDPI_TRY(not_taken(layer));
+    if ((takes & CDDPI_TAKES_UNITS) != 0) {
+        CDDPI_TRY(in_range("units", layer->units, 1, 1 << 22));
     }
-    if (status == CDDP_OK && (takes & CDDPI_TAKES_HEADS) != 0) {
-        status = in_range("heads", layer->heads, 1, 1 << 12);
+    if ((takes & CDDPI_TAKES_HEADS) != 0) {
+        CDDPI_TRY(in_range("heads", layer->heads, 1, 1 << 12));
     }
-    if (status == CDDP_OK && (takes & CDDPI_TAKES_RESPONSE) != 0) {
-        status = complete_response(layer);
-    } else if (status == CDDP_OK && (takes & CDDPI_TAKES_KERNEL) != 0) {
-        status = complete_window(layer);
+    if ((takes & CDDPI_TAKES_RESPONSE) != 0) {
+        CDDPI_TRY(complete_response(layer));
+    } else if ((takes & CDDPI_TAKES_KERNEL) != 0) {
+        CDDPI_TRY(complete_window(layer));
     }
-    if (status == CDDP_OK && (takes & CDDPI_TAKES_GROUPS) != 0) {
+    if ((takes & CDDPI_TAKES_GROUPS) != 0) {
         layer->groups = layer->groups == 0 ? 1 : layer->groups;
-        status = in_range("groups", layer->groups, 1, 1 << 20);
+        CDDPI_TRY(in_range("groups", layer->groups, 1, 1 << 20));
     }
-    if (status == CDDP_OK) {
-        status = complete_numbers(layer);
-    }
-    return status;
+    return complete_numbers(layer);
 }

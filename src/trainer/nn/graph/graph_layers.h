@@ -50,6 +50,8 @@ struct cddpi_layer_list {
 /** Append a copy of @p layer. @p format gives its name (NULL: the copy keeps layer->name). */
 void cddpi_layer_list_append(struct cddpi_layer_list *list, struct cddpi_layer layer,
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
+/** The name of the last layer; NULL: memory has run out. */
+const char *cddpi_layer_list_last(const struct cddpi_layer_list *list);
 void cddpi_layer_list_fini(struct cddpi_layer_list *list);
 
 /** Fill @p list with the layers of the preset that @p spec names, or with a copy of the layers in
@@ -61,25 +63,17 @@ CDDP_CHECKED cddp_status cddpi_layers_expand(const struct cddpi_model_spec *spec
 CDDP_CHECKED cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec,
                                              struct cddpi_layer_list *list);
 
-/** Presets alexnet and vgg11. */
+/** Presets with files of their own. */
 CDDP_CHECKED cddp_status cddpi_preset_alexnet(const struct cddpi_model_spec *spec,
                                               struct cddpi_layer_list *list);
-CDDP_CHECKED cddp_status cddpi_preset_vgg11(const struct cddpi_model_spec *spec,
-                                            struct cddpi_layer_list *list);
+CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,
+                                           struct cddpi_layer_list *list);
 
 /** Preset dcgan, and its change to the spec: the data's shape becomes the shape of the images, the
  *  input becomes latent vectors, with one output and its own loss. */
 CDDP_CHECKED cddp_status cddpi_preset_dcgan(const struct cddpi_model_spec *spec,
                                             struct cddpi_layer_list *list);
 CDDP_CHECKED cddp_status cddpi_dcgan_complete(struct cddpi_model_spec *spec);
-
-/** Preset gpt2. */
-CDDP_CHECKED cddp_status cddpi_preset_gpt2(const struct cddpi_model_spec *spec,
-                                           struct cddpi_layer_list *list);
-
-/** Preset lstm_lm. */
-CDDP_CHECKED cddp_status cddpi_preset_lstm_lm(const struct cddpi_model_spec *spec,
-                                              struct cddpi_layer_list *list);
 
 /** Check that @p layer sets only fields that its type accepts, and fill in defaults. */
 CDDP_CHECKED cddp_status cddpi_layer_complete(struct cddpi_layer *layer);

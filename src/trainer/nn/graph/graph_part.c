@@ -1,7 +1,7 @@
 /* graph_part.c - cuts a graph. It copies the ops of some layers; each value that crosses a cut gets
  * an op that receives it at the part's beginning, or one that sends it at the part's end. A value
  * that only passes through is received and sent. */
-#include "nn/graph/graph_part.h"
+#include "nn/graph/graph.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -206,32 +206,30 @@ cddp_status cddpi_part_cut(const struct cddpi_model_spec *spec, const struct cdd
 
     part->whole = *whole;
     *whole = (struct cddpi_graph){0};
-    status = find_ops(&cut, list, spec->part, spec->part_loss);
-    if (status == CDDP_OK && !allocate(&cut)) {
+    CDDPI_TRY(find_ops(&cut, list, spec->part, spec->part_loss));
+    if (!allocate(&cut)) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a part of %zu layers",
                             list->count);
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        for (int v = 0; v < part->whole.value_count; v++) {
-            cut.mapped[v] = -1;
-        }
-        graph.values[CDDPI_VALUE_INPUT] = part->whole.values[CDDPI_VALUE_INPUT];
-        graph.values[CDDPI_VALUE_INPUT].uses = 0;
-        graph.value_count = 1;
-        cut.mapped[CDDPI_VALUE_INPUT] = CDDPI_VALUE_INPUT;
-        status = receive_all(&cut);
+    for (int v = 0; v < part->whole.value_count; v++) {
+        cut.mapped[v] = -1;
     }
-    if (status == CDDP_OK) {
-        copy_ops(&cut);
-        send_all(&cut);
-    }
+    graph.values[CDDPI_VALUE_INPUT] = part->whole.values[CDDPI_VALUE_INPUT];
+    graph.values[CDDPI_VALUE_INPUT].uses = 0;
+    graph.value_count = 1;
+    cut.mapped[CDDPI_VALUE_INPUT] = CDDPI_VALUE_INPUT;
+    CDDPI_TRY_GOTO(fail, status, receive_all(&cut));
+    copy_ops(&cut);
+    send_all(&cut);
     cddpi_free(cut.mapped);
-    if (status != CDDP_OK) {
-        cddpi_graph_fini(&graph);
-        return status;
-    }
     *out = graph;
     return CDDP_OK;
+
+fail:
+    cddpi_free(cut.mapped);
+    cddpi_graph_fini(&graph);
+    return status;
 }
 
 static void fini_edges(struct cddpi_edges *edges)

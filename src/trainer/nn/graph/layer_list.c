@@ -18,6 +18,11 @@ void cddpi_layer_list_fini(struct cddpi_layer_list *list)
     *list = (struct cddpi_layer_list){0};
 }
 
+const char *cddpi_layer_list_last(const struct cddpi_layer_list *list)
+{
+    return list->no_memory ? NULL : list->layers[list->count - 1].name;
+}
+
 static bool grow_list(struct cddpi_layer_list *list)
 {
     size_t capacity = list->capacity > 0 ? 2 * list->capacity : 32;

@@ -42,12 +42,6 @@ static void append_norm_and_pool(struct cddpi_layer_list *list, const char *towe
     append_pool(list, tower, number);
 }
 
-static void append_flatten(struct cddpi_layer_list *list, const char *tower)
-{
-    cddpi_layer_list_append(list, (struct cddpi_layer){.type = CDDPI_LAYER_FLATTEN}, "%sflatten",
-                            tower);
-}
-
 /* What follows each linear layer except the last one. */
 static void append_relu_and_dropout(struct cddpi_layer_list *list, const char *tower, int number,
                                     double dropout)
@@ -59,13 +53,6 @@ static void append_relu_and_dropout(struct cddpi_layer_list *list, const char *t
             list, (struct cddpi_layer){.type = CDDPI_LAYER_DROPOUT, .probability = dropout},
             "%sdropout%d", tower, number);
     }
-}
-
-static void append_linear(struct cddpi_layer_list *list, int number, int units, double dropout)
-{
-    cddpi_layer_list_append(list, (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = units},
-                            "fc%d", number);
-    append_relu_and_dropout(list, "", number, dropout);
 }
 
 /* The towers as groups of channels: @p units and @p wide count the channels of both towers
@@ -86,9 +73,12 @@ static void append_groups(const struct cddpi_model_spec *spec, struct cddpi_laye
     append_conv(list, "", 5,
                 (struct cddpi_layer){.units = wide, .kernel = 3, .padding = 1, .groups = TOWERS});
     append_pool(list, "", 5);
-    append_flatten(list, "");
-    append_linear(list, 6, 16 * wide, spec->dropout);
-    append_linear(list, 7, 16 * wide, spec->dropout);
+    cddpi_layer_list_append(list, (struct cddpi_layer){.type = CDDPI_LAYER_FLATTEN}, "flatten");
+    for (int i = 6; i <= 7; i++) {
+        cddpi_layer_list_append(
+            list, (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = 16 * wide}, "fc%d", i);
+        append_relu_and_dropout(list, "", i, spec->dropout);
+    }
     cddpi_layer_list_append(
         list, (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = spec->classes}, "fc8");
 }
@@ -135,7 +125,8 @@ static void append_middle(struct cddpi_layer_list *list, const char *tower, int 
     append_conv(list, tower, 5,
                 (struct cddpi_layer){.units = wide / TOWERS, .kernel = 3, .padding = 1});
     append_pool(list, tower, 5);
-    append_flatten(list, tower);
+    cddpi_layer_list_append(list, (struct cddpi_layer){.type = CDDPI_LAYER_FLATTEN}, "%sflatten",
+                            tower);
 }
 
 /* The layers of separate towers: a1 ..., b1 ... up to where they first read each other, then a3 ...

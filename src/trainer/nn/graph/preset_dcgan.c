@@ -18,12 +18,6 @@ static void append_layer(struct cddpi_layer_list *list, const char *part, const 
     cddpi_layer_list_append(list, layer, "%s.%s%d", part, what, number);
 }
 
-static void append_norm(struct cddpi_layer_list *list, const char *part, int number)
-{
-    append_layer(list, part, "bn", number,
-                 (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .deviation = deviation});
-}
-
 /* The side of the smallest image: @p side after *@p out_halvings halvings. */
 static int smallest(int side, int *out_halvings)
 {
@@ -49,7 +43,9 @@ static void append_generator(struct cddpi_layer_list *list, int units, int base,
 
         append_layer(list, "generator", "conv", i + 1, conv);
         if (i < halvings) {
-            append_norm(list, "generator", i + 1);
+            append_layer(
+                list, "generator", "bn", i + 1,
+                (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .deviation = deviation});
             append_layer(list, "generator", "relu", i + 1,
                          (struct cddpi_layer){.type = CDDPI_LAYER_RELU});
         }
@@ -71,7 +67,9 @@ static void append_discriminator(struct cddpi_layer_list *list, int units, int b
 
         append_layer(list, "discriminator", "conv", i + 1, conv);
         if (i > 0 && i < halvings) {
-            append_norm(list, "discriminator", i + 1);
+            append_layer(
+                list, "discriminator", "bn", i + 1,
+                (struct cddpi_layer){.type = CDDPI_LAYER_BATCH_NORM, .deviation = deviation});
         }
         if (i < halvings) {
             append_layer(list, "discriminator", "relu", i + 1,

@@ -114,17 +114,12 @@ static void append_linear(const struct preset_gpt2_builder *builder, int units, 
         name);
 }
 
-static const char *last_name(const struct cddpi_layer_list *list)
-{
-    return list->no_memory ? NULL : list->layers[list->count - 1].name;
-}
-
 static void append_block(const struct preset_gpt2_builder *builder)
 {
     const struct cddpi_model_spec *spec = builder->spec;
     /* for layers that are added to the residual stream */
     double last = 0.02 / sqrt(2.0 * spec->blocks);
-    const char *input = last_name(builder->list);
+    const char *input = cddpi_layer_list_last(builder->list);
 
     append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_1");
     append_linear(builder, 3 * spec->embed, 0.02, "attn.c_attn");
@@ -133,7 +128,7 @@ static void append_block(const struct preset_gpt2_builder *builder)
     append_linear(builder, spec->embed, last, "attn.c_proj");
     append_dropout(builder, "attn.dropout");
     append_add(builder, input, "attn.add");
-    input = last_name(builder->list);
+    input = cddpi_layer_list_last(builder->list);
     append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_LAYER_NORM}, "ln_2");
     append_linear(builder, 4 * spec->embed, 0.02, "mlp.c_fc");
     append_layer(builder, (struct cddpi_layer){.type = CDDPI_LAYER_GELU}, "mlp.gelu");

@@ -1,4 +1,5 @@
-/* presets.c - owns the named models: each is a list of layers. */
+/* presets.c - owns the named models, each of which is a list of layers; gpt2, alexnet and dcgan
+ * have files of their own. */
 #include "base/error.h"
 #include "nn/graph/graph_layers.h"
 
@@ -7,13 +8,88 @@
 #define APPEND(list, name, ...)                                                                    \
     cddpi_layer_list_append(list, (struct cddpi_layer){__VA_ARGS__}, name)
 
-static void append_dropout(struct cddpi_layer_list *list, double probability, int number)
+/* A layer whose name ends with its number. */
+#define APPEND_NUMBERED(list, name, number, ...)                                                   \
+    cddpi_layer_list_append(list, (struct cddpi_layer){__VA_ARGS__}, name "%d", number)
+
+static void append_dropout(struct cddpi_layer_list *list, double probability, const char *name,
+                           int number)
 {
     if (probability != 0) {
         cddpi_layer_list_append(
             list, (struct cddpi_layer){.type = CDDPI_LAYER_DROPOUT, .probability = probability},
-            "dropout%d", number);
+            "%s%d", name, number);
     }
+}
+
+/* Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
+ * configuration A, for images of 224 x 224. Initial weights and the order of parameters are
+ * torchvision's. */
+static cddp_status build_vgg11(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
+{
+    /* width of each layer, in multiples of the first one's channels; 0: a pool */
+    static const int widths[] = {1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0};
+    int units = spec->stage_units != 0 ? spec->stage_units : 64;
+    int convs = 0;
+    int pools = 0;
+
+    if (units < 1 || units > 4096) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "vgg11: %d channels; 1 to 4096 are possible", units);
+    }
+    list->he_normal = true;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        if (widths[i] == 0) {
+            APPEND_NUMBERED(list, "pool", ++pools, .type = CDDPI_LAYER_MAX_POOL, .kernel = 2);
+            continue;
+        }
+        APPEND_NUMBERED(list, "conv", ++convs, .type = CDDPI_LAYER_CONV2D,
+                        .units = widths[i] * units, .kernel = 3, .padding = 1);
+        APPEND_NUMBERED(list, "relu", convs, .type = CDDPI_LAYER_RELU);
+    }
+    APPEND(list, "flatten", .type = CDDPI_LAYER_FLATTEN);
+    for (int i = 1; i < 3; i++) {
+        APPEND_NUMBERED(list, "fc", i, .type = CDDPI_LAYER_LINEAR, .units = 64 * units,
+                        .deviation = 0.01);
+        APPEND_NUMBERED(list, "fc_relu", i, .type = CDDPI_LAYER_RELU);
+        append_dropout(list, spec->dropout, "dropout", i);
+    }
+    APPEND(list, "fc3", .type = CDDPI_LAYER_LINEAR, .units = spec->classes, .deviation = 0.01);
+    return CDDP_OK;
+}
+
+/* The word-level language model of PyTorch's examples (word_language_model): an embedding, LSTM
+ * layers one after the other, and a linear layer that can share the embedding's table. Parameters
+ * have the names of its RNNModel, so its load_state_dict() accepts a checkpoint of this preset. */
+static cddp_status build_lstm_lm(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
+{
+    static const int usual[] = {512, 512};
+    const double deviation = 0.057735027; /* of uniform numbers up to 0.1, which the example uses */
+    const int *hidden = spec->hidden != NULL ? spec->hidden : usual;
+    int count = spec->hidden != NULL ? spec->hidden_count : 2;
+    int embed;
+
+    if (spec->vocab == 0) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "lstm_lm takes tokens, but the data are images");
+    }
+    if (count < 1 || count > 100) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "lstm_lm: %d LSTM layers; 1 to 100 are possible", count);
+    }
+    embed = spec->embed != 0 ? spec->embed : hidden[count - 1];
+    if (spec->tied && embed != hidden[count - 1]) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "lstm_lm: a tied embedding has as many features as the last LSTM layer "
+                          "has outputs, but embed is %d and that layer's hidden is %d",
+                          embed, hidden[count - 1]);
+    }
+    APPEND(list, "encoder", .type = CDDPI_LAYER_EMBEDDING, .units = embed, .deviation = deviation);
+    append_dropout(list, spec->dropout, "drop", 0);
+    for (int i = 0; i < count; i++) {
+        APPEND_NUMBERED(list, "rnn_l", i, .type = CDDPI_LAYER_LSTM, .units = hidden[i]);
+        append_dropout(list, spec->dropout, "drop", i + 1);
+    }
+    APPEND(list, "decoder", .type = CDDPI_LAYER_LINEAR, .units = spec->vocab,
+           .tied = spec->tied ? "encoder" : NULL, .deviation = deviation);
+    return CDDP_OK;
 }
 
 /* linear, relu, ..., linear */
@@ -28,16 +104,11 @@ static cddp_status build_mlp(const struct cddpi_model_spec *spec, struct cddpi_l
     }
     APPEND(list, "flatten", .type = CDDPI_LAYER_FLATTEN);
     for (int i = 0; i < count; i++) {
-        struct cddpi_layer linear = {.type = CDDPI_LAYER_LINEAR, .units = hidden[i]};
-
-        cddpi_layer_list_append(list, linear, "fc%d", i + 1);
-        cddpi_layer_list_append(list, (struct cddpi_layer){.type = CDDPI_LAYER_RELU}, "relu%d",
-                                i + 1);
-        append_dropout(list, spec->dropout, i + 1);
+        APPEND_NUMBERED(list, "fc", i + 1, .type = CDDPI_LAYER_LINEAR, .units = hidden[i]);
+        APPEND_NUMBERED(list, "relu", i + 1, .type = CDDPI_LAYER_RELU);
+        append_dropout(list, spec->dropout, "dropout", i + 1);
     }
-    cddpi_layer_list_append(
-        list, (struct cddpi_layer){.type = CDDPI_LAYER_LINEAR, .units = spec->classes}, "fc%d",
-        count + 1);
+    APPEND_NUMBERED(list, "fc", count + 1, .type = CDDPI_LAYER_LINEAR, .units = spec->classes);
     return CDDP_OK;
 }
 
@@ -49,11 +120,11 @@ static cddp_status build_cnn(const struct cddpi_model_spec *spec, struct cddpi_l
     APPEND(list, "conv2", .type = CDDPI_LAYER_CONV2D, .units = 64, .kernel = 3);
     APPEND(list, "relu2", .type = CDDPI_LAYER_RELU);
     APPEND(list, "pool", .type = CDDPI_LAYER_MAX_POOL, .kernel = 2);
-    append_dropout(list, spec->dropout, 1);
+    append_dropout(list, spec->dropout, "dropout", 1);
     APPEND(list, "flatten", .type = CDDPI_LAYER_FLATTEN);
     APPEND(list, "fc1", .type = CDDPI_LAYER_LINEAR, .units = 128);
     APPEND(list, "relu3", .type = CDDPI_LAYER_RELU);
-    append_dropout(list, spec->dropout, 2);
+    append_dropout(list, spec->dropout, "dropout", 2);
     APPEND(list, "fc2", .type = CDDPI_LAYER_LINEAR, .units = spec->classes);
     return CDDP_OK;
 }
@@ -92,52 +163,63 @@ static void append_relu(const struct resnet *net, const char *block, const char 
                             "%s%s", block, name);
 }
 
-/* The name of the last layer, valid until the list grows. */
-static const char *last_name(const struct cddpi_layer_list *list)
+/* A block of convolutions with a residual connection; where the shape changes, with a projection
+ * instead. */
+struct resnet_block {
+    char name[12];
+    int stride;        /* of its only strided convolution */
+    const char *input; /* the layer before it */
+};
+
+static struct resnet_block begin_block(struct resnet *net, int stage, int number)
 {
-    return list->no_memory ? NULL : list->layers[list->count - 1].name;
+    struct resnet_block block = {.name = "layerS.N.",
+                                 .stride = stage > 1 && number == 0 ? 2 : 1,
+                                 .input = cddpi_layer_list_last(net->list)};
+
+    begin_segment(net);
+    block.name[5] = (char)('0' + stage);
+    block.name[7] = (char)('0' + number);
+    return block;
 }
 
-/* The end of a block: the sum of both branches, then a relu. */
-static void append_sum(const struct resnet *net, const char *main_path, const char *shortcut,
-                       const char *block, const char *relu)
+/* The end of a block: the sum of both branches, then a relu. @p units 0: without a projection. */
+static void end_block(const struct resnet *net, const struct resnet_block *block, int units,
+                      const char *conv_name, const char *norm_name, const char *relu_name)
 {
+    const char *main_path = cddpi_layer_list_last(net->list);
+    const char *shortcut = block->input;
+
+    if (units > 0) {
+        append_conv_norm(
+            net,
+            (struct cddpi_layer){
+                .input = block->input, .units = units, .kernel = 1, .stride = block->stride},
+            block->name, conv_name, norm_name);
+        shortcut = cddpi_layer_list_last(net->list);
+    }
     cddpi_layer_list_append(net->list,
                             (struct cddpi_layer){.type = CDDPI_LAYER_ADD,
                                                  .input = main_path,
                                                  .input2 = shortcut,
                                                  .segment = net->segment},
-                            "%sadd", block);
-    append_relu(net, block, relu);
+                            "%sadd", block->name);
+    append_relu(net, block->name, relu_name);
 }
 
-/* Two convolutions with a residual connection, or with a projection where the shape changes (He et
- * al., option B). */
-static void append_block(const struct resnet *net, int stage, int number, int units)
+/* Two convolutions (He et al., option B). */
+static void append_block(struct resnet *net, int stage, int number, int units)
 {
-    int stride = stage > 1 && number == 0 ? 2 : 1;
-    const char *input = last_name(net->list);
-    const char *shortcut = input;
-    const char *main_path;
-    char block[32] = "layerS.N.";
+    struct resnet_block block = begin_block(net, stage, number);
 
-    block[5] = (char)('0' + stage);
-    block[7] = (char)('0' + number);
     append_conv_norm(
-        net, (struct cddpi_layer){.units = units, .kernel = 3, .stride = stride, .padding = 1},
-        block, "conv1", "bn1");
-    append_relu(net, block, "relu1");
-    append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 3, .padding = 1}, block,
-                     "conv2", "bn2");
-    main_path = last_name(net->list);
-    if (stride != 1) {
-        append_conv_norm(
-            net,
-            (struct cddpi_layer){.input = input, .units = units, .kernel = 1, .stride = stride},
-            block, "shortcut.0", "shortcut.1");
-        shortcut = last_name(net->list);
-    }
-    append_sum(net, main_path, shortcut, block, "relu2");
+        net,
+        (struct cddpi_layer){.units = units, .kernel = 3, .stride = block.stride, .padding = 1},
+        block.name, "conv1", "bn1");
+    append_relu(net, block.name, "relu1");
+    append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 3, .padding = 1},
+                     block.name, "conv2", "bn2");
+    end_block(net, &block, block.stride != 1 ? units : 0, "shortcut.0", "shortcut.1", "relu2");
 }
 
 /* He et al., "Deep Residual Learning for Image Recognition", section 4.2, n = 3 */
@@ -153,7 +235,6 @@ static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
     append_relu(&net, "", "relu");
     for (int stage = 1; stage <= 3; stage++) {
         for (int number = 0; number < 3; number++) {
-            begin_segment(&net);
             append_block(&net, stage, number, 8 << stage);
         }
     }
@@ -164,33 +245,21 @@ static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
 
 /* Three convolutions; the middle one is 3 x 3 and has the stride (torchvision's "v1.5"). The first
  * block of a stage has a projection instead of the residual connection. */
-static void append_bottleneck(const struct resnet *net, int stage, int number, int units)
+static void append_bottleneck(struct resnet *net, int stage, int number, int units)
 {
-    int stride = stage > 1 && number == 0 ? 2 : 1;
-    const char *input = last_name(net->list);
-    const char *shortcut = input;
-    const char *main_path;
-    char block[32] = "layerS.N.";
+    struct resnet_block block = begin_block(net, stage, number);
 
-    block[5] = (char)('0' + stage);
-    block[7] = (char)('0' + number);
-    append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 1}, block, "conv1", "bn1");
-    append_relu(net, block, "relu1");
+    append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 1}, block.name, "conv1",
+                     "bn1");
+    append_relu(net, block.name, "relu1");
     append_conv_norm(
-        net, (struct cddpi_layer){.units = units, .kernel = 3, .stride = stride, .padding = 1},
-        block, "conv2", "bn2");
-    append_relu(net, block, "relu2");
-    append_conv_norm(net, (struct cddpi_layer){.units = 4 * units, .kernel = 1}, block, "conv3",
-                     "bn3");
-    main_path = last_name(net->list);
-    if (number == 0) {
-        append_conv_norm(
-            net,
-            (struct cddpi_layer){.input = input, .units = 4 * units, .kernel = 1, .stride = stride},
-            block, "downsample.0", "downsample.1");
-        shortcut = last_name(net->list);
-    }
-    append_sum(net, main_path, shortcut, block, "relu3");
+        net,
+        (struct cddpi_layer){.units = units, .kernel = 3, .stride = block.stride, .padding = 1},
+        block.name, "conv2", "bn2");
+    append_relu(net, block.name, "relu2");
+    append_conv_norm(net, (struct cddpi_layer){.units = 4 * units, .kernel = 1}, block.name,
+                     "conv3", "bn3");
+    end_block(net, &block, number == 0 ? 4 * units : 0, "downsample.0", "downsample.1", "relu3");
 }
 
 /* He et al., section 4.1, for images of 224 x 224. Names and the order of parameters are
@@ -215,7 +284,6 @@ static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
            .segment = net.segment);
     for (int stage = 1; stage <= 4; stage++) {
         for (int number = 0; number < numbers[stage - 1]; number++) {
-            begin_segment(&net);
             append_bottleneck(&net, stage, number, width << (stage - 1));
         }
     }
@@ -227,15 +295,10 @@ static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
 static const struct {
     const char *name;
     cddp_status (*build)(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list);
-} presets[] = {{"mlp", build_mlp},
-               {"cnn", build_cnn},
-               {"resnet20", build_resnet20},
-               {"resnet50", build_resnet50},
-               {"gpt2", cddpi_preset_gpt2},
-               {"alexnet", cddpi_preset_alexnet},
-               {"vgg11", cddpi_preset_vgg11},
-               {"lstm_lm", cddpi_preset_lstm_lm},
-               {"dcgan", cddpi_preset_dcgan}};
+} presets[] = {
+    {"mlp", build_mlp},           {"cnn", build_cnn},          {"resnet20", build_resnet20},
+    {"resnet50", build_resnet50}, {"gpt2", cddpi_preset_gpt2}, {"alexnet", cddpi_preset_alexnet},
+    {"vgg11", build_vgg11},       {"lstm_lm", build_lstm_lm},  {"dcgan", cddpi_preset_dcgan}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {

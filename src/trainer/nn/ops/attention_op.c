@@ -1,11 +1,9 @@
 /* attention_op.c - owns causal multi-head attention as an op: shapes and memory around
  * nn/cpu/cpu_attention.h. */
-#include "nn/cpu/attention_bf16.h"
+#include "nn/cpu/cpu_attention.h"
 
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 struct attention_state {
     struct cddpi_attention attention;
@@ -14,12 +12,10 @@ struct attention_state {
     int backward_scratch, kept;        /* training only */
 };
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
     int channels = op->in.channels;
 
-    (void)in2;
     if (!op->in.sequence) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "attention takes sequences, but its input is %d x %d x %d (channels x "
@@ -33,7 +29,6 @@ static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in
                           "3 x %d",
                           op->layer.heads, channels, op->layer.heads);
     }
-    *out = op->in;
     out->channels = channels / 3;
     return CDDP_OK;
 }
@@ -44,57 +39,42 @@ static double work(const struct cddpi_op *op)
     return (double)op->in.height * (double)op->in.height * (double)op->out.channels;
 }
 
-static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct attention_state *state)
+static cddp_status plan_attention(struct cddpi_plan *plan, int index)
 {
-    size_t scratch_bytes = cddpi_attention_scratch(&state->attention) * sizeof(float);
-    bool scratch = state->bf16 == NULL;
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct attention_state *state = plan->ops[index].state;
+    struct cddpi_attention *attention = &state->attention;
+    size_t scratch;
 
-    if (scratch) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_FORWARD,
-                                    &state->forward_scratch));
+    *attention = (struct cddpi_attention){(size_t)plan->count, (size_t)op->in.height,
+                                          (size_t)op->layer.heads,
+                                          (size_t)(op->out.channels / op->layer.heads), false};
+    attention->amx = plan->model->amx && cddpi_attention_gains_by_amx(attention);
+    scratch = cddpi_attention_scratch(attention) * sizeof(float);
+    cddpi_plan_output(plan, index, op->out.channels);
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    CDDPI_TRY(cddpi_attention_bf16_plan(plan, index, attention, &state->bf16));
+    if (state->bf16 == NULL) {
+        state->forward_scratch = cddpi_plan_buffer(plan, index, scratch, CDDPI_IN_FORWARD);
     }
-    if (scratch && plan->training) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, scratch_bytes, CDDPI_IN_BACKWARD,
-                                    &state->backward_scratch));
+    if (state->bf16 == NULL && plan->training) {
+        state->backward_scratch = cddpi_plan_buffer(plan, index, scratch, CDDPI_IN_BACKWARD);
     }
     if (plan->training) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index,
-                                    cddpi_attention_kept(&state->attention) * sizeof(float),
-                                    CDDPI_IN_BOTH, &state->kept));
+        state->kept = cddpi_plan_buffer(
+            plan, index, cddpi_attention_kept(attention) * sizeof(float), CDDPI_IN_BOTH);
     }
     return CDDP_OK;
 }
 
-static cddp_status plan_attention(struct cddpi_plan *plan, int index, void **out)
+static void unplan(void *state)
 {
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct attention_state *state = cddpi_zalloc(sizeof *state);
-
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
-    state->attention = (struct cddpi_attention){
-        (size_t)plan->count, (size_t)op->in.height, (size_t)op->layer.heads,
-        (size_t)(op->out.channels / op->layer.heads), false};
-    state->attention.amx = plan->model->amx && cddpi_attention_gains_by_amx(&state->attention);
-    cddpi_plan_output(plan, index, op->out.channels);
-    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    CDDPI_TRY(cddpi_attention_bf16_plan(plan, index, &state->attention, &state->bf16));
-    return plan_buffers(plan, index, state);
+    cddpi_attention_bf16_destroy(((struct attention_state *)state)->bf16);
 }
 
-static void unplan(void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    struct attention_state *state = opaque;
-
-    cddpi_attention_bf16_destroy(state->bf16);
-    cddpi_free(state);
-}
-
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
-{
-    struct attention_state *state = opaque;
+    struct attention_state *state = exec->state;
     float *kept = exec->plan->training ? cddpi_exec_buffer(exec, state->kept) : NULL;
 
     if (state->bf16 != NULL) {
@@ -106,9 +86,9 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
                                    cddpi_exec_buffer(exec, state->forward_scratch));
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    struct attention_state *state = opaque;
+    struct attention_state *state = exec->state;
     float *grad_input = cddpi_exec_grad_input(exec, 0);
 
     if (grad_input == NULL) {
@@ -130,15 +110,11 @@ struct attention_cuda_state {
     int stats; /* buffer */
 };
 
-static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct attention_cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct attention_cuda_state *state = plan->ops[index].state;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     state->shape = (struct cddpi_cuda_attention){.type = plan->model->type,
                                                  .batch = plan->count,
                                                  .heads = op->layer.heads,
@@ -147,38 +123,45 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
                                                  .any_order = plan->model->cuda->any_order};
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    return cddpi_plan_buffer(plan, index,
-                             cddpi_plan_rows(plan, op) * (size_t)op->layer.heads * sizeof(float),
-                             CDDPI_IN_BOTH, &state->stats);
+    state->stats = cddpi_plan_buffer(
+        plan, index, cddpi_plan_rows(plan, op) * (size_t)op->layer.heads * sizeof(float),
+        CDDPI_IN_BOTH);
+    return CDDP_OK;
 }
 
-static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward_cuda(struct cddpi_exec *exec)
 {
-    const struct attention_cuda_state *state = opaque;
+    const struct attention_cuda_state *state = exec->state;
 
-    return cddpi_exec_kernels(exec)->attention(cddpi_exec_device(exec), &state->shape,
+    return cddpi_exec_kernels(exec)->attention(exec->model->device, &state->shape,
                                                cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
                                                cddpi_exec_buffer(exec, state->stats));
 }
 
-static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec)
 {
-    const struct attention_cuda_state *state = opaque;
+    const struct attention_cuda_state *state = exec->state;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
 
     if (grad_input == NULL) {
         return CDDP_OK;
     }
     return cddpi_exec_kernels(exec)->attention_grad(
-        cddpi_exec_device(exec), &state->shape, cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+        exec->model->device, &state->shape, cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
         cddpi_exec_buffer(exec, state->stats), cddpi_exec_grad_output(exec, 0), grad_input);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_attention = {
-    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+    .state_bytes = sizeof(struct attention_cuda_state),
+    .plan = plan_cuda,
+    .forward = forward_cuda,
+    .backward = backward_cuda};
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_attention, .unplan = unplan, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct attention_state),
+                                            .plan = plan_attention,
+                                            .unplan = unplan,
+                                            .forward = forward,
+                                            .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_attention = {
     .name = "attention",

@@ -10,16 +10,13 @@
 #include "kernels/cpu/reduce.h"
 #include "nn/cpu/threads.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/norm_passes.h"
 #include "nn/ops/window_op.h"
 
 #include <math.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (op->in.channels % op->layer.groups != 0 || op->layer.units % op->layer.groups != 0) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "%d input channels and %d output channels cannot be divided into %d "
@@ -111,51 +108,26 @@ static size_t elements(cddpi_md layout)
 /* The input in the layout that the filters' gradient reads. */
 static const void *input_of_weights(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
-    const struct cddpi_nn_layout *there = state->keeps_input ? &state->in : &state->inner;
     const void *input = state->factors != CDDPI_FACTORS_F32
                             ? cddpi_exec_buffer(exec, state->input_factor)
                         : state->keeps_input ? cddpi_exec_input(exec, 0)
                                              : cddpi_exec_buffer(exec, state->inner_input);
-    float *turned;
 
-    if (state->weights.image.block == there->block) {
-        return input;
-    }
-    turned = cddpi_exec_buffer(exec, state->weights.image_buffer);
-    cddpi_nn_convert(input, there, turned, &state->weights.image);
-    return turned;
-}
-
-/* The output's gradient in the layout that the pass reads. */
-static const void *grad_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
-                           const struct cddpi_conv_pass *pass, const void *grad)
-{
-    float *turned;
-
-    if (pass->result.block == state->out.block) {
-        return grad;
-    }
-    turned = cddpi_exec_buffer(exec, pass->result_buffer);
-    cddpi_nn_convert(grad, &state->out, turned, &pass->result);
-    return turned;
+    return cddpi_exec_converted(exec, input, state->keeps_input ? &state->in : &state->inner,
+                                &state->weights.image, state->weights.image_buffer);
 }
 
 static const void *make_inner_input(const struct cddpi_exec *exec, const struct cddpi_conv *state)
 {
-    const float *input = cddpi_exec_input(exec, 0);
+    const void *input = cddpi_exec_converted(exec, cddpi_exec_input(exec, 0), &state->in,
+                                             &state->inner, state->inner_input);
 
-    if (state->inner.block != state->in.block) {
-        float *turned = cddpi_exec_buffer(exec, state->inner_input);
-
-        cddpi_nn_convert(input, &state->in, turned, &state->inner);
-        input = turned;
-    }
     return factor(exec, state, input, state->input_factor, elements(state->src));
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    struct cddpi_conv *state = opaque;
+    struct cddpi_conv *state = exec->state;
     const void *weight = NULL;
 
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
@@ -245,7 +217,7 @@ static cddp_status make_weight_gradient(const struct cddpi_exec *exec, struct cd
     struct cddpi_conv_pass *pass = &state->weights;
     const void *input = input_of_weights(exec, state);
 
-    grad = grad_of(exec, state, pass, grad);
+    grad = cddpi_exec_converted(exec, grad, &state->out, &pass->result, pass->result_buffer);
     if (pass->primitive.handle == NULL) {
         return cddpi_conv_columns_weights(exec, state, input, grad, made);
     }
@@ -259,18 +231,18 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, struct cddpi_conv *s
     float *plain = exec->accumulate ? cddpi_exec_buffer(exec, state->plain_grad)
                                     : cddpi_exec_grad(exec, 0);
     void *made = packed->needed ? cddpi_exec_buffer(exec, packed->buffer) : plain;
-    cddp_status status = make_weight_gradient(exec, state, grad, made);
 
-    if (status == CDDP_OK && packed->needed && packed->copy.handle != NULL) {
-        status = cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain});
-    } else if (status == CDDP_OK && packed->needed) {
+    CDDPI_TRY(make_weight_gradient(exec, state, grad, made));
+    if (packed->needed && packed->copy.handle != NULL) {
+        CDDPI_TRY(cddpi_primitive_run(exec, &packed->copy, (const void *[]){made, plain}));
+    } else if (packed->needed) {
         cddpi_filters_unpack(&packed->own, made, plain);
     }
-    if (status == CDDP_OK && exec->accumulate) {
+    if (exec->accumulate) {
         cddpi_nn_add(cddpi_exec_grad(exec, 0), plain, cddpi_exec_grad(exec, 0),
                      elements(state->plain_weight));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *state,
@@ -281,71 +253,57 @@ static cddp_status input_gradient(struct cddpi_exec *exec, struct cddpi_conv *st
     float *wanted = cddpi_exec_grad_input(exec, 0);
     float *made = differs ? cddpi_exec_buffer(exec, pass->image_buffer) : wanted;
     const void *weight = NULL;
-    cddp_status status = pack(exec, state, pass, &weight);
 
-    grad = grad_of(exec, state, pass, grad);
-    if (status == CDDP_OK && pass->primitive.handle == NULL) {
-        status = cddpi_conv_columns_data(exec, state, grad, weight, made);
-    } else if (status == CDDP_OK) {
-        status = cddpi_primitive_run(exec, &pass->primitive, (const void *[]){made, grad, weight});
-    }
-    if (status == CDDP_OK && differs) {
+    CDDPI_TRY(pack(exec, state, pass, &weight));
+    grad = cddpi_exec_converted(exec, grad, &state->out, &pass->result, pass->result_buffer);
+    CDDPI_TRY(
+        pass->primitive.handle == NULL
+            ? cddpi_conv_columns_data(exec, state, grad, weight, made)
+            : cddpi_primitive_run(exec, &pass->primitive, (const void *[]){made, grad, weight}));
+    if (differs) {
         cddpi_nn_convert(made, &pass->image, wanted, &state->in);
     }
-    return status;
+    return CDDP_OK;
 }
 
-/* oneDNN could compute the bias's gradient together with the filters' gradient, but it sums
- * millions of numbers in float32. */
-static void sum_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state,
-                     const float *grad)
+static cddp_status weights(struct cddpi_exec *exec)
 {
-    if (state->bias != NULL) {
-        cddpi_norm_sums(grad, &state->out, cddpi_exec_buffer(exec, state->bias_partial),
-                        cddpi_exec_buffer(exec, state->bias_sums));
-    }
-}
-
-static void put_bias(const struct cddpi_exec *exec, const struct cddpi_conv *state)
-{
-    const double *sums = cddpi_exec_buffer(exec, state->bias_sums);
-    float *grad = cddpi_exec_grad(exec, 1);
-
-    for (size_t c = 0; c < state->out.channels; c++) {
-        grad[c] = (float)(exec->accumulate ? (double)grad[c] + sums[c] : sums[c]);
-    }
-}
-
-static cddp_status weights(struct cddpi_exec *exec, void *opaque)
-{
-    struct cddpi_conv *state = opaque;
+    struct cddpi_conv *state = exec->state;
     const void *grad = state->factors == CDDPI_FACTORS_F32
                            ? (const void *)cddpi_exec_masked(exec)
                            : cddpi_exec_buffer(exec, state->grad_factor);
+    const double *sums = state->bias != NULL ? cddpi_exec_buffer(exec, state->bias_sums) : NULL;
+    float *bias = cddpi_exec_grad(exec, 1);
 
-    if (state->bias != NULL) {
-        put_bias(exec, state);
+    for (size_t c = 0; sums != NULL && c < state->out.channels; c++) {
+        bias[c] = (float)(exec->accumulate ? (double)bias[c] + sums[c] : sums[c]);
     }
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     CDDPI_TRY(weight_gradient(exec, state, grad));
     return cddpi_exec_ready(exec, 0);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    struct cddpi_conv *state = opaque;
+    struct cddpi_conv *state = exec->state;
     const float *masked = cddpi_exec_mask_relu(exec);
     const void *grad = factor(exec, state, masked, state->grad_factor, elements(state->dst));
 
-    sum_bias(exec, state, masked);
+    if (state->bias != NULL) {
+        /* oneDNN could compute it together with the filters' gradient, but it sums millions of
+         * numbers in float32 */
+        cddpi_norm_sums(masked, &state->out, cddpi_exec_buffer(exec, state->bias_partial),
+                        cddpi_exec_buffer(exec, state->bias_sums));
+    }
     if (!cddpi_exec_defers(exec)) {
         /* before the input's gradient, so that its allreduce can start */
-        CDDPI_TRY(weights(exec, opaque));
+        CDDPI_TRY(weights(exec));
     }
     return cddpi_exec_grad_input(exec, 0) != NULL ? input_gradient(exec, state, grad) : CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.plan = cddpi_conv_plan,
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct cddpi_conv),
+                                            .plan = cddpi_conv_plan,
                                             .unplan = cddpi_conv_unplan,
                                             .forward = forward,
                                             .backward = backward,

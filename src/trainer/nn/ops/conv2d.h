@@ -6,7 +6,33 @@
 #include "kernels/cpu/cpu_layout.h"
 #include "kernels/cpu/cpu_window.h"
 #include "nn/cpu/dnnl.h"
-#include "nn/cpu/filters.h"
+
+/* conv2d_filters.c */
+
+enum { CDDPI_FILTER_DIMS = 5 };
+
+struct cddpi_filters {
+    /* of the plain filters: groups; then for each group outputs, inputs, height, width */
+    size_t sizes[CDDPI_FILTER_DIMS];
+    /* offsets for each index: sizes[i] numbers for dimension i */
+    size_t *places[CDDPI_FILTER_DIMS];
+    size_t bytes; /* of the other layout, which may contain gaps of zeros ... */
+    bool gaps;    /* ... if this is true */
+    bool half;    /* its elements are bf16 */
+};
+
+/** Prepare copies to and from the layout @p md. It may have more outputs and inputs than @p sizes;
+ *  without groups it may have four dimensions.
+ *  @return CDDP_ERR_UNAVAILABLE: @p md is not a blocked layout of float32 or bf16. */
+CDDP_CHECKED cddp_status cddpi_filters_init(struct cddpi_filters *filters, const dnnl_dim_t *sizes,
+                                            cddpi_md md);
+/** Prepare copies to and from outputs x height x width x inputs, one group after the other. */
+CDDP_CHECKED cddp_status cddpi_filters_init_last(struct cddpi_filters *filters,
+                                                 const dnnl_dim_t *sizes);
+void cddpi_filters_pack(const struct cddpi_filters *filters, const float *plain, void *packed);
+/** @p packed is float32. */
+void cddpi_filters_unpack(const struct cddpi_filters *filters, const float *packed, float *plain);
+void cddpi_filters_fini(struct cddpi_filters *filters); /* accepts zeroed ones */
 
 /* A weight in another layout: its memory, and the copy to or from the plain layout. */
 struct cddpi_packed {
@@ -72,7 +98,7 @@ static inline int cddpi_conv_outputs(const struct cddpi_op *op)
     return op->out.channels / op->layer.groups;
 }
 
-CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out);
+CDDP_CHECKED cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index);
 void cddpi_conv_unplan(void *state);
 
 /* Dimensions of filters for oneDNN. @p sizes receives the number of groups, then for each group
@@ -115,10 +141,8 @@ void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, c
  * inputs are those of one group. */
 
 /** Request memory for the columns of a pass. */
-CDDP_CHECKED cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
-                                                 const struct cddpi_conv *state,
-                                                 enum cddpi_lifetime lifetime,
-                                                 struct cddpi_conv_pass *pass);
+void cddpi_conv_columns_plan(struct cddpi_plan *plan, int index, const struct cddpi_conv *state,
+                             enum cddpi_lifetime lifetime, struct cddpi_conv_pass *pass);
 CDDP_CHECKED cddp_status cddpi_conv_columns_forward(const struct cddpi_exec *exec,
                                                     const struct cddpi_conv *state, const float *x,
                                                     const float *weight, float *y);

@@ -34,18 +34,12 @@ static int round_up(int channels, int block)
     return (channels + block - 1) / block * block;
 }
 
-static double column_elements(const struct cddpi_plan *plan, const struct cddpi_op *op)
-{
-    return (double)plan->count * op->out.height * op->out.width * op->in.channels *
-           op->layer.kernel * op->layer.kernel;
-}
-
 void cddpi_conv_cost(const struct cddpi_plan *plan, const struct cddpi_op *op, const char *name,
                      const struct cddpi_conv_pass *pass, struct cddpi_plan_part *part)
 {
     double taps = (double)op->layer.kernel * op->layer.kernel;
     double outputs = (double)plan->count * op->out.height * op->out.width;
-    double columns = column_elements(plan, op);
+    double columns = outputs * op->in.channels * op->layer.kernel * op->layer.kernel;
     int groups = op->layer.groups;
 
     if (strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0) {
@@ -230,14 +224,6 @@ static cddp_status try_all(const struct cddpi_conv *state, struct cddpi_plan *pl
     return status;
 }
 
-static struct candidate own_way(const struct cddpi_op *op)
-{
-    return (struct candidate){.image_block = op->in.channels,
-                              .result_block = op->out.channels,
-                              .inputs = op->in.channels,
-                              .outputs = op->out.channels};
-}
-
 cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan *plan, int index,
                               const struct cddpi_dnnl_request *as_is, struct cddpi_conv_pass *pass,
                               struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
@@ -248,10 +234,12 @@ cddp_status cddpi_conv_choose(const struct cddpi_conv *state, struct cddpi_plan 
                               .result_block = (int)state->out.block,
                               .inputs = op->in.channels,
                               .outputs = op->out.channels};
-    struct best best = {.way = own_way(op), .part = *part, .desc = NULL};
+    struct best best = {.way = inner, .part = *part, .desc = NULL}; /* our own: channels last */
     enum cddpi_fallbacks fallbacks = plan->model->fallbacks;
     cddp_status status = CDDP_ERR_UNAVAILABLE;
 
+    best.way.image_block = op->in.channels;
+    best.way.result_block = op->out.channels;
     if (fallbacks == CDDPI_FALLBACKS_NEEDED || state->factors == CDDPI_FACTORS_BF16) {
         status = describe(state, op, as_is, out);
     }

@@ -30,9 +30,8 @@ static size_t result_pixels(const struct cddpi_conv *state)
     return line_count(state) * state->window.out_width;
 }
 
-cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
-                                    const struct cddpi_conv *state, enum cddpi_lifetime lifetime,
-                                    struct cddpi_conv_pass *pass)
+void cddpi_conv_columns_plan(struct cddpi_plan *plan, int index, const struct cddpi_conv *state,
+                             enum cddpi_lifetime lifetime, struct cddpi_conv_pass *pass)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     /* bytes of one line's columns */
@@ -41,30 +40,19 @@ cddp_status cddpi_conv_columns_plan(struct cddpi_plan *plan, int index,
 
     pass->lines = COLUMN_BYTES / bytes;
     pass->lines = pass->lines < 1 ? 1 : pass->lines > most ? most : pass->lines;
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime, &pass->columns));
+    pass->columns = cddpi_plan_buffer(plan, index, pass->lines * bytes, lifetime);
     if (op->layer.groups > 1) {
-        CDDPI_TRY(cddpi_plan_buffer(
+        pass->group_image = cddpi_plan_buffer(
             plan, index, image_pixels(state) * (size_t)cddpi_conv_inputs(op) * sizeof(float),
-            lifetime, &pass->group_image));
-    }
-    if (op->layer.groups > 1) {
-        CDDPI_TRY(cddpi_plan_buffer(
+            lifetime);
+        pass->group_result = cddpi_plan_buffer(
             plan, index, result_pixels(state) * (size_t)cddpi_conv_outputs(op) * sizeof(float),
-            lifetime, &pass->group_result));
-    }
-    return CDDP_OK;
-}
-
-/* Copy the @p some channels of group @p group, out of @p channels channels of each of @p pixels
- * pixels, to rows of their own. */
-static void take_group(const float *all, size_t pixels, size_t channels, size_t some, size_t group,
-                       float *out)
-{
-    for (size_t i = 0; i < pixels; i++) {
-        memcpy(out + i * some, all + i * channels + group * some, some * sizeof *out);
+            lifetime);
     }
 }
 
+/* Copy the channels of group @p group, out of @p channels, to each of @p pixels pixels of @p out.
+ */
 static void put_group(const float *rows, size_t pixels, size_t channels, size_t some, size_t group,
                       float *out)
 {
@@ -73,36 +61,36 @@ static void put_group(const float *rows, size_t pixels, size_t channels, size_t 
     }
 }
 
-/* The channels of images (or results) that belong to group @p group; with one group, the images
- * themselves. */
+/* The channels of group @p group out of @p channels of each of @p pixels pixels of @p all, in @p
+ * buffer; with one group, @p all itself. */
+static const float *part_of(const struct cddpi_exec *exec, const float *all, size_t pixels,
+                            size_t channels, size_t group, int buffer)
+{
+    size_t some = channels / (size_t)exec->op->layer.groups;
+    float *part;
+
+    if (exec->op->layer.groups == 1) {
+        return all;
+    }
+    part = cddpi_exec_buffer(exec, buffer);
+    for (size_t i = 0; i < pixels; i++) {
+        memcpy(part + i * some, all + i * channels + group * some, some * sizeof *part);
+    }
+    return part;
+}
+
 static const float *image_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                              const struct cddpi_conv_pass *pass, const float *x, size_t group)
 {
-    const struct cddpi_op *op = exec->op;
-    float *part;
-
-    if (op->layer.groups == 1) {
-        return x;
-    }
-    part = cddpi_exec_buffer(exec, pass->group_image);
-    take_group(x, image_pixels(state), (size_t)op->in.channels, (size_t)cddpi_conv_inputs(op),
-               group, part);
-    return part;
+    return part_of(exec, x, image_pixels(state), (size_t)exec->op->in.channels, group,
+                   pass->group_image);
 }
 
 static const float *result_of(const struct cddpi_exec *exec, const struct cddpi_conv *state,
                               const struct cddpi_conv_pass *pass, const float *y, size_t group)
 {
-    const struct cddpi_op *op = exec->op;
-    float *part;
-
-    if (op->layer.groups == 1) {
-        return y;
-    }
-    part = cddpi_exec_buffer(exec, pass->group_result);
-    take_group(y, result_pixels(state), (size_t)op->out.channels, (size_t)cddpi_conv_outputs(op),
-               group, part);
-    return part;
+    return part_of(exec, y, result_pixels(state), (size_t)exec->op->out.channels, group,
+                   pass->group_result);
 }
 
 /* How many lines from @p first on fit. */

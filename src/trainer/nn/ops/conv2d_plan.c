@@ -1,5 +1,4 @@
 /* conv2d_plan.c - owns the choice of kernels and layouts for a convolution. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cpu/threads.h"
 #include "nn/model_state.h"
@@ -14,21 +13,15 @@ static void fini_pass(struct cddpi_conv_pass *pass)
     cddpi_filters_fini(&pass->weight.own);
 }
 
-static void fini_passes(struct cddpi_conv *state)
+void cddpi_conv_unplan(void *opaque)
 {
+    struct cddpi_conv *state = opaque;
+
     fini_pass(&state->forward);
     fini_pass(&state->data);
     fini_pass(&state->weights);
     for (int i = 0; i < CDDPI_CONV_PARTS - 1; i++) {
         cddpi_primitive_fini(&state->others[i]);
-    }
-}
-
-void cddpi_conv_unplan(void *opaque)
-{
-    if (opaque != NULL) {
-        fini_passes(opaque);
-        cddpi_free(opaque);
     }
 }
 
@@ -66,24 +59,16 @@ static cddp_status describe_forward(struct cddpi_conv *state, const struct cddpi
     return cddpi_dnnl_describe(state->dnnl, &request, out);
 }
 
-/* Both layouts must be ours; with @p fast, the kernel must be a compiled one. */
-static bool acceptable(const_dnnl_primitive_desc_t desc, bool fast)
-{
-    return cddpi_md_block(cddpi_dnnl_query(desc, dnnl_query_src_md)) > 0 &&
-           cddpi_md_block(cddpi_dnnl_query(desc, dnnl_query_dst_md)) > 0 &&
-           (!fast || cddpi_dnnl_is_fast(desc));
-}
-
 /* A way for the convolution to read and write images; the list starts with the best. */
 struct way {
     cddpi_md src, dst;
     bool fast;
 };
 
-/* Choose the first that works: the input in its present layout if there is a fast kernel, else in
- * the layout that oneDNN wants, else everything plain. AMX kernels read and write only N x H x W x
- * C, so the op before should write that as well. CDDP_ERR_UNAVAILABLE: oneDNN has at best a
- * reference implementation. */
+/* Choose the first that works, whose layouts are ours: the input in its present layout if there is
+ * a fast kernel, else in the layout that oneDNN wants, else everything plain. AMX kernels read and
+ * write only N x H x W x C, so the op before should write that as well. CDDP_ERR_UNAVAILABLE:
+ * oneDNN has at best a reference implementation. */
 static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *plan,
                                   const struct cddpi_op *op, int block, dnnl_primitive_desc_t *out)
 {
@@ -107,12 +92,15 @@ static cddp_status choose_forward(struct cddpi_conv *state, struct cddpi_plan *p
 
     for (int i = first; i <= last; i++) {
         status = describe_forward(state, plan, op, ways[i].src, ways[i].dst, out);
-        if (status == CDDP_OK && acceptable(*out, ways[i].fast)) {
+        if (status != CDDP_OK) {
+            continue;
+        }
+        if (cddpi_md_block(cddpi_dnnl_query(*out, dnnl_query_src_md)) > 0 &&
+            cddpi_md_block(cddpi_dnnl_query(*out, dnnl_query_dst_md)) > 0 &&
+            (!ways[i].fast || cddpi_dnnl_is_fast(*out))) {
             return CDDP_OK;
         }
-        if (status == CDDP_OK) {
-            dnnl_primitive_desc_destroy(*out);
-        }
+        dnnl_primitive_desc_destroy(*out);
     }
     return status != CDDP_OK
                ? status
@@ -148,27 +136,16 @@ static cddp_status plan_packed(struct cddpi_conv *state, struct cddpi_plan *plan
         status = wanted != NULL ? cddpi_filters_init(&packed->own, sizes, wanted)
                                 : cddpi_filters_init_last(&packed->own, sizes);
     }
-    return status == CDDP_OK ? cddpi_plan_buffer(plan, index,
-                                                 wanted != NULL ? dnnl_memory_desc_get_size(wanted)
-                                                                : packed->own.bytes,
-                                                 lifetime, &packed->buffer)
-                             : status;
-}
-
-static cddp_status add_args(struct cddpi_primitive *primitive, const int *args,
-                            const cddpi_md *layouts, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (layouts[i] != NULL) {
-            CDDPI_TRY(cddpi_primitive_arg(primitive, args[i], layouts[i]));
-        }
-    }
+    CDDPI_TRY(status);
+    packed->buffer = cddpi_plan_buffer(
+        plan, index, wanted != NULL ? dnnl_memory_desc_get_size(wanted) : packed->own.bytes,
+        lifetime);
     return CDDP_OK;
 }
 
 /* Plan the input in the layout and type in which it is read. The filters' gradient, whose layout is
  * known, reads what forward read, or the input itself if that has the right layout. */
-static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
+static void plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t elements = cddpi_plan_elements(plan, &op->in, (int)state->inner.block);
@@ -178,20 +155,18 @@ static cddp_status plan_inputs(struct cddpi_conv *state, struct cddpi_plan *plan
     state->keeps_input = !factor && (!differs || (plan->training &&
                                                   state->weights.image.block == state->in.block));
     if (differs) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, elements * sizeof(float),
-                                    factor || state->keeps_input ? CDDPI_IN_FORWARD
-                                                                 : CDDPI_FORWARD_TO_WEIGHTS,
-                                    &state->inner_input));
+        state->inner_input = cddpi_plan_buffer(
+            plan, index, elements * sizeof(float),
+            factor || state->keeps_input ? CDDPI_IN_FORWARD : CDDPI_FORWARD_TO_WEIGHTS);
     }
     if (factor) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
-                                    CDDPI_FORWARD_TO_WEIGHTS, &state->input_factor));
+        state->input_factor = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->src),
+                                                CDDPI_FORWARD_TO_WEIGHTS);
     }
     if (state->factors == CDDPI_FACTORS_ROUNDED) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
-                                    CDDPI_IN_BOTH, &state->weight_factor));
+        state->weight_factor = cddpi_plan_buffer(
+            plan, index, dnnl_memory_desc_get_size(state->plain_weight), CDDPI_IN_BOTH);
     }
-    return CDDP_OK;
 }
 
 /* Set the layouts of the input and the output. */
@@ -200,14 +175,9 @@ static void set_layouts(struct cddpi_conv *state, const struct cddpi_plan *plan,
 {
     struct cddpi_conv_pass *pass = &state->forward;
 
-    state->in = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
-                                         (size_t)op->in.height * (size_t)op->in.width,
-                                         (size_t)block};
-    state->inner = state->in;
-    state->inner.block = (size_t)cddpi_md_block(state->src);
-    state->out = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->out.channels,
-                                          (size_t)op->out.height * (size_t)op->out.width,
-                                          (size_t)cddpi_md_block(state->dst)};
+    state->in = cddpi_plan_layout(plan, &op->in, block);
+    state->inner = cddpi_plan_layout(plan, &op->in, cddpi_md_block(state->src));
+    state->out = cddpi_plan_layout(plan, &op->out, cddpi_md_block(state->dst));
     pass->image = state->inner;
     pass->result = state->out;
     pass->inputs = op->in.channels;
@@ -229,9 +199,10 @@ static cddp_status plan_own_forward(struct cddpi_conv *state, struct cddpi_plan 
     }
     set_layouts(state, plan, op, block);
     cddpi_conv_cost(plan, op, "own:columns", &state->forward, &part);
-    CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &part));
+    cddpi_plan_part(plan, "own:columns", &part);
     CDDPI_TRY(plan_packed(state, plan, index, NULL, CDDPI_IN_FORWARD, &state->forward));
-    return cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_FORWARD, &state->forward);
+    cddpi_conv_columns_plan(plan, index, state, CDDPI_IN_FORWARD, &state->forward);
+    return CDDP_OK;
 }
 
 static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -248,9 +219,7 @@ static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *pla
     if (status == CDDP_ERR_UNAVAILABLE && state->factors != CDDPI_FACTORS_BF16) {
         return plan_own_forward(state, plan, index, block);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     weight = cddpi_dnnl_query(desc, dnnl_query_weights_md);
     state->src = cddpi_dnnl_query(desc, dnnl_query_src_md);
     state->dst = cddpi_dnnl_query(desc, dnnl_query_dst_md);
@@ -260,35 +229,18 @@ static cddp_status plan_forward(struct cddpi_conv *state, struct cddpi_plan *pla
         part.copied = 2.0 * sizeof(float) *
                       (double)cddpi_plan_elements(plan, &op->in, (int)state->inner.block);
     }
-    status = cddpi_primitive_init(&state->forward.primitive, state->dnnl, desc, plan, &part,
-                                  CDDPI_IN_FORWARD);
-    if (status == CDDP_OK) {
-        status = add_args(&state->forward.primitive,
-                          (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
-                          (const cddpi_md[]){state->src, weight, state->dst, state->bias}, 4);
-    }
-    return status == CDDP_OK
-               ? plan_packed(state, plan, index, weight, CDDPI_IN_FORWARD, &state->forward)
-               : status;
-}
-
-/* Like cddpi_conv_choose(), but for bf16, where float32 is the fallback, oneDNN's kernel for the
- * present layouts must be a fast one. */
-static cddp_status choose(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
-                          const struct cddpi_dnnl_request *request, struct cddpi_conv_pass *pass,
-                          struct cddpi_plan_part *part, dnnl_primitive_desc_t *out)
-{
-    CDDPI_TRY(cddpi_conv_choose(state, plan, index, request, pass, part, out));
-    if (state->factors == CDDPI_FACTORS_BF16 && !cddpi_dnnl_is_fast(*out)) {
-        dnnl_primitive_desc_destroy(*out);
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN has no kernel for bf16", request->what);
-    }
-    return CDDP_OK;
+    CDDPI_TRY(cddpi_primitive_init(&state->forward.primitive, state->dnnl, desc, plan, &part,
+                                   CDDPI_IN_FORWARD));
+    CDDPI_TRY(cddpi_primitive_args(
+        &state->forward.primitive, 4,
+        (const int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+        (const cddpi_md[]){state->src, weight, state->dst, state->bias}));
+    return plan_packed(state, plan, index, weight, CDDPI_IN_FORWARD, &state->forward);
 }
 
 /* Buffers for images of gradients whose layouts differ from the present ones. */
-static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
-                               struct cddpi_conv_pass *pass)
+static void plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan, int index,
+                        struct cddpi_conv_pass *pass)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t there = pass == &state->data || state->keeps_input ? state->in.block
@@ -296,17 +248,15 @@ static cddp_status plan_copies(struct cddpi_conv *state, struct cddpi_plan *plan
     enum cddpi_lifetime lifetime = pass == &state->weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD;
 
     if (pass->image.block != there) {
-        CDDPI_TRY(cddpi_plan_buffer(
+        pass->image_buffer = cddpi_plan_buffer(
             plan, index, cddpi_plan_elements(plan, &op->in, (int)pass->image.block) * sizeof(float),
-            lifetime, &pass->image_buffer));
+            lifetime);
     }
     if (pass->result.block != state->out.block) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index,
-                                    cddpi_plan_elements(plan, &op->out, (int)pass->result.block) *
-                                        sizeof(float),
-                                    lifetime, &pass->result_buffer));
+        pass->result_buffer = cddpi_plan_buffer(
+            plan, index,
+            cddpi_plan_elements(plan, &op->out, (int)pass->result.block) * sizeof(float), lifetime);
     }
-    return CDDP_OK;
 }
 
 /* The common fields of a request for the gradient of @p op's weight or input. */
@@ -335,7 +285,7 @@ static cddp_status init_gradient(const struct cddpi_conv *state, struct cddpi_pl
 
     CDDPI_TRY(cddpi_primitive_init(out, state->dnnl, desc, plan, part,
                                    weights ? CDDPI_IN_WEIGHTS : CDDPI_IN_BACKWARD));
-    return add_args(out, weights ? weights_args : data_args, layouts, 3);
+    return cddpi_primitive_args(out, 3, weights ? weights_args : data_args, layouts);
 }
 
 /* Plan what several threads need to compute parts of the filters' gradient at once: copies of the
@@ -344,7 +294,6 @@ static cddp_status plan_parts(struct cddpi_conv *state, struct cddpi_plan *plan,
 {
     dnnl_primitive_desc_t first = state->weights.primitive.desc;
     struct cddpi_plan_part unnamed = {.op = index};
-    cddp_status status = CDDP_OK;
     size_t team = cddpi_team_size();
     size_t more;
 
@@ -354,19 +303,19 @@ static cddp_status plan_parts(struct cddpi_conv *state, struct cddpi_plan *plan,
         cddpi_dnnl_query(first, dnnl_query_diff_dst_md));
     state->made_bytes = dnnl_memory_desc_get_size(
         cddpi_dnnl_query(first, dnnl_query_diff_weights_md));
-    for (int i = 1; status == CDDP_OK && i < state->lanes; i++) {
+    for (int i = 1; i < state->lanes; i++) {
         dnnl_primitive_desc_t copy = NULL;
 
-        status = cddpi_dnnl_check(dnnl_primitive_desc_clone(&copy, first),
-                                  "gradient of the filters");
-        if (status == CDDP_OK) {
-            status = init_gradient(state, plan, &unnamed, copy, true, &state->others[i - 1]);
-        }
+        CDDPI_TRY(
+            cddpi_dnnl_check(dnnl_primitive_desc_clone(&copy, first), "gradient of the filters"));
+        CDDPI_TRY(init_gradient(state, plan, &unnamed, copy, true, &state->others[i - 1]));
     }
     more = state->lanes > 1 ? (size_t)state->parts - 1 : state->parts > 1 ? 1 : 0;
-    return status == CDDP_OK && more > 0 ? cddpi_plan_buffer(plan, index, more * state->made_bytes,
-                                                             CDDPI_IN_WEIGHTS, &state->part_made)
-                                         : status;
+    if (more > 0) {
+        state->part_made = cddpi_plan_buffer(plan, index, more * state->made_bytes,
+                                             CDDPI_IN_WEIGHTS);
+    }
+    return CDDP_OK;
 }
 
 /* Plan a gradient: its primitive with arguments, or our own products with their columns; and its
@@ -381,33 +330,19 @@ static cddp_status plan_gradient(struct cddpi_conv *state, struct cddpi_plan *pl
     struct cddpi_plan_part part = {.op = index, .what = request->what};
     dnnl_primitive_desc_t desc = NULL;
 
-    CDDPI_TRY(choose(state, plan, index, request, pass, &part, &desc));
+    CDDPI_TRY(cddpi_conv_choose(state, plan, index, request, pass, &part, &desc));
+    /* for bf16, where float32 is the fallback, the kernel must be a fast one */
+    if (state->factors == CDDPI_FACTORS_BF16 && !cddpi_dnnl_is_fast(desc)) {
+        dnnl_primitive_desc_destroy(desc);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s: oneDNN has no kernel for bf16", request->what);
+    }
     if (desc == NULL) {
-        CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &part));
-        CDDPI_TRY(cddpi_conv_columns_plan(plan, index, state, lifetime, pass));
+        cddpi_plan_part(plan, "own:columns", &part);
+        cddpi_conv_columns_plan(plan, index, state, lifetime, pass);
         return plan_packed(state, plan, index, NULL, lifetime, pass);
     }
     CDDPI_TRY(init_gradient(state, plan, &part, desc, weights, &pass->primitive));
     return plan_packed(state, plan, index, cddpi_dnnl_query(desc, filters), lifetime, pass);
-}
-
-static cddp_status plan_bias(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
-{
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, cddpi_norm_partial(&state->out) * sizeof(double),
-                                CDDPI_IN_BACKWARD, &state->bias_partial));
-    return cddpi_plan_buffer(plan, index, state->out.channels * sizeof(double),
-                             CDDPI_BACKWARD_TO_WEIGHTS, &state->bias_sums);
-}
-
-/* The largest number of equal parts. */
-static int parts_of(int count)
-{
-    int parts = CDDPI_CONV_PARTS;
-
-    while (count % parts != 0) {
-        parts--;
-    }
-    return parts;
 }
 
 static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -416,10 +351,14 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
     struct cddpi_conv_pass *pass = &state->weights;
     struct cddpi_dnnl_request request = gradient(state, plan, CDDPI_DNNL_CONV_WEIGHTS,
                                                  "gradient of the filters");
+    size_t plain_bytes = dnnl_memory_desc_get_size(state->plain_weight);
     size_t team = cddpi_team_size();
     cddp_status status;
 
-    state->parts = parts_of(plan->count);
+    state->parts = CDDPI_CONV_PARTS;
+    while (plan->count % state->parts != 0) { /* parts are equal */
+        state->parts--;
+    }
     request.src = cddpi_md_counted(&plan->layouts, state->src, plan->count / state->parts);
     request.dst = cddpi_md_counted(&plan->layouts, request.dst, plan->count / state->parts);
     request.weight = any_weight(plan, op, dnnl_f32);
@@ -429,19 +368,23 @@ static cddp_status plan_weights(struct cddpi_conv *state, struct cddpi_plan *pla
     cddpi_team_resize(1); /* primitives remember the number of threads */
     status = plan_gradient(state, plan, index, &request, pass);
     cddpi_team_resize(team);
-    if (status == CDDP_OK && pass->primitive.handle != NULL) {
-        status = plan_parts(state, plan, index);
+    CDDPI_TRY(status);
+    if (pass->primitive.handle != NULL) {
+        CDDPI_TRY(plan_parts(state, plan, index));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, dnnl_memory_desc_get_size(state->plain_weight),
-                                   CDDPI_IN_WEIGHTS, &state->plain_grad);
+    state->plain_grad = cddpi_plan_buffer(plan, index, plain_bytes, CDDPI_IN_WEIGHTS);
+    if (state->factors != CDDPI_FACTORS_F32) {
+        state->grad_factor = cddpi_plan_buffer(
+            plan, index, dnnl_memory_desc_get_size(request.dst) * (size_t)state->parts,
+            CDDPI_BACKWARD_TO_WEIGHTS);
     }
-    if (status == CDDP_OK && state->factors != CDDPI_FACTORS_F32) {
-        status = cddpi_plan_buffer(plan, index,
-                                   dnnl_memory_desc_get_size(request.dst) * (size_t)state->parts,
-                                   CDDPI_BACKWARD_TO_WEIGHTS, &state->grad_factor);
+    if (state->bias != NULL) {
+        state->bias_partial = cddpi_plan_buffer(
+            plan, index, cddpi_norm_partial(&state->out) * sizeof(double), CDDPI_IN_BACKWARD);
+        state->bias_sums = cddpi_plan_buffer(plan, index, state->out.channels * sizeof(double),
+                                             CDDPI_BACKWARD_TO_WEIGHTS);
     }
-    return status == CDDP_OK && state->bias != NULL ? plan_bias(state, plan, index) : status;
+    return CDDP_OK;
 }
 
 static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -452,7 +395,8 @@ static cddp_status plan_data(struct cddpi_conv *state, struct cddpi_plan *plan, 
     request.src = cddpi_md_typed(&plan->layouts, state->src, dnnl_f32);
     request.weight = state->any_weight;
     CDDPI_TRY(plan_gradient(state, plan, index, &request, &state->data));
-    return plan_copies(state, plan, index, &state->data);
+    plan_copies(state, plan, index, &state->data);
+    return CDDP_OK;
 }
 
 static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
@@ -473,15 +417,8 @@ static void describe_window(struct cddpi_conv *state, struct cddpi_plan *plan,
     }
     state->steps.after[0] = cddpi_window_padding_after(op, op->in.height, op->out.height);
     state->steps.after[1] = cddpi_window_padding_after(op, op->in.width, op->out.width);
-    state->window = (struct cddpi_nn_window){.planes = (size_t)plan->count,
-                                             .lanes = (size_t)cddpi_conv_inputs(op),
-                                             .height = (size_t)op->in.height,
-                                             .width = (size_t)op->in.width,
-                                             .out_height = (size_t)op->out.height,
-                                             .out_width = (size_t)op->out.width,
-                                             .kernel = (size_t)op->layer.kernel,
-                                             .stride = (size_t)op->layer.stride,
-                                             .padding = (size_t)op->layer.padding};
+    state->window = cddpi_window_of(op, &op->in, &op->out, (size_t)plan->count,
+                                    (size_t)cddpi_conv_inputs(op));
 }
 
 static cddp_status plan_all(struct cddpi_conv *state, struct cddpi_plan *plan, int index)
@@ -491,9 +428,9 @@ static cddp_status plan_all(struct cddpi_conv *state, struct cddpi_plan *plan, i
     if (plan->training) {
         CDDPI_TRY(plan_weights(state, plan, index));
     }
-    CDDPI_TRY(plan_inputs(state, plan, index));
+    plan_inputs(state, plan, index);
     if (plan->training) {
-        CDDPI_TRY(plan_copies(state, plan, index, &state->weights));
+        plan_copies(state, plan, index, &state->weights);
     }
     if (cddpi_plan_wants_grad(plan, index, 0)) {
         CDDPI_TRY(plan_data(state, plan, index));
@@ -514,31 +451,23 @@ static enum cddpi_factors choose_factors(const struct cddpi_model *model, const 
                : CDDPI_FACTORS_ROUNDED;
 }
 
-cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index, void **out)
+cddp_status cddpi_conv_plan(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct cddpi_conv *state = cddpi_zalloc(sizeof *state);
+    struct cddpi_conv *state = plan->ops[index].state;
     struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv2d: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     state->factors = choose_factors(plan->model, op);
-    status = cddpi_dnnl_get(plan->model, &state->dnnl);
-    if (status == CDDP_OK) {
-        status = plan_all(state, plan, index);
-    }
+    CDDPI_TRY(cddpi_dnnl_get(plan->model, &state->dnnl));
+    status = plan_all(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE && state->factors == CDDPI_FACTORS_BF16) {
-        fini_passes(state);
+        cddpi_conv_unplan(state);
         cddpi_plan_rollback(plan, mark);
         *state = (struct cddpi_conv){.dnnl = state->dnnl, .factors = CDDPI_FACTORS_ROUNDED};
         status = plan_all(state, plan, index);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     cddpi_plan_output(plan, index, (int)state->out.block);
     plan->ops[index].flags =
         (state->keeps_input ? CDDPI_WEIGHTS_INPUT : 0u) |

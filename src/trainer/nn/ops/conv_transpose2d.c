@@ -5,13 +5,10 @@
  * elements are then added to the output. Inside, images are channels last and filters inputs x
  * height x width x outputs. The order of sums does not depend on the number of samples that are
  * computed together. */
-#include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/cpu_layout.h"
-#include "kernels/cpu/cpu_window.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
+#include "nn/ops/window_op.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,15 +23,13 @@ struct conv_transpose2d_state {
     int weight_grad, grad_input;     /* buffers, in training */
 };
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
     const struct cddpi_layer *layer = &op->layer;
     int64_t more = layer->kernel - 2 * (int64_t)layer->padding;
     int64_t height = (int64_t)(op->in.height - 1) * layer->stride + more;
     int64_t width = (int64_t)(op->in.width - 1) * layer->stride + more;
 
-    (void)in2;
     if (height < 1 || width < 1 || height > 1 << 16 || width > 1 << 16) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "its output would be %lld x %lld: kernel %d, stride %d and padding %d do "
@@ -84,79 +79,47 @@ static size_t line_count(const struct conv_transpose2d_state *state)
     return state->window.planes * state->window.out_height;
 }
 
-static void describe(struct conv_transpose2d_state *state, const struct cddpi_plan *plan,
-                     const struct cddpi_op *op, int block)
-{
-    size_t bytes;
-
-    state->in = (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
-                                         (size_t)op->in.height * (size_t)op->in.width,
-                                         (size_t)block};
-    state->rows = state->in;
-    state->rows.block = state->rows.channels;
-    state->window = (struct cddpi_nn_window){.planes = (size_t)plan->count,
-                                             .lanes = (size_t)op->out.channels,
-                                             .height = (size_t)op->out.height,
-                                             .width = (size_t)op->out.width,
-                                             .out_height = (size_t)op->in.height,
-                                             .out_width = (size_t)op->in.width,
-                                             .kernel = (size_t)op->layer.kernel,
-                                             .stride = (size_t)op->layer.stride,
-                                             .padding = (size_t)op->layer.padding};
-    bytes = state->window.out_width * row_length(state) * sizeof(float);
-    state->lines = COLUMN_BYTES / bytes;
-    state->lines = state->lines < 1                   ? 1
-                   : state->lines > line_count(state) ? line_count(state)
-                                                      : state->lines;
-}
-
-static cddp_status plan_buffers(struct conv_transpose2d_state *state, struct cddpi_plan *plan,
-                                int index)
-{
-    enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
-    size_t weights = state->in.channels * row_length(state) * sizeof(float);
-    size_t inputs = line_count(state) * state->window.out_width * state->in.channels *
-                    sizeof(float);
-    bool converts = state->in.block != state->rows.block;
-
-    CDDPI_TRY(cddpi_plan_buffer(
-        plan, index, state->lines * state->window.out_width * row_length(state) * sizeof(float),
-        always, &state->columns));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, weights, always, &state->weight));
-    if (converts) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, inputs, always, &state->input));
-    }
-    if (plan->training) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, weights, CDDPI_IN_BACKWARD, &state->weight_grad));
-    }
-    if (converts && cddpi_plan_wants_grad(plan, index, 0)) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, inputs, CDDPI_IN_BACKWARD, &state->grad_input));
-    }
-    return CDDP_OK;
-}
-
-static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_op(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    const struct cddpi_plan_part forward = {
+    struct conv_transpose2d_state *state = plan->ops[index].state;
+    struct cddpi_plan_part part = {
         .op = index, .what = "transposed convolution", .work = work(op) * plan->count};
-    const struct cddpi_plan_part backward = {
-        .op = index, .what = "gradients", .work = 2 * work(op) * plan->count};
-    struct conv_transpose2d_state *state = cddpi_zalloc(sizeof *state);
+    size_t inputs, weights, line;
+    bool converts;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv_transpose2d: no memory for %zu bytes",
-                          sizeof *state);
-    }
-    *out = state;
-    describe(state, plan, op, cddpi_plan_input(plan, index, 0)->block);
+    state->in = cddpi_plan_input_layout(plan, index);
+    state->rows = state->in;
+    state->rows.block = state->rows.channels;
+    state->window = cddpi_window_of(op, &op->out, &op->in, (size_t)plan->count,
+                                    (size_t)op->out.channels);
+    line = state->window.out_width * row_length(state) * sizeof(float);
+    state->lines = COLUMN_BYTES / line < 1 ? 1 : COLUMN_BYTES / line;
+    state->lines = state->lines < line_count(state) ? state->lines : line_count(state);
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
-    CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &forward));
+    cddpi_plan_part(plan, "own:columns", &part);
     if (plan->training) {
-        CDDPI_TRY(cddpi_plan_part(plan, "own:columns", &backward));
+        part.what = "gradients";
+        part.work *= 2;
+        cddpi_plan_part(plan, "own:columns", &part);
     }
-    return plan_buffers(state, plan, index);
+
+    weights = state->in.channels * row_length(state) * sizeof(float);
+    inputs = line_count(state) * state->window.out_width * state->in.channels * sizeof(float);
+    converts = state->in.block != state->rows.block;
+    state->columns = cddpi_plan_buffer(plan, index, state->lines * line, CDDPI_IN_BOTH);
+    state->weight = cddpi_plan_buffer(plan, index, weights, CDDPI_IN_BOTH);
+    if (converts) {
+        state->input = cddpi_plan_buffer(plan, index, inputs, CDDPI_IN_BOTH);
+    }
+    if (plan->training) {
+        state->weight_grad = cddpi_plan_buffer(plan, index, weights, CDDPI_IN_BACKWARD);
+    }
+    if (converts && cddpi_plan_wants_grad(plan, index, 0)) {
+        state->grad_input = cddpi_plan_buffer(plan, index, inputs, CDDPI_IN_BACKWARD);
+    }
+    return CDDP_OK;
 }
 
 /* Convert plain filters (inputs x outputs x height x width) to one row of height x width x outputs
@@ -190,20 +153,6 @@ static void unpack(const struct conv_transpose2d_state *state, const float *rows
     }
 }
 
-static const float *input_rows(const struct cddpi_exec *exec,
-                               const struct conv_transpose2d_state *state)
-{
-    const float *input = cddpi_exec_input(exec, 0);
-    float *rows;
-
-    if (state->in.block == state->rows.block) {
-        return input;
-    }
-    rows = cddpi_exec_buffer(exec, state->input);
-    cddpi_nn_convert(input, &state->in, rows, &state->rows);
-    return rows;
-}
-
 static size_t lines_from(const struct conv_transpose2d_state *state, size_t first)
 {
     size_t left = line_count(state) - first;
@@ -211,33 +160,31 @@ static size_t lines_from(const struct conv_transpose2d_state *state, size_t firs
     return left < state->lines ? left : state->lines;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct conv_transpose2d_state *state = opaque;
+    const struct conv_transpose2d_state *state = exec->state;
     size_t width = state->window.out_width;
     size_t pixels = state->window.planes * state->window.height * state->window.width;
-    const float *x = input_rows(exec, state);
+    const float *x = cddpi_exec_converted(exec, cddpi_exec_input(exec, 0), &state->in, &state->rows,
+                                          state->input);
     float *weight = cddpi_exec_buffer(exec, state->weight);
     float *columns = cddpi_exec_buffer(exec, state->columns);
     float *y = cddpi_exec_output(exec);
     const float *bias = cddpi_exec_param(exec, 1);
-    cddp_status status = CDDP_OK;
 
     pack(state, cddpi_exec_param(exec, 0), weight);
     memset(y, 0, pixels * state->window.lanes * sizeof *y);
-    for (size_t line = 0; status == CDDP_OK && line < line_count(state); line += state->lines) {
+    for (size_t line = 0; line < line_count(state); line += state->lines) {
         size_t lines = lines_from(state, line);
 
-        status = cddpi_gemm(false, false, lines * width, row_length(state), state->in.channels,
-                            x + line * width * state->in.channels, weight, 0, columns);
-        if (status == CDDP_OK) {
-            cddpi_nn_add_columns(columns, &state->window, line, lines, y);
-        }
+        CDDPI_TRY(cddpi_gemm(false, false, lines * width, row_length(state), state->in.channels,
+                             x + line * width * state->in.channels, weight, 0, columns));
+        cddpi_nn_add_columns(columns, &state->window, line, lines, y);
     }
     if (bias != NULL) {
         cddpi_nn_add_bias(y, bias, pixels, state->window.lanes);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The gradient of the packed filters; also of the input's rows unless @p dx is NULL. */
@@ -247,7 +194,8 @@ static cddp_status gradients(const struct cddpi_exec *exec,
 {
     size_t width = state->window.out_width;
     size_t inputs = state->in.channels;
-    const float *x = input_rows(exec, state);
+    const float *x = cddpi_exec_converted(exec, cddpi_exec_input(exec, 0), &state->in, &state->rows,
+                                          state->input);
     const float *weight = cddpi_exec_buffer(exec, state->weight);
     float *columns = cddpi_exec_buffer(exec, state->columns);
 
@@ -266,31 +214,21 @@ static cddp_status gradients(const struct cddpi_exec *exec,
     return CDDP_OK;
 }
 
-static void bias_gradient(const struct cddpi_exec *exec, const struct conv_transpose2d_state *state,
-                          const float *dy)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    float *grad = cddpi_exec_grad(exec, 1);
-
-    if (grad != NULL && !cddpi_exec_adds(exec, 1)) {
-        memset(grad, 0, state->window.lanes * sizeof *grad);
-    }
-    if (grad != NULL) {
-        cddpi_nn_add_column_sums(dy, grad,
-                                 state->window.planes * state->window.height * state->window.width,
-                                 state->window.lanes);
-    }
-}
-
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
-{
-    const struct conv_transpose2d_state *state = opaque;
+    const struct conv_transpose2d_state *state = exec->state;
     const float *dy = cddpi_exec_grad_output(exec, 0);
     float *weight_grad = cddpi_exec_buffer(exec, state->weight_grad);
     float *wanted = cddpi_exec_grad_input(exec, 0);
+    float *bias = cddpi_exec_sums(exec, 1);
     bool converts = state->in.block != state->rows.block;
     float *dx = wanted != NULL && converts ? cddpi_exec_buffer(exec, state->grad_input) : wanted;
 
-    bias_gradient(exec, state, dy);
+    if (bias != NULL) {
+        cddpi_nn_add_column_sums(dy, bias,
+                                 state->window.planes * state->window.height * state->window.width,
+                                 state->window.lanes);
+    }
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     CDDPI_TRY(gradients(exec, state, dy, weight_grad, dx));
     unpack(state, weight_grad, cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0));
@@ -301,8 +239,10 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_op, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct conv_transpose2d_state),
+                                            .plan = plan_op,
+                                            .forward = forward,
+                                            .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_conv_transpose2d = {
     .name = "conv_transpose2d",

@@ -2,10 +2,8 @@
  * convolution from the op's output to its input: its input gradient is our forward, and its forward
  * our input gradient. Images are channels last, and so is the copy of the filters that products
  * read. */
-#include "base/alloc.h"
 #include "base/error.h"
-#include "nn/model_state.h"
-#include "nn/ops/conv2d_cuda.h"
+#include "nn/cuda/model_cuda.h"
 
 struct conv_transpose2d_cuda_state {
     struct cddpi_cuda_conv shape; /* the convolution from the op's output to its input */
@@ -14,47 +12,36 @@ struct conv_transpose2d_cuda_state {
     int bias_scratch;             /* buffer */
 };
 
-static size_t taps_of(const struct cddpi_op *op)
-{
-    return (size_t)op->layer.kernel * (size_t)op->layer.kernel;
-}
-
 /* Whether the plain layout of the filters equals the channels-last layout in memory. */
 static bool is_plain(const struct cddpi_op *op)
 {
     return op->layer.kernel == 1 || op->out.channels == 1;
 }
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index,
-                                 struct conv_transpose2d_cuda_state *state)
+static void plan_training(struct cddpi_plan *plan, int index,
+                          struct conv_transpose2d_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    size_t filters = (size_t)op->in.channels * (size_t)op->out.channels * taps_of(op);
+    size_t taps = (size_t)op->layer.kernel * (size_t)op->layer.kernel;
+    size_t filters = (size_t)op->in.channels * (size_t)op->out.channels * taps;
 
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
     if (!is_plain(op)) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD,
-                                    &state->grad));
+        state->grad = cddpi_plan_buffer(plan, index, filters * sizeof(float), CDDPI_IN_BACKWARD);
     }
     if (op->params[1] >= 0) {
-        CDDPI_TRY(cddpi_plan_buffer(
+        state->bias_scratch = cddpi_plan_buffer(
             plan, index,
             plan->model->cuda->kernels->sums_scratch(state->pixels, (size_t)op->out.channels),
-            CDDPI_IN_BACKWARD, &state->bias_scratch));
+            CDDPI_IN_BACKWARD);
     }
-    return CDDP_OK;
 }
 
-static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_op(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct conv_transpose2d_cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct conv_transpose2d_cuda_state *state = plan->ops[index].state;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "conv_transpose2d: no memory for %zu bytes",
-                          sizeof *state);
-    }
-    *out = state;
     state->shape = (struct cddpi_cuda_conv){.type = plan->model->type,
                                             .count = plan->count,
                                             .channels = op->out.channels,
@@ -67,14 +54,17 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index, void **out)
                                             .any_order = plan->model->cuda->any_order};
     state->pixels = (size_t)plan->count * (size_t)op->out.height * (size_t)op->out.width;
     cddpi_plan_output(plan, index, op->out.channels);
-    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+    if (plan->training) {
+        plan_training(plan, index, state);
+    }
+    return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct conv_transpose2d_cuda_state *state = opaque;
+    const struct conv_transpose2d_cuda_state *state = exec->state;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     const float *bias = cddpi_exec_param(exec, 1);
     void *y = cddpi_exec_output(exec);
 
@@ -95,29 +85,25 @@ static cddp_status filter_gradient(struct cddpi_exec *exec,
                                          cddpi_exec_adds(exec, 0), cddpi_exec_grad(exec, 0)));
     if (cddpi_exec_grad(exec, 1) != NULL) {
         CDDPI_TRY(cddpi_exec_kernels(exec)->column_sums(
-            cddpi_exec_device(exec), shape->type, dy, state->pixels, (size_t)shape->channels,
+            exec->model->device, shape->type, dy, state->pixels, (size_t)shape->channels,
             cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 1),
             cddpi_exec_buffer(exec, state->bias_scratch)));
     }
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct conv_transpose2d_cuda_state *state = opaque;
+    const struct conv_transpose2d_cuda_state *state = exec->state;
     const void *dy = cddpi_exec_grad_output(exec, 0);
     void *dx = cddpi_exec_grad_input(exec, 0);
-    cddp_status status = filter_gradient(exec, state, dy);
 
-    if (status == CDDP_OK) {
-        /* before the input's gradient, so that its allreduce can start */
-        status = cddpi_exec_ready_both(exec);
-    }
-    if (status != CDDP_OK || dx == NULL) {
-        return status;
-    }
-    return cddpi_exec_kernels(exec)->conv(cddpi_exec_device(exec), &state->shape, dy,
-                                          cddpi_exec_copy(exec, 0), dx);
+    CDDPI_TRY(filter_gradient(exec, state, dy));
+    /* before the input's gradient, so that its allreduce can start */
+    CDDPI_TRY(cddpi_exec_ready_both(exec));
+    return dx != NULL ? cddpi_exec_kernels(exec)->conv(exec->model->device, &state->shape, dy,
+                                                       cddpi_exec_copy(exec, 0), dx)
+                      : CDDP_OK;
 }
 
 static enum cddpi_copy copy(const struct cddpi_op *op, int k)
@@ -129,4 +115,8 @@ static enum cddpi_copy copy(const struct cddpi_op *op, int k)
 }
 
 const struct cddpi_op_kernels cddpi_cuda_conv_transpose2d = {
-    .plan = plan_op, .forward = forward, .backward = backward, .copy = copy};
+    .state_bytes = sizeof(struct conv_transpose2d_cuda_state),
+    .plan = plan_op,
+    .forward = forward,
+    .backward = backward,
+    .copy = copy};

@@ -5,48 +5,37 @@
  * key; with that key, Philox at the sample's id gives the sample's key; with that, word e % 4 at
  * counter e / 4 decides about element e. Elements are counted in plain C x H x W order (of a
  * sequence: T x C, as in memory). An element is dropped if word < p 2^32. */
-#include "nn/ops/dropout_op.h"
-
-#include "base/alloc.h"
 #include "base/error.h"
+#include "base/philox.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 struct dropout_state {
     int kept; /* buffer: one bit for each element; each sample starts at a new byte */
     size_t sample_bytes;
 };
 
-/* The part of planning that all devices share. In training @p out receives a state of @p bytes;
- * otherwise NULL. */
-static cddp_status begin_plan(struct cddpi_plan *plan, int index, size_t bytes, void **out)
+/* The part of planning that all devices share. */
+static void plan_any(struct cddpi_plan *plan, int index)
 {
-    *out = NULL;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    if (!plan->training) {
-        plan->ops[index].flags = CDDPI_FORWARD_VIEW;
-        return CDDP_OK;
-    }
-    plan->ops[index].flags = CDDPI_FORWARD_INPLACE | CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW;
-    *out = cddpi_zalloc(bytes);
-    return *out != NULL ? CDDP_OK
-                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "dropout: no memory for %zu bytes", bytes);
+    plan->ops[index].flags = plan->training
+                                 ? CDDPI_FORWARD_INPLACE | CDDPI_MAKES_PREACT_GRAD | CDDPI_GRAD_VIEW
+                                 : CDDPI_FORWARD_VIEW;
 }
 
-static cddp_status plan_dropout(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_dropout(struct cddpi_plan *plan, int index)
 {
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    cddp_status status = begin_plan(plan, index, sizeof(struct dropout_state), out);
-    struct dropout_state *state = *out;
+    struct dropout_state *state = plan->ops[index].state;
 
-    if (status != CDDP_OK || state == NULL) {
-        return status;
+    plan_any(plan, index);
+    if (plan->training) {
+        state->sample_bytes = (cddpi_shape_elements(&cddpi_plan_op_of(plan, index)->in) + 7) / 8;
+        state->kept = cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count,
+                                        CDDPI_IN_BOTH);
     }
-    state->sample_bytes = (cddpi_shape_elements(&op->in) + 7) / 8;
-    return cddpi_plan_buffer(plan, index, state->sample_bytes * (size_t)plan->count, CDDPI_IN_BOTH,
-                             &state->kept);
+    return CDDP_OK;
 }
 
 static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t counter)
@@ -60,15 +49,17 @@ static struct cddpi_philox descend(const struct cddpi_philox *stream, uint64_t c
     return next;
 }
 
-struct cddpi_philox cddpi_dropout_stream(const struct cddpi_model *model, const struct cddpi_op *op,
-                                         uint64_t step)
+/* The key for all samples of @p step in @p op. */
+static struct cddpi_philox stream_of(const struct cddpi_model *model, const struct cddpi_op *op,
+                                     uint64_t step)
 {
     struct cddpi_philox layer = cddpi_philox_stream(model->seed, CDDPI_RANDOM_DROPOUT, op->number);
 
     return descend(&layer, step);
 }
 
-void cddpi_dropout_sample(const struct cddpi_philox *step, uint64_t sample_id, uint32_t out[4])
+/* The stream of one sample: key (2 words), purpose, index. */
+static void stream_of_sample(const struct cddpi_philox *step, uint64_t sample_id, uint32_t out[4])
 {
     struct cddpi_philox sample = descend(step, sample_id);
 
@@ -78,14 +69,37 @@ void cddpi_dropout_sample(const struct cddpi_philox *step, uint64_t sample_id, u
     out[3] = sample.index;
 }
 
-uint32_t cddpi_dropout_threshold(const struct cddpi_op *op)
+/* An element is dropped if its random word is below this. */
+static uint32_t threshold_of(const struct cddpi_op *op)
 {
     return (uint32_t)(op->layer.probability * 0x1p32);
 }
 
-float cddpi_dropout_scale(const struct cddpi_op *op)
+/* The factor for the elements that are kept. */
+static float scale_of(const struct cddpi_op *op)
 {
     return (float)(1 / (1 - op->layer.probability));
+}
+
+size_t cddpi_model_draw_words(const struct cddpi_model *model, int count)
+{
+    return (size_t)model->dropouts * (size_t)count * 4;
+}
+
+void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
+                       int count, uint32_t *out)
+{
+    for (int i = 0; model->dropouts > 0 && i < model->graph.op_count; i++) {
+        const struct cddpi_op *op = &model->graph.ops[i];
+
+        if (op->ops == &cddpi_op_dropout) {
+            struct cddpi_philox stream = stream_of(model, op, step);
+
+            for (int n = 0; n < count; n++, out += 4) {
+                stream_of_sample(&stream, sample_ids[n], out);
+            }
+        }
+    }
 }
 
 static void apply(const struct cddpi_exec *exec, const struct dropout_state *state, const float *in,
@@ -97,7 +111,7 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     size_t spatial = (size_t)in_shape->height * (size_t)in_shape->width;
     size_t stride = cddpi_exec_output_elements(exec) / (size_t)exec->plan->count;
     const uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
-    float scale = cddpi_dropout_scale(exec->op);
+    float scale = scale_of(exec->op);
 
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         const uint8_t *bits = kept + n * state->sample_bytes;
@@ -112,11 +126,11 @@ static void apply(const struct cddpi_exec *exec, const struct dropout_state *sta
     }
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    struct dropout_state *state = opaque;
-    struct cddpi_philox step = cddpi_dropout_stream(exec->model, exec->op, exec->batch->step);
-    uint32_t threshold = cddpi_dropout_threshold(exec->op);
+    struct dropout_state *state = exec->state;
+    struct cddpi_philox step = stream_of(exec->model, exec->op, exec->batch->step);
+    uint32_t threshold = threshold_of(exec->op);
     uint8_t *kept = cddpi_exec_buffer(exec, state->kept);
 
     if (exec->batch->sample_ids == NULL) {
@@ -125,7 +139,7 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     for (size_t n = 0; n < (size_t)exec->plan->count; n++) {
         uint32_t sample[4];
 
-        cddpi_dropout_sample(&step, exec->batch->sample_ids[n], sample);
+        stream_of_sample(&step, exec->batch->sample_ids[n], sample);
         cddpi_transformer_kernels()->dropout->draw(
             sample, threshold, kept + n * state->sample_bytes, cddpi_shape_elements(&exec->op->in));
     }
@@ -133,9 +147,9 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *state)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    apply(exec, state, cddpi_exec_grad_output(exec, 0), cddpi_exec_preact_grad(exec));
+    apply(exec, exec->state, cddpi_exec_grad_output(exec, 0), cddpi_exec_preact_grad(exec));
     return CDDP_OK;
 }
 
@@ -148,41 +162,24 @@ struct dropout_cuda_state {
     bool images;
 };
 
-static int count_before(const struct cddpi_plan *plan, int index)
-{
-    int count = 0;
-
-    for (int i = 0; i < index; i++) {
-        count += cddpi_plan_op_of(plan, i)->ops == &cddpi_op_dropout ? 1 : 0;
-    }
-    return count;
-}
-
-static cddp_status plan_cuda_images(struct cddpi_plan *plan, int index,
-                                    struct dropout_cuda_state *state)
-{
-    size_t bytes = cddpi_plan_input(plan, index, 0)->elements * cddp_type_bytes(plan->model->type);
-
-    for (int i = 0; i < 2; i++) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD, &state->plain[i]));
-        CDDPI_TRY(cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD, &state->plain_grad[i]));
-    }
-    return CDDP_OK;
-}
-
-static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    cddp_status status = begin_plan(plan, index, sizeof(struct dropout_cuda_state), out);
-    struct dropout_cuda_state *state = *out;
+    const struct cddpi_plan_value *input = cddpi_plan_input(plan, index, 0);
+    struct dropout_cuda_state *state = plan->ops[index].state;
+    size_t bytes = input->elements * cddp_type_bytes(plan->model->type);
 
-    if (status != CDDP_OK || state == NULL) {
-        return status;
+    plan_any(plan, index);
+    for (int i = 0; i < index; i++) {
+        state->number += cddpi_plan_op_of(plan, i)->ops == &cddpi_op_dropout ? 1 : 0;
     }
-    state->number = count_before(plan, index);
-    state->images = !op->in.sequence && cddpi_plan_input(plan, index, 0)->block > 1 &&
+    state->images = plan->training && !op->in.sequence && input->block > 1 &&
                     op->in.height * op->in.width > 1;
-    return state->images ? plan_cuda_images(plan, index, state) : CDDP_OK;
+    for (int i = 0; state->images && i < 2; i++) {
+        state->plain[i] = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_FORWARD);
+        state->plain_grad[i] = cddpi_plan_buffer(plan, index, bytes, CDDPI_IN_BACKWARD);
+    }
+    return CDDP_OK;
 }
 
 static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct dropout_cuda_state *state,
@@ -191,17 +188,17 @@ static cddp_status draw_cuda(const struct cddpi_exec *exec, const struct dropout
     size_t samples = (size_t)exec->plan->count;
 
     return cddpi_exec_kernels(exec)->dropout(
-        cddpi_exec_device(exec), cddpi_exec_type(exec),
-        exec->batch->draws + (size_t)state->number * samples * 4, cddpi_dropout_threshold(exec->op),
-        cddpi_dropout_scale(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
+        exec->model->device, exec->model->type,
+        exec->batch->draws + (size_t)state->number * samples * 4, threshold_of(exec->op),
+        scale_of(exec->op), in, samples, cddpi_shape_elements(&exec->op->in), out);
 }
 
 static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropout_cuda_state *state,
                               const int *plain, const void *in, void *out)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
-    cddp_type type = cddpi_exec_type(exec);
+    struct cddpi_device *device = exec->model->device;
+    cddp_type type = exec->model->type;
     size_t samples = (size_t)exec->plan->count;
     size_t channels = (size_t)exec->op->in.channels;
     size_t area = (size_t)exec->op->in.height * (size_t)exec->op->in.width;
@@ -220,27 +217,32 @@ static cddp_status apply_cuda(const struct cddpi_exec *exec, const struct dropou
                               area, out);
 }
 
-static cddp_status forward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward_cuda(struct cddpi_exec *exec)
 {
-    const struct dropout_cuda_state *state = opaque;
+    const struct dropout_cuda_state *state = exec->state;
 
     return apply_cuda(exec, state, state->plain, cddpi_exec_input(exec, 0),
                       cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec)
 {
-    const struct dropout_cuda_state *state = opaque;
+    const struct dropout_cuda_state *state = exec->state;
 
     return apply_cuda(exec, state, state->plain_grad, cddpi_exec_grad_output(exec, 0),
                       cddpi_exec_preact_grad(exec));
 }
 
 const struct cddpi_op_kernels cddpi_cuda_dropout = {
-    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda};
+    .state_bytes = sizeof(struct dropout_cuda_state),
+    .plan = plan_cuda,
+    .forward = forward_cuda,
+    .backward = backward_cuda};
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_dropout, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct dropout_state),
+                                            .plan = plan_dropout,
+                                            .forward = forward,
+                                            .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_dropout = {
     .name = "dropout",

@@ -1,12 +1,9 @@
 /* edge.c - owns the ops at the edges of a part of a model: receive reads a value from the caller's
  * memory and writes its gradient there, send does the opposite. There, values are plain float32: N
  * x C x H x W, or rows of features. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/graph/graph_part.h"
-#include "nn/model_state.h"
 
 #include <string.h>
 
@@ -17,29 +14,23 @@ struct edge_place {
     float *data, *grad; /* the caller's memory; NULL: not bound */
 };
 
-static int value_of(const struct cddpi_op *op)
-{
-    return op->ops == &cddpi_op_receive ? op->output : op->inputs[0];
-}
-
 static struct edge_place place_of(const struct cddpi_exec *exec)
 {
     bool receives = exec->op->ops == &cddpi_op_receive;
     const struct cddpi_edges *edges = cddpi_part_edges(exec->model->part,
                                                        receives ? CDDPI_EDGE_IN : CDDPI_EDGE_OUT);
-    int value = value_of(exec->op);
+    int value = receives ? exec->op->output : exec->op->inputs[0];
     const struct cddpi_shape *shape = &exec->model->graph.values[value].shape;
     size_t k = 0;
 
     while (edges->values[k] != value) {
         k++;
     }
-    return (struct edge_place){.layout = {(size_t)exec->plan->count, (size_t)shape->channels,
-                                          (size_t)shape->height * (size_t)shape->width,
-                                          (size_t)exec->plan->values[value].block},
-                               .image = !shape->sequence && !shape->flat,
-                               .data = edges->data[k],
-                               .grad = edges->grads[k]};
+    return (struct edge_place){
+        .layout = cddpi_plan_layout(exec->plan, shape, exec->plan->values[value].block),
+        .image = !shape->sequence && !shape->flat,
+        .data = edges->data[k],
+        .grad = edges->grads[k]};
 }
 
 static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory, const char *what)
@@ -52,143 +43,99 @@ static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory
 }
 
 /* Convert between the model's own layout and the caller's plain memory. */
-static cddp_status to_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
-                                const void *inside, float *plain)
+static cddp_status to_plain(const struct cddpi_exec *exec, const struct edge_place *place,
+                            const void *inside, float *plain)
 {
-    if (place->image) {
-        cddpi_nn_to_plain(inside, &place->layout, plain);
-    } else {
-        memcpy(plain, inside,
-               place->layout.samples * place->layout.channels * place->layout.spatial *
-                   sizeof *plain);
+    const struct cddpi_nn_layout *layout = &place->layout;
+    size_t elements = layout->samples * layout->channels * layout->spatial;
+    struct cddpi_device *device = exec->model->device;
+
+    if (device->ops->kind != CDDPI_DEVICE_CPU) {
+        return place->image && layout->block > 1
+                   ? cddpi_exec_kernels(exec)->from_channels_last(device, exec->model->type, inside,
+                                                                  layout->samples, layout->channels,
+                                                                  layout->spatial, false, plain)
+                   : cddpi_exec_kernels(exec)->cast(device, exec->model->type, inside, CDDP_F32,
+                                                    plain, elements);
     }
-    (void)exec;
+    if (place->image) {
+        cddpi_nn_to_plain(inside, layout, plain);
+    } else {
+        memcpy(plain, inside, elements * sizeof *plain);
+    }
     return CDDP_OK;
 }
 
-static cddp_status from_plain_cpu(struct cddpi_exec *exec, const struct edge_place *place,
-                                  const float *plain, void *inside)
+static cddp_status from_plain(const struct cddpi_exec *exec, const struct edge_place *place,
+                              const float *plain, void *inside)
 {
+    const struct cddpi_nn_layout *layout = &place->layout;
+    size_t elements = layout->samples * layout->channels * layout->spatial;
+    struct cddpi_device *device = exec->model->device;
+
+    if (device->ops->kind != CDDPI_DEVICE_CPU) {
+        return place->image && layout->block > 1
+                   ? cddpi_exec_kernels(exec)->to_channels_last(device, exec->model->type, plain,
+                                                                layout->samples, layout->channels,
+                                                                layout->spatial, inside)
+                   : cddpi_exec_kernels(exec)->cast(device, CDDP_F32, plain, exec->model->type,
+                                                    inside, elements);
+    }
     if (place->image) {
-        cddpi_nn_from_plain(plain, &place->layout, inside);
+        cddpi_nn_from_plain(plain, layout, inside);
     } else {
-        memcpy(inside, plain,
-               place->layout.samples * place->layout.channels * place->layout.spatial *
-                   sizeof *plain);
+        memcpy(inside, plain, elements * sizeof *plain);
     }
-    (void)exec;
     return CDDP_OK;
-}
-
-static cddp_status to_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
-                                 const void *inside, float *plain)
-{
-    const struct cddpi_nn_layout *layout = &place->layout;
-
-    if (place->image && layout->block > 1) {
-        return cddpi_exec_kernels(exec)->from_channels_last(
-            cddpi_exec_device(exec), cddpi_exec_type(exec), inside, layout->samples,
-            layout->channels, layout->spatial, false, plain);
-    }
-    return cddpi_exec_kernels(exec)->cast(cddpi_exec_device(exec), cddpi_exec_type(exec), inside,
-                                          CDDP_F32, plain,
-                                          layout->samples * layout->channels * layout->spatial);
-}
-
-static cddp_status from_plain_cuda(struct cddpi_exec *exec, const struct edge_place *place,
-                                   const float *plain, void *inside)
-{
-    const struct cddpi_nn_layout *layout = &place->layout;
-
-    if (place->image && layout->block > 1) {
-        return cddpi_exec_kernels(exec)->to_channels_last(
-            cddpi_exec_device(exec), cddpi_exec_type(exec), plain, layout->samples,
-            layout->channels, layout->spatial, inside);
-    }
-    return cddpi_exec_kernels(exec)->cast(cddpi_exec_device(exec), CDDP_F32, plain,
-                                          cddpi_exec_type(exec), inside,
-                                          layout->samples * layout->channels * layout->spatial);
-}
-
-typedef cddp_status (*to_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
-                                   const void *inside, float *plain);
-typedef cddp_status (*from_plain_fn)(struct cddpi_exec *exec, const struct edge_place *place,
-                                     const float *plain, void *inside);
-
-static to_plain_fn to_plain(const struct cddpi_exec *exec)
-{
-    return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? to_plain_cpu : to_plain_cuda;
-}
-
-static from_plain_fn from_plain(const struct cddpi_exec *exec)
-{
-    return exec->model->device->ops->kind == CDDPI_DEVICE_CPU ? from_plain_cpu : from_plain_cuda;
 }
 
 /* Use the layout that the value has in the whole model, so that its consumers compute the same
  * bits. */
-static cddp_status plan_receive(struct cddpi_plan *plan, int index, void **state)
+static cddp_status plan_receive(struct cddpi_plan *plan, int index)
 {
-    (void)state;
     cddpi_plan_output(plan, index, cddpi_part_block(plan, cddpi_plan_op_of(plan, index)->output));
     return CDDP_OK;
 }
 
-static cddp_status receive(struct cddpi_exec *exec, void *state)
+static cddp_status receive(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check_edge(exec, place.data, "value");
 
-    (void)state;
-    return status == CDDP_OK ? from_plain(exec)(exec, &place, place.data, cddpi_exec_output(exec))
-                             : status;
+    CDDPI_TRY(check_edge(exec, place.data, "value"));
+    return from_plain(exec, &place, place.data, cddpi_exec_output(exec));
 }
 
-static cddp_status return_grad(struct cddpi_exec *exec, void *state)
+static cddp_status return_grad(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check_edge(exec, place.grad, "gradient");
 
-    (void)state;
-    return status == CDDP_OK
-               ? to_plain(exec)(exec, &place, cddpi_exec_grad_output(exec, 0), place.grad)
-               : status;
+    CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
+    return to_plain(exec, &place, cddpi_exec_grad_output(exec, 0), place.grad);
 }
 
-static cddp_status plan_send(struct cddpi_plan *plan, int index, void **state)
-{
-    (void)plan;
-    (void)index;
-    (void)state;
-    return CDDP_OK;
-}
-
-static cddp_status send(struct cddpi_exec *exec, void *state)
+static cddp_status send(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
-    cddp_status status = check_edge(exec, place.data, "value");
 
-    (void)state;
-    return status == CDDP_OK ? to_plain(exec)(exec, &place, cddpi_exec_input(exec, 0), place.data)
-                             : status;
+    CDDPI_TRY(check_edge(exec, place.data, "value"));
+    return to_plain(exec, &place, cddpi_exec_input(exec, 0), place.data);
 }
 
-static cddp_status take_grad(struct cddpi_exec *exec, void *state)
+static cddp_status take_grad(struct cddpi_exec *exec)
 {
     struct edge_place place = place_of(exec);
     void *grad = cddpi_exec_grad_input(exec, 0);
 
-    (void)state;
-    if (grad != NULL) {
-        CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
+    if (grad == NULL) {
+        return CDDP_OK;
     }
-    return grad != NULL ? from_plain(exec)(exec, &place, place.grad, grad) : CDDP_OK;
+    CDDPI_TRY(check_edge(exec, place.grad, "gradient"));
+    return from_plain(exec, &place, place.grad, grad);
 }
 
 static const struct cddpi_op_kernels receiver = {
     .plan = plan_receive, .forward = receive, .backward = return_grad};
-static const struct cddpi_op_kernels sender = {
-    .plan = plan_send, .forward = send, .backward = take_grad};
+static const struct cddpi_op_kernels sender = {.forward = send, .backward = take_grad};
 
 const struct cddpi_op_ops cddpi_op_receive = {
     .name = "receive", .on = {[CDDPI_DEVICE_CPU] = &receiver, [CDDPI_DEVICE_CUDA] = &receiver}};

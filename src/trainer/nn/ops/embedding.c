@@ -1,18 +1,14 @@
 /* embedding.c - owns the embedding: the table's row of each token, plus the row of its position if
  * there are positions. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_tokens.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 #include <string.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (op->inputs[0] != CDDPI_VALUE_INPUT) {
         return cddpi_fail(CDDP_ERR_CONFIG, "embedding takes the data's tokens, not the output of "
                                            "a layer: its input should be \"input\"");
@@ -44,45 +40,34 @@ struct embedding_state {
     int order; /* buffer: the rows of a batch, sorted by token */
 };
 
-static size_t rows_of(const struct cddpi_plan *plan, const struct cddpi_op *op)
-{
-    return (size_t)plan->count * (size_t)op->out.height;
-}
-
 static size_t vocab_of(const struct cddpi_model *model, const struct cddpi_op *op)
 {
     return cddpi_tensor_elements(&model->params.items[op->params[0]]) / (size_t)op->out.channels;
 }
 
-static cddp_status plan_embedding(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_embedding(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    size_t elements = rows_of(plan, op) + vocab_of(plan->model, op) + 1;
-    struct embedding_state *state;
+    struct embedding_state *state = plan->ops[index].state;
+    size_t elements = cddpi_plan_rows(plan, op) + vocab_of(plan->model, op) + 1;
 
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_WEIGHTS_GRAD;
-    if (!plan->training) {
-        return CDDP_OK;
+    if (plan->training) {
+        state->order = cddpi_plan_buffer(plan, index, elements * sizeof(uint32_t),
+                                         CDDPI_IN_WEIGHTS);
     }
-    state = cddpi_zalloc(sizeof *state);
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
-    return cddpi_plan_buffer(plan, index, elements * sizeof(uint32_t), CDDPI_IN_WEIGHTS,
-                             &state->order);
+    return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *state)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    size_t rows = (size_t)exec->plan->count * (size_t)exec->op->out.height;
+    size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *table = cddpi_exec_param(exec, 0);
     const float *positions = cddpi_exec_param(exec, 1);
     float *out = cddpi_exec_output(exec);
 
-    (void)state;
     for (size_t r = 0; r < rows; r++, out += columns) {
         const float *row = table + (size_t)exec->batch->tokens[r] * columns;
 
@@ -95,27 +80,13 @@ static cddp_status forward(struct cddpi_exec *exec, void *state)
     return CDDP_OK;
 }
 
-/* Where backward adds up the gradient of parameter @p k. It is cleared first, unless it already
- * holds a contribution. */
-static float *sums(struct cddpi_exec *exec, int k)
+static cddp_status weights(struct cddpi_exec *exec)
 {
-    float *grad = cddpi_exec_grad(exec, k);
-
-    if (grad != NULL && !cddpi_exec_adds(exec, k)) {
-        const cddp_param *param = &exec->model->params.items[exec->op->params[k]];
-
-        memset(grad, 0, cddpi_tensor_elements(param) * sizeof *grad);
-    }
-    return grad;
-}
-
-static cddp_status weights(struct cddpi_exec *exec, void *opaque)
-{
-    const struct embedding_state *state = opaque;
-    size_t rows = rows_of(exec->plan, exec->op);
+    const struct embedding_state *state = exec->state;
+    size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = cddpi_exec_grad_output(exec, 0);
-    float *positions = sums(exec, 1);
+    float *positions = cddpi_exec_sums(exec, 1);
     float *table;
 
     if (positions != NULL) { /* one sample as a single row: all positions */
@@ -123,53 +94,49 @@ static cddp_status weights(struct cddpi_exec *exec, void *opaque)
                                  (size_t)exec->op->out.height * columns);
     }
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
-    table = sums(exec, 0);
+    table = cddpi_exec_sums(exec, 0);
     cddpi_nn_add_rows(grad, exec->batch->tokens, rows, vocab_of(exec->model, exec->op), columns,
                       cddpi_exec_buffer(exec, state->order), table);
     return cddpi_exec_ready(exec, 0);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *state)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    return cddpi_exec_defers(exec) ? CDDP_OK : weights(exec, state);
+    return cddpi_exec_defers(exec) ? CDDP_OK : weights(exec);
 }
 
 struct embedding_cuda_state {
     int scratch; /* buffer */
 };
 
-static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct embedding_cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct embedding_cuda_state *state = plan->ops[index].state;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "embedding: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
-    if (!plan->training) {
-        return CDDP_OK;
+    if (plan->training) {
+        state->scratch = cddpi_plan_buffer(
+            plan, index,
+            plan->model->cuda->kernels->embedding_scratch(cddpi_plan_rows(plan, op),
+                                                          (size_t)plan->model->classes),
+            CDDPI_IN_BACKWARD);
     }
-    return cddpi_plan_buffer(plan, index,
-                             plan->model->cuda->kernels->embedding_scratch(
-                                 cddpi_plan_rows(plan, op), (size_t)plan->model->classes),
-                             CDDPI_IN_BACKWARD, &state->scratch);
+    return CDDP_OK;
 }
 
-static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec)
 {
-    (void)state;
     return cddpi_exec_kernels(exec)->embedding(
-        cddpi_exec_device(exec), cddpi_exec_type(exec), exec->batch->tokens,
-        cddpi_exec_copy(exec, 0), cddpi_exec_copy(exec, 1), cddpi_plan_rows(exec->plan, exec->op),
+        exec->model->device, exec->model->type, exec->batch->tokens, cddpi_exec_copy(exec, 0),
+        cddpi_exec_copy(exec, 1), cddpi_plan_rows(exec->plan, exec->op),
         (size_t)exec->op->out.height, (size_t)exec->op->out.channels, cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward_cuda(struct cddpi_exec *exec)
 {
-    const struct embedding_cuda_state *state = opaque;
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    const struct embedding_cuda_state *state = exec->state;
+    struct cddpi_device *device = exec->model->device;
     size_t columns = (size_t)exec->op->out.channels;
     size_t vocab = (size_t)exec->model->classes;
     float *positions = cddpi_exec_grad(exec, 1);
@@ -179,25 +146,25 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *opaque)
                                      vocab * columns * sizeof(float)));
     }
     CDDPI_TRY(cddpi_exec_kernels(exec)->embedding_grad(
-        device, cddpi_exec_type(exec), exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
+        device, exec->model->type, exec->batch->tokens, cddpi_exec_grad_output(exec, 0),
         cddpi_plan_rows(exec->plan, exec->op), (size_t)exec->op->out.height, columns, vocab,
         positions != NULL && cddpi_exec_adds(exec, 1), cddpi_exec_grad(exec, 0), positions,
         cddpi_exec_buffer(exec, state->scratch)));
     return cddpi_exec_ready_both(exec);
 }
 
-static enum cddpi_copy copy_cuda(const struct cddpi_op *op, int k)
-{
-    (void)op;
-    (void)k;
-    return CDDPI_COPY_CAST;
-}
-
 const struct cddpi_op_kernels cddpi_cuda_embedding = {
-    .plan = plan_cuda, .forward = forward_cuda, .backward = backward_cuda, .copy = copy_cuda};
+    .state_bytes = sizeof(struct embedding_cuda_state),
+    .plan = plan_cuda,
+    .forward = forward_cuda,
+    .backward = backward_cuda,
+    .copy = cddpi_copy_cast};
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_embedding, .forward = forward, .backward = backward, .weights = weights};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct embedding_state),
+                                            .plan = plan_embedding,
+                                            .forward = forward,
+                                            .backward = backward,
+                                            .weights = weights};
 
 const struct cddpi_op_ops cddpi_op_embedding = {
     .name = "embedding",

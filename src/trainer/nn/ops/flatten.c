@@ -1,73 +1,55 @@
 /* flatten.c - owns the conversion of an image to one row of features, plain N x (C H W): a view of
  * plain images, or a copy out of a blocked layout. */
-#include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/plan/model_plan.h"
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     /* at most 1 << 28: the graph limits the elements of a value */
     *out = cddpi_shape_flat((int)cddpi_shape_elements(&op->in));
     return CDDP_OK;
 }
 
-static struct cddpi_nn_layout layout_of(const struct cddpi_plan *plan, int index)
+static cddp_status plan_flatten(struct cddpi_plan *plan, int index)
 {
-    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-
-    return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)op->in.channels,
-                                    (size_t)op->in.height * (size_t)op->in.width,
-                                    (size_t)cddpi_plan_input(plan, index, 0)->block};
-}
-
-static cddp_status plan_flatten(struct cddpi_plan *plan, int index, void **state)
-{
-    struct cddpi_nn_layout in = layout_of(plan, index);
+    struct cddpi_nn_layout in = cddpi_plan_input_layout(plan, index);
     bool same = in.block == 1 || (in.spatial == 1 && in.channels % in.block == 0);
 
-    (void)state;
     cddpi_plan_output(plan, index, 1);
     plan->ops[index].flags = same ? CDDPI_FORWARD_VIEW | CDDPI_GRAD_VIEW : 0;
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *state)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout in = cddpi_plan_input_layout(exec->plan, exec->index);
 
-    (void)state;
     cddpi_nn_to_plain(cddpi_exec_input(exec, 0), &in, cddpi_exec_output(exec));
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *state)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout in = cddpi_plan_input_layout(exec->plan, exec->index);
 
-    (void)state;
     cddpi_nn_from_plain(cddpi_exec_grad_output(exec, 0), &in, cddpi_exec_grad_input(exec, 0));
     return CDDP_OK;
 }
 
-static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec)
 {
-    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout in = cddpi_plan_input_layout(exec->plan, exec->index);
 
-    (void)state;
-    return cddpi_exec_kernels(exec)->transpose(cddpi_exec_device(exec), cddpi_exec_type(exec),
+    return cddpi_exec_kernels(exec)->transpose(exec->model->device, exec->model->type,
                                                cddpi_exec_input(exec, 0), in.samples, in.spatial,
                                                in.channels, cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
+static cddp_status backward_cuda(struct cddpi_exec *exec)
 {
-    struct cddpi_nn_layout in = layout_of(exec->plan, exec->index);
+    struct cddpi_nn_layout in = cddpi_plan_input_layout(exec->plan, exec->index);
 
-    (void)state;
     return cddpi_exec_kernels(exec)->transpose(
-        cddpi_exec_device(exec), cddpi_exec_type(exec), cddpi_exec_grad_output(exec, 0), in.samples,
+        exec->model->device, exec->model->type, cddpi_exec_grad_output(exec, 0), in.samples,
         in.channels, in.spatial, cddpi_exec_grad_input(exec, 0));
 }
 

@@ -4,13 +4,13 @@
  * gradient) in one pass, the output's gradient and its transpose in another. On a CPU without bf16
  * instructions, factors are rounded to bf16 precision and multiplied as float32. The products are
  * the same; only the order of sums differs. */
-#include "nn/ops/linear_bf16.h"
+#include "nn/ops/linear_op.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/elementwise.h"
-#include "nn/cpu/nn_bf16.h"
+#include "nn/cpu/dnnl.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -42,8 +42,6 @@ static cddp_status plan_matmuls(struct cddpi_linear_bf16 *state, struct cddpi_pl
     if (plan->training) {
         CDDPI_TRY(
             cddpi_bf16_matmul_init(&state->weights, dnnl, &weights, plan, index, CDDPI_IN_WEIGHTS));
-    }
-    if (plan->training) {
         weights.post = CDDPI_POST_ADD;
         CDDPI_TRY(cddpi_bf16_matmul_init(&state->weights_add, dnnl, &weights, plan, index,
                                          CDDPI_IN_WEIGHTS));
@@ -70,19 +68,16 @@ struct need {
     int *buffer;
 };
 
-static cddp_status plan_needs(struct cddpi_plan *plan, int index, const struct need *needs,
-                              size_t count)
+static void plan_needs(struct cddpi_plan *plan, int index, const struct need *needs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (needs[i].needed) {
-            CDDPI_TRY(
-                cddpi_plan_buffer(plan, index, needs[i].bytes, needs[i].lifetime, needs[i].buffer));
+            *needs[i].buffer = cddpi_plan_buffer(plan, index, needs[i].bytes, needs[i].lifetime);
         }
     }
-    return CDDP_OK;
 }
 
-static cddp_status plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
+static void plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
 {
     size_t x_bytes = state->rows * state->inputs * sizeof(float);
     size_t weight_bytes = state->outputs * state->inputs * sizeof(float);
@@ -95,10 +90,10 @@ static cddp_status plan_rounded(struct cddpi_linear_bf16 *state, struct cddpi_pl
          &state->grad},
     };
 
-    return plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
+    plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
 }
 
-static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
+static void plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan *plan, int index)
 {
     const size_t half = sizeof(uint16_t);
     bool wants_grad = cddpi_plan_wants_grad(plan, index, 0);
@@ -116,7 +111,7 @@ static cddp_status plan_forms(struct cddpi_linear_bf16 *state, struct cddpi_plan
          CDDPI_IN_BACKWARD, &state->weight_packed},
     };
 
-    return plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
+    plan_needs(plan, index, needs, sizeof needs / sizeof needs[0]);
 }
 
 cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **out)
@@ -143,13 +138,12 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
             status = CDDP_OK;
         }
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     /* if segments are recomputed, a saved copy would be made twice, so backward makes it once
      * instead */
     state->keeps_input = !state->rounded && !(plan->recompute && op->layer.segment != 0);
-    return state->rounded ? plan_rounded(state, plan, index) : plan_forms(state, plan, index);
+    (state->rounded ? plan_rounded : plan_forms)(state, plan, index);
+    return CDDP_OK;
 }
 
 bool cddpi_linear_bf16_keeps_input(const void *state)

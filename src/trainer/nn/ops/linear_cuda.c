@@ -7,10 +7,8 @@
  * With a gelu, forward saves its input. The gelu's derivative is applied where the gradient of its
  * output is computed: by the product of the next linear layer if that is the only reader, otherwise
  * in this layer's backward. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 struct linear_cuda_state {
     struct cddpi_cuda_linear shape;
@@ -40,7 +38,9 @@ size_t cddpi_linear_outputs(const struct cddpi_model *model, const struct cddpi_
     return (outputs + multiple - 1) / multiple * multiple;
 }
 
-const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec)
+/* What backward reads to include the gradient of the GELU before it. NULL: there is none to
+ * include; the input's gradient is wanted as it is. */
+static const void *gelu_aux(const struct cddpi_exec *exec)
 {
     const struct cddpi_graph *graph = &exec->model->graph;
     int producer = graph->values[exec->op->inputs[0]].producer;
@@ -53,10 +53,10 @@ const void *cddpi_linear_gelu_aux(const struct cddpi_exec *exec)
         exec, ((const struct linear_cuda_state *)exec->plan->ops[producer].state)->aux);
 }
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index,
-                                 struct linear_cuda_state *state)
+static void plan_training(struct cddpi_plan *plan, int index, struct linear_cuda_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    const struct cddpi_cuda_linear *shape = &state->shape;
     unsigned *flags = &plan->ops[index].flags;
 
     if (op->relu) {
@@ -64,34 +64,26 @@ static cddp_status plan_training(struct cddpi_plan *plan, int index,
     }
     if (op->gelu) {
         *flags |= derived_by_reader(&plan->model->graph, op) ? 0u : CDDPI_MAKES_PREACT_GRAD;
-        CDDPI_TRY(cddpi_plan_buffer(plan, index,
-                                    state->shape.rows * state->shape.outputs *
-                                        cddp_type_bytes(state->shape.type),
-                                    CDDPI_IN_BOTH, &state->aux));
+        state->aux = cddpi_plan_buffer(plan, index,
+                                       shape->rows * shape->outputs * cddp_type_bytes(shape->type),
+                                       CDDPI_IN_BOTH);
     }
     if (op->layer.tied != NULL && op->params[1] >= 0) {
-        CDDPI_TRY(cddpi_plan_buffer(
-            plan, index,
-            plan->model->cuda->kernels->sums_scratch(state->shape.rows, state->shape.outputs),
-            CDDPI_IN_BACKWARD, &state->scratch));
+        state->scratch = cddpi_plan_buffer(
+            plan, index, plan->model->cuda->kernels->sums_scratch(shape->rows, shape->outputs),
+            CDDPI_IN_BACKWARD);
     }
-    if (state->shape.outputs != (size_t)op->out.channels) {
-        CDDPI_TRY(cddpi_plan_buffer(plan, index,
-                                    state->shape.outputs * state->shape.inputs * sizeof(float),
-                                    CDDPI_IN_BACKWARD, &state->grad));
+    if (shape->outputs != (size_t)op->out.channels) {
+        state->grad = cddpi_plan_buffer(plan, index, shape->outputs * shape->inputs * sizeof(float),
+                                        CDDPI_IN_BACKWARD);
     }
-    return CDDP_OK;
 }
 
-static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_linear(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct linear_cuda_state *state = cddpi_zalloc(sizeof *state);
+    struct linear_cuda_state *state = plan->ops[index].state;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     state->scratch = state->grad = -1;
     state->shape = (struct cddpi_cuda_linear){.type = plan->model->type,
                                               .rows = cddpi_plan_rows(plan, op),
@@ -107,15 +99,18 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
         plan->values[op->output].elements = state->shape.rows * state->shape.outputs;
     }
     plan->ops[index].flags = CDDPI_NEEDS_INPUT;
-    return plan->training ? plan_training(plan, index, state) : CDDP_OK;
+    if (plan->training) {
+        plan_training(plan, index, state);
+    }
+    return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct linear_cuda_state *state = opaque;
+    const struct linear_cuda_state *state = exec->state;
     bool keeps = exec->op->gelu && exec->plan->training;
 
-    return cddpi_exec_kernels(exec)->linear(cddpi_exec_device(exec), &state->shape,
+    return cddpi_exec_kernels(exec)->linear(exec->model->device, &state->shape,
                                             cddpi_exec_input(exec, 0), cddpi_exec_copy(exec, 0),
                                             cddpi_exec_copy(exec, 1), cddpi_exec_output(exec),
                                             keeps ? cddpi_exec_buffer(exec, state->aux) : NULL);
@@ -131,7 +126,7 @@ static cddp_status derive(const struct cddpi_exec *exec, const struct linear_cud
         return cddpi_cuda_mask_relu(exec, out);
     }
     status = cddpi_exec_kernels(exec)->pointwise_grad(
-        cddpi_exec_device(exec), state->shape.type, CDDPI_POINTWISE_GELU, 0,
+        exec->model->device, state->shape.type, CDDPI_POINTWISE_GELU, 0,
         cddpi_exec_grad_output(exec, 0), cddpi_exec_buffer(exec, state->aux),
         cddpi_exec_output_elements(exec), cddpi_exec_preact_grad(exec));
     *out = cddpi_exec_preact_grad(exec);
@@ -143,7 +138,7 @@ static cddp_status padded_gradient(const struct cddpi_exec *exec,
                                    const struct linear_cuda_state *state, const void *grad)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     size_t count = (size_t)exec->op->out.channels * state->shape.inputs;
     float *made = cddpi_exec_buffer(exec, state->grad);
     float *wanted = cddpi_exec_grad(exec, 0);
@@ -158,11 +153,11 @@ static cddp_status padded_gradient(const struct cddpi_exec *exec,
 
 /* The product also sums the bias's gradient, unless exactly one of the two gradients already holds
  * a contribution. */
-static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_cuda_state *state,
-                                   const void *grad)
+static cddp_status weight_gradient(const struct cddpi_exec *exec,
+                                   const struct linear_cuda_state *state, const void *grad)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     bool adds = cddpi_exec_adds(exec, 0);
     float *bias = cddpi_exec_grad(exec, 1);
     bool apart = bias != NULL && cddpi_exec_adds(exec, 1) != adds;
@@ -177,38 +172,27 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct linear_
     return CDDP_OK;
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct linear_cuda_state *state = opaque;
+    const struct linear_cuda_state *state = exec->state;
     void *grad_input = cddpi_exec_grad_input(exec, 0);
     const void *grad = NULL;
-    cddp_status status = derive(exec, state, &grad);
 
-    if (status == CDDP_OK) {
-        status = state->grad >= 0 ? padded_gradient(exec, state, grad)
-                                  : weight_gradient(exec, state, grad);
+    CDDPI_TRY(derive(exec, state, &grad));
+    CDDPI_TRY((state->grad >= 0 ? padded_gradient : weight_gradient)(exec, state, grad));
+    /* before the input's gradient, so that its allreduce can start */
+    CDDPI_TRY(cddpi_exec_ready_both(exec));
+    if (grad_input == NULL) {
+        return CDDP_OK;
     }
-    if (status == CDDP_OK) {
-        /* before the input's gradient, so that its allreduce can start */
-        status = cddpi_exec_ready_both(exec);
-    }
-    if (status != CDDP_OK || grad_input == NULL) {
-        return status;
-    }
-    return cddpi_exec_kernels(exec)->linear_input(cddpi_exec_device(exec), &state->shape, grad,
-                                                  cddpi_exec_copy(exec, 0),
-                                                  cddpi_linear_gelu_aux(exec), grad_input);
-}
-
-static enum cddpi_copy copy(const struct cddpi_op *op, int k)
-{
-    (void)op;
-    (void)k;
-    return CDDPI_COPY_CAST;
+    return cddpi_exec_kernels(exec)->linear_input(exec->model->device, &state->shape, grad,
+                                                  cddpi_exec_copy(exec, 0), gelu_aux(exec),
+                                                  grad_input);
 }
 
 const struct cddpi_op_kernels cddpi_cuda_linear = {.fuses_gelu = true,
+                                                   .state_bytes = sizeof(struct linear_cuda_state),
                                                    .plan = plan_linear,
                                                    .forward = forward,
                                                    .backward = backward,
-                                                   .copy = copy};
+                                                   .copy = cddpi_copy_cast};

@@ -1,35 +1,24 @@
 /* linear_op.c - owns y = W x + b of flat inputs or of each row of a sequence, with a fused relu. If
  * it is tied to an embedding, W is the embedding's table. */
-#include "base/alloc.h"
+#include "nn/ops/linear_op.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cpu/matmul.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
-#include "nn/ops/linear_bf16.h"
-#include "nn/ops/linear_grad.h"
 
 #include <math.h>
 #include <string.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (!op->in.flat && !op->in.sequence) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "linear takes flat inputs, but its input is %d x %d x %d: put a flatten "
                           "layer (or global_avg_pool) before it",
                           op->in.channels, op->in.height, op->in.width);
     }
-    *out = op->in;
     out->channels = op->layer.units;
     return CDDP_OK;
-}
-
-static size_t rows_of(const struct cddpi_exec *exec)
-{
-    return (size_t)exec->plan->count * cddpi_shape_rows(&exec->op->in);
 }
 
 static cddp_status tie(const struct cddpi_model *model, struct cddpi_op *op)
@@ -91,46 +80,33 @@ static void unplan(void *opaque)
 {
     struct linear_state *state = opaque;
 
-    if (state != NULL) {
-        cddpi_linear_bf16_unplan(state->bf16);
-        cddpi_linear_grad_unplan(state->grad);
-        cddpi_free(state);
-    }
+    cddpi_linear_bf16_unplan(state->bf16);
+    cddpi_linear_grad_unplan(state->grad);
 }
 
 static cddp_status plan_matmuls(struct cddpi_plan *plan, int index, struct linear_state *state)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    size_t rows = (size_t)plan->count * cddpi_shape_rows(&op->in);
+    size_t rows = cddpi_plan_rows(plan, op);
     size_t outputs = (size_t)op->out.channels;
     size_t inputs = (size_t)op->in.channels;
 
-    CDDPI_TRY(
-        cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD, &state->forward));
+    state->forward = cddpi_matmul_plan(plan, index, rows, outputs, inputs, CDDPI_IN_FORWARD);
     if (cddpi_plan_wants_grad(plan, index, 0)) {
-        CDDPI_TRY(cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD,
-                                    &state->input));
+        state->input = cddpi_matmul_plan(plan, index, rows, inputs, outputs, CDDPI_IN_BACKWARD);
     }
     if (plan->training) {
-        CDDPI_TRY(cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS,
-                                    &state->weights));
+        state->weights = cddpi_matmul_plan(plan, index, outputs, inputs, rows, CDDPI_IN_WEIGHTS);
     }
-    if (!state->weights.amx) {
-        CDDPI_TRY(cddpi_linear_grad_plan(plan, index, &state->grad));
-    }
-    return CDDP_OK;
+    return state->weights.amx ? CDDP_OK : cddpi_linear_grad_plan(plan, index, &state->grad);
 }
 
-static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_linear(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct linear_state *state = cddpi_zalloc(sizeof *state);
+    struct linear_state *state = plan->ops[index].state;
     bool keeps_input;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     CDDPI_TRY(plan->model->precision == CDDPI_PRECISION_BF16
                   ? cddpi_linear_bf16_plan(plan, index, &state->bf16)
                   : plan_matmuls(plan, index, state));
@@ -142,30 +118,23 @@ static cddp_status plan_linear(struct cddpi_plan *plan, int index, void **out)
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct linear_state *state = opaque;
-    size_t rows = rows_of(exec);
+    const struct linear_state *state = exec->state;
+    size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        rows, columns, inputs, cddpi_exec_input(exec, 0), inputs, cddpi_exec_param(exec, 0), inputs,
+        cddpi_exec_output(exec), columns);
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_forward(exec, state->bf16);
     }
-    return cddpi_matmul_run(exec, &state->forward,
-                            &(struct cddpi_nn_matmul){.m = rows,
-                                                      .n = columns,
-                                                      .k = inputs,
-                                                      .transpose_b = true,
-                                                      .alpha = 1,
-                                                      .a = cddpi_exec_input(exec, 0),
-                                                      .lda = inputs,
-                                                      .b = cddpi_exec_param(exec, 0),
-                                                      .ldb = inputs,
-                                                      .c = cddpi_exec_output(exec),
-                                                      .ldc = columns,
-                                                      .relu = exec->op->relu,
-                                                      .bias = cddpi_exec_param(exec, 1)});
+    product.transpose_b = true;
+    product.relu = exec->op->relu;
+    product.bias = cddpi_exec_param(exec, 1);
+    return cddpi_matmul_run(exec, &state->forward, &product);
 }
 
 /* The gradient after the relu's mask, and the bias's gradient. Both take one pass if the output's
@@ -173,12 +142,9 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
 static const float *mask_and_sum(struct cddpi_exec *exec, const struct linear_state *state,
                                  size_t rows, size_t columns)
 {
-    float *bias_grad = cddpi_exec_grad(exec, 1);
+    float *bias_grad = cddpi_exec_sums(exec, 1);
     const float *grad;
 
-    if (bias_grad != NULL && !cddpi_exec_adds(exec, 1)) {
-        memset(bias_grad, 0, columns * sizeof *bias_grad);
-    }
     if (exec->op->relu && bias_grad != NULL && cddpi_exec_grad_output(exec, 1) == NULL) {
         grad = cddpi_exec_preact_grad(exec);
         cddpi_nn_mask_column_sums(cddpi_exec_grad_output(exec, 0), cddpi_exec_output(exec),
@@ -200,6 +166,9 @@ static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct l
 {
     size_t outputs = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        outputs, inputs, cddpi_plan_rows(exec->plan, exec->op), grad, outputs,
+        cddpi_exec_input(exec, 0), inputs, cddpi_exec_grad(exec, 0), inputs);
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_weights(exec, state->bf16);
@@ -207,19 +176,9 @@ static cddp_status weight_gradient(const struct cddpi_exec *exec, const struct l
     if (state->grad != NULL) {
         return cddpi_linear_grad_run(exec, state->grad, grad, cddpi_exec_adds(exec, 0));
     }
-    return cddpi_matmul_run(exec, &state->weights,
-                            &(struct cddpi_nn_matmul){.m = outputs,
-                                                      .n = inputs,
-                                                      .k = rows_of(exec),
-                                                      .transpose_a = true,
-                                                      .alpha = 1,
-                                                      .a = grad,
-                                                      .lda = outputs,
-                                                      .b = cddpi_exec_input(exec, 0),
-                                                      .ldb = inputs,
-                                                      .c = cddpi_exec_grad(exec, 0),
-                                                      .ldc = inputs,
-                                                      .adds = cddpi_exec_adds(exec, 0)});
+    product.transpose_a = true;
+    product.adds = cddpi_exec_adds(exec, 0);
+    return cddpi_matmul_run(exec, &state->weights, &product);
 }
 
 static cddp_status input_gradient(const struct cddpi_exec *exec, const struct linear_state *state,
@@ -227,34 +186,27 @@ static cddp_status input_gradient(const struct cddpi_exec *exec, const struct li
 {
     size_t outputs = (size_t)exec->op->out.channels;
     size_t inputs = (size_t)exec->op->in.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        cddpi_plan_rows(exec->plan, exec->op), inputs, outputs, grad, outputs,
+        cddpi_exec_param(exec, 0), inputs, out, inputs);
 
     if (state->bf16 != NULL) {
         return cddpi_linear_bf16_input(exec, state->bf16, out);
     }
-    return cddpi_matmul_run(exec, &state->input,
-                            &(struct cddpi_nn_matmul){.m = rows_of(exec),
-                                                      .n = inputs,
-                                                      .k = outputs,
-                                                      .alpha = 1,
-                                                      .a = grad,
-                                                      .lda = outputs,
-                                                      .b = cddpi_exec_param(exec, 0),
-                                                      .ldb = inputs,
-                                                      .c = out,
-                                                      .ldc = inputs});
+    return cddpi_matmul_run(exec, &state->input, &product);
 }
 
 /* The weight's gradient; the bias's gradient is complete already. */
-static cddp_status weights(struct cddpi_exec *exec, void *opaque)
+static cddp_status weights(struct cddpi_exec *exec)
 {
-    CDDPI_TRY(weight_gradient(exec, opaque, cddpi_exec_masked(exec)));
+    CDDPI_TRY(weight_gradient(exec, exec->state, cddpi_exec_masked(exec)));
     return cddpi_exec_ready(exec, 0);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct linear_state *state = opaque;
-    size_t rows = rows_of(exec);
+    const struct linear_state *state = exec->state;
+    size_t rows = cddpi_plan_rows(exec->plan, exec->op);
     size_t columns = (size_t)exec->op->out.channels;
     const float *grad = mask_and_sum(exec, state, rows, columns);
     float *grad_input = cddpi_exec_grad_input(exec, 0);
@@ -262,7 +214,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     CDDPI_TRY(cddpi_exec_ready(exec, 1));
     if (!cddpi_exec_defers(exec)) {
         /* before the input's gradient, so that its allreduce can start */
-        CDDPI_TRY(weights(exec, opaque));
+        CDDPI_TRY(weights(exec));
     }
     if (grad_input != NULL) {
         CDDPI_TRY(input_gradient(exec, state, grad, grad_input));
@@ -270,7 +222,8 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.plan = plan_linear,
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct linear_state),
+                                            .plan = plan_linear,
                                             .unplan = unplan,
                                             .forward = forward,
                                             .backward = backward,

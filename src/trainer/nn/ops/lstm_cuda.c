@@ -5,11 +5,8 @@
  * Backward runs through the steps from the last one on, and then computes the gradients of inputs
  * and weights from those of all gates at once. The operands of one step's product are stored
  * separately, without the gaps that the sequences' other steps would leave. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
-#include "nn/ops/lstm_op.h"
 
 struct lstm_cuda_state {
     struct cddpi_cuda_lstm shape;
@@ -22,56 +19,39 @@ struct lstm_cuda_state {
                                        from, the gradient of cells, scratch for the biases */
 };
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state,
-                                 size_t element)
+static void plan_buffers(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state)
 {
     const struct cddpi_cuda_lstm *shape = &state->shape;
-    size_t outputs = shape->rows * shape->length * shape->units;
-    cddp_status status = cddpi_plan_buffer(plan, index, outputs * element, CDDPI_IN_BACKWARD,
-                                           &state->before);
+    size_t element = cddp_type_bytes(plan->model->type);
+    size_t step = shape->rows * shape->units;
+    size_t all = step * shape->length;
 
-    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    if (status == CDDP_OK) {
-        status = cddpi_plan_buffer(plan, index, shape->rows * shape->units * sizeof(float),
-                                   CDDPI_IN_BACKWARD, &state->carried_cell);
+    state->gates = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, CDDPI_IN_BOTH);
+    state->cells = cddpi_plan_buffer(plan, index, all * sizeof(float), CDDPI_IN_BOTH);
+    state->last = cddpi_plan_buffer(plan, index, step * element, CDDPI_IN_BOTH);
+    state->step_gates = cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element,
+                                          CDDPI_IN_BOTH);
+    if (!plan->training) {
+        return;
     }
-    if (status == CDDP_OK && cddpi_plan_op_of(plan, index)->params[CDDPI_LSTM_BIAS_IH] >= 0) {
-        status = cddpi_plan_buffer(
+    plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
+    state->before = cddpi_plan_buffer(plan, index, all * element, CDDPI_IN_BACKWARD);
+    state->carried_cell = cddpi_plan_buffer(plan, index, step * sizeof(float), CDDPI_IN_BACKWARD);
+    if (cddpi_plan_op_of(plan, index)->params[CDDPI_LSTM_BIAS_IH] >= 0) {
+        state->sums = cddpi_plan_buffer(
             plan, index,
             plan->model->cuda->kernels->sums_scratch(shape->rows * shape->length,
                                                      CDDPI_LSTM_GATES * shape->units),
-            CDDPI_IN_BACKWARD, &state->sums);
+            CDDPI_IN_BACKWARD);
     }
-    return status;
 }
 
-static cddp_status plan_buffers(struct cddpi_plan *plan, int index, struct lstm_cuda_state *state)
-{
-    enum cddpi_lifetime always = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
-    size_t element = cddp_type_bytes(plan->model->type);
-    size_t step = state->shape.rows * state->shape.units;
-    size_t all = step * state->shape.length;
-
-    CDDPI_TRY(
-        cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * all * element, always, &state->gates));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, all * sizeof(float), always, &state->cells));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, step * element, always, &state->last));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, CDDPI_LSTM_GATES * step * element, always,
-                                &state->step_gates));
-    return plan->training ? plan_training(plan, index, state, element) : CDDP_OK;
-}
-
-static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_lstm(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
-    struct lstm_cuda_state *state = cddpi_zalloc(sizeof *state);
-    struct cddpi_cuda_lstm *shape;
+    struct lstm_cuda_state *state = plan->ops[index].state;
+    struct cddpi_cuda_lstm *shape = &state->shape;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
-    shape = &state->shape;
     *shape = (struct cddpi_cuda_lstm){.type = plan->model->type,
                                       .rows = (size_t)plan->count,
                                       .length = (size_t)op->in.height,
@@ -87,14 +67,15 @@ static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
     state->step = state->outputs;
     state->step.rows = shape->rows;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
-    return plan_buffers(plan, index, state);
+    plan_buffers(plan, index, state);
+    return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct lstm_cuda_state *state = opaque;
+    const struct lstm_cuda_state *state = exec->state;
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     void *gates = cddpi_exec_buffer(exec, state->gates);
     void *last = cddpi_exec_buffer(exec, state->last);
     void *recurrent = cddpi_exec_buffer(exec, state->step_gates);
@@ -120,7 +101,7 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec,
                                   const struct lstm_cuda_state *state)
 {
     const struct cddpi_cuda_kernels *kernels = cddpi_exec_kernels(exec);
-    struct cddpi_device *device = cddpi_exec_device(exec);
+    struct cddpi_device *device = exec->model->device;
     void *carried = cddpi_exec_buffer(exec, state->last);
     void *step_grads = cddpi_exec_buffer(exec, state->step_gates);
 
@@ -149,7 +130,7 @@ static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_cuda
         return CDDP_OK;
     }
     CDDPI_TRY(cddpi_exec_kernels(exec)->column_sums(
-        cddpi_exec_device(exec), state->shape.type, cddpi_exec_buffer(exec, state->gates),
+        exec->model->device, state->shape.type, cddpi_exec_buffer(exec, state->gates),
         state->inputs.rows, state->inputs.outputs, cddpi_exec_adds(exec, k), grad,
         cddpi_exec_buffer(exec, state->sums)));
     return cddpi_exec_ready(exec, k);
@@ -160,14 +141,14 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct lstm_cu
                                    const struct cddpi_cuda_linear *shape, const void *from, int k)
 {
     CDDPI_TRY(cddpi_exec_kernels(exec)->linear_weight(
-        cddpi_exec_device(exec), shape, cddpi_exec_buffer(exec, state->gates), from,
+        exec->model->device, shape, cddpi_exec_buffer(exec, state->gates), from,
         cddpi_exec_adds(exec, k), cddpi_exec_grad(exec, k), NULL));
     return cddpi_exec_ready(exec, k);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct lstm_cuda_state *state = opaque;
+    const struct lstm_cuda_state *state = exec->state;
     void *dx = cddpi_exec_grad_input(exec, 0);
 
     CDDPI_TRY(gate_gradients(exec, state));
@@ -177,7 +158,7 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
                               CDDPI_LSTM_WEIGHT_IH));
     if (dx != NULL) {
         CDDPI_TRY(cddpi_exec_kernels(exec)->linear_input(
-            cddpi_exec_device(exec), &state->inputs, cddpi_exec_buffer(exec, state->gates),
+            exec->model->device, &state->inputs, cddpi_exec_buffer(exec, state->gates),
             cddpi_exec_copy(exec, CDDPI_LSTM_WEIGHT_IH), NULL, dx));
     }
     return weight_gradient(exec, state, &state->outputs, cddpi_exec_buffer(exec, state->before),
@@ -191,5 +172,8 @@ static enum cddpi_copy copy(const struct cddpi_op *op, int k)
                                                                   : CDDPI_COPY_NONE;
 }
 
-const struct cddpi_op_kernels cddpi_cuda_lstm = {
-    .plan = plan_lstm, .forward = forward, .backward = backward, .copy = copy};
+const struct cddpi_op_kernels cddpi_cuda_lstm = {.state_bytes = sizeof(struct lstm_cuda_state),
+                                                 .plan = plan_lstm,
+                                                 .forward = forward,
+                                                 .backward = backward,
+                                                 .copy = copy};

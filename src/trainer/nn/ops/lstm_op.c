@@ -8,30 +8,25 @@
  *
  * A layer called NAME_l1 has parameters NAME.weight_ih_l1 and so on, the names of nn.LSTM's second
  * layer. Any other name stands for the first layer. */
-#include "nn/ops/lstm_op.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/transformer.h"
 #include "nn/cpu/matmul.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-static cddp_status shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                         struct cddpi_shape *out)
+static cddp_status shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     if (!op->in.sequence) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "lstm takes sequences, but its input is %d x %d x %d (channels x height "
                           "x width)",
                           op->in.channels, op->in.height, op->in.width);
     }
-    *out = op->in;
     out->channels = op->layer.units;
     return CDDP_OK;
 }
@@ -121,41 +116,33 @@ static struct lstm_sizes sizes_of(const struct cddpi_op *op, int count)
     return sizes;
 }
 
-static cddp_status plan_training(struct cddpi_plan *plan, int index, const struct lstm_sizes *sizes,
-                                 struct lstm_state *state)
-{
-    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->inputs, sizes->rows,
-                                CDDPI_IN_BACKWARD, &state->weight_ih));
-    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->gates, sizes->units, sizes->rows - 1,
-                                CDDPI_IN_BACKWARD, &state->weight_hh));
-    if (cddpi_plan_wants_grad(plan, index, 0)) {
-        CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes->rows, sizes->inputs, sizes->gates,
-                                    CDDPI_IN_BACKWARD, &state->input));
-    }
-    return cddpi_plan_buffer(plan, index, 2 * sizes->count * sizes->units * sizeof(float),
-                             CDDPI_IN_BACKWARD, &state->carried);
-}
-
-static cddp_status plan_lstm(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_lstm(struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     struct lstm_sizes sizes = sizes_of(op, plan->count);
-    enum cddpi_lifetime lifetime = plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD;
-    struct lstm_state *state = cddpi_zalloc(sizeof *state);
+    struct lstm_state *state = plan->ops[index].state;
+    size_t rows = sizes.rows;
+    size_t gates = sizes.gates;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "lstm: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     cddpi_plan_output(plan, index, op->out.channels);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_NEEDS_OUTPUT;
-    CDDPI_TRY(cddpi_matmul_plan(plan, index, sizes.rows, sizes.gates, sizes.inputs,
-                                CDDPI_IN_FORWARD, &state->gates));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.gates * sizeof(float), lifetime,
-                                &state->activations));
-    CDDPI_TRY(cddpi_plan_buffer(plan, index, sizes.rows * sizes.units * sizeof(float), lifetime,
-                                &state->cells));
-    return plan->training ? plan_training(plan, index, &sizes, state) : CDDP_OK;
+    state->gates = cddpi_matmul_plan(plan, index, rows, gates, sizes.inputs, CDDPI_IN_FORWARD);
+    state->activations = cddpi_plan_buffer(plan, index, rows * gates * sizeof(float),
+                                           CDDPI_IN_BOTH);
+    state->cells = cddpi_plan_buffer(plan, index, rows * sizes.units * sizeof(float),
+                                     CDDPI_IN_BOTH);
+    if (!plan->training) {
+        return CDDP_OK;
+    }
+    state->weight_ih = cddpi_matmul_plan(plan, index, gates, sizes.inputs, rows, CDDPI_IN_BACKWARD);
+    state->weight_hh = cddpi_matmul_plan(plan, index, gates, sizes.units, rows - 1,
+                                         CDDPI_IN_BACKWARD);
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        state->input = cddpi_matmul_plan(plan, index, rows, sizes.inputs, gates, CDDPI_IN_BACKWARD);
+    }
+    state->carried = cddpi_plan_buffer(plan, index, 2 * sizes.count * sizes.units * sizeof(float),
+                                       CDDPI_IN_BACKWARD);
+    return CDDP_OK;
 }
 
 /* The contribution of inputs and biases to all gates. */
@@ -163,30 +150,22 @@ static cddp_status project(struct cddpi_exec *exec, const struct lstm_state *sta
                            const struct lstm_sizes *sizes, float *gates)
 {
     const float *bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_HH);
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        sizes->rows, sizes->gates, sizes->inputs, cddpi_exec_input(exec, 0), sizes->inputs,
+        cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH), sizes->inputs, gates, sizes->gates);
 
-    CDDPI_TRY(cddpi_matmul_run(
-        exec, &state->gates,
-        &(struct cddpi_nn_matmul){.m = sizes->rows,
-                                  .n = sizes->gates,
-                                  .k = sizes->inputs,
-                                  .transpose_b = true,
-                                  .alpha = 1,
-                                  .a = cddpi_exec_input(exec, 0),
-                                  .lda = sizes->inputs,
-                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
-                                  .ldb = sizes->inputs,
-                                  .c = gates,
-                                  .ldc = sizes->gates,
-                                  .bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH)}));
+    product.transpose_b = true;
+    product.bias = cddpi_exec_param(exec, CDDPI_LSTM_BIAS_IH);
+    CDDPI_TRY(cddpi_matmul_run(exec, &state->gates, &product));
     if (bias != NULL) {
         cddpi_nn_add_bias(gates, bias, sizes->rows, sizes->gates);
     }
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
+static cddp_status forward(struct cddpi_exec *exec)
 {
-    const struct lstm_state *state = opaque;
+    const struct lstm_state *state = exec->state;
     struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
     float *gates = cddpi_exec_buffer(exec, state->activations);
     float *cells = cddpi_exec_buffer(exec, state->cells);
@@ -197,20 +176,14 @@ static cddp_status forward(struct cddpi_exec *exec, void *opaque)
         size_t at = t * sizes.units;
 
         if (t > 0) {
-            CDDPI_TRY(cddpi_matmul(
-                &(struct cddpi_nn_matmul){.m = sizes.count,
-                                          .n = sizes.gates,
-                                          .k = sizes.units,
-                                          .transpose_b = true,
-                                          .alpha = 1,
-                                          .a = out + at - sizes.units,
-                                          .lda = sizes.length * sizes.units,
-                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
-                                          .ldb = sizes.units,
-                                          .c = gates + CDDPI_LSTM_GATES * at,
-                                          .ldc = sizes.length * sizes.gates,
-                                          .adds = true},
-                NULL));
+            struct cddpi_nn_matmul product = cddpi_matmul_of(
+                sizes.count, sizes.gates, sizes.units, out + at - sizes.units,
+                sizes.length * sizes.units, cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                sizes.units, gates + CDDPI_LSTM_GATES * at, sizes.length * sizes.gates);
+
+            product.transpose_b = true;
+            product.adds = true;
+            CDDPI_TRY(cddpi_matmul(&product, NULL));
         }
         cddpi_transformer_kernels()->lstm->forward(
             gates + CDDPI_LSTM_GATES * at, t > 0 ? cells + at - sizes.units : NULL, cells + at,
@@ -237,18 +210,12 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
             grad + at, carried_out, carried_cell, t > 0 ? cells + at - sizes->units : NULL,
             cells + at, gates + CDDPI_LSTM_GATES * at, sizes->count, sizes->length, sizes->units);
         if (t > 0) {
-            CDDPI_TRY(cddpi_matmul(
-                &(struct cddpi_nn_matmul){.m = sizes->count,
-                                          .n = sizes->units,
-                                          .k = sizes->gates,
-                                          .alpha = 1,
-                                          .a = gates + CDDPI_LSTM_GATES * at,
-                                          .lda = sizes->length * sizes->gates,
-                                          .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
-                                          .ldb = sizes->units,
-                                          .c = carried_out,
-                                          .ldc = sizes->units},
-                NULL));
+            struct cddpi_nn_matmul product = cddpi_matmul_of(
+                sizes->count, sizes->units, sizes->gates, gates + CDDPI_LSTM_GATES * at,
+                sizes->length * sizes->gates, cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_HH),
+                sizes->units, carried_out, sizes->units);
+
+            CDDPI_TRY(cddpi_matmul(&product, NULL));
         }
     }
     return CDDP_OK;
@@ -257,13 +224,10 @@ static cddp_status gate_gradients(const struct cddpi_exec *exec, const struct ls
 static cddp_status bias_gradient(struct cddpi_exec *exec, const struct lstm_sizes *sizes,
                                  const float *gates, int k)
 {
-    float *grad = cddpi_exec_grad(exec, k);
+    float *grad = cddpi_exec_sums(exec, k);
 
     if (grad == NULL) {
         return CDDP_OK;
-    }
-    if (!cddpi_exec_adds(exec, k)) {
-        memset(grad, 0, sizes->gates * sizeof *grad);
     }
     cddpi_nn_add_column_sums(gates, grad, sizes->rows, sizes->gates);
     return cddpi_exec_ready(exec, k);
@@ -276,20 +240,13 @@ static cddp_status weight_gradient(struct cddpi_exec *exec, const struct cddpi_p
                                    size_t inputs, int k)
 {
     size_t outputs = CDDPI_LSTM_GATES * (size_t)exec->op->out.channels;
+    struct cddpi_nn_matmul product = cddpi_matmul_of(outputs, inputs, rows, gates, outputs, from,
+                                                     inputs, cddpi_exec_grad(exec, k), inputs);
 
-    CDDPI_TRY(cddpi_matmul_run(exec, plan,
-                               &(struct cddpi_nn_matmul){.m = outputs,
-                                                         .n = inputs,
-                                                         .k = rows,
-                                                         .transpose_a = true,
-                                                         .alpha = 1,
-                                                         .a = gates,
-                                                         .lda = outputs,
-                                                         .b = from,
-                                                         .ldb = inputs,
-                                                         .c = cddpi_exec_grad(exec, k),
-                                                         .ldc = inputs,
-                                                         .adds = cddpi_exec_adds(exec, k)}));
+    product.transpose_a = true;
+    product.adds = cddpi_exec_adds(exec, k);
+
+    CDDPI_TRY(cddpi_matmul_run(exec, plan, &product));
     return cddpi_exec_ready(exec, k);
 }
 
@@ -297,22 +254,14 @@ static cddp_status input_gradient(struct cddpi_exec *exec, const struct lstm_sta
                                   const struct lstm_sizes *sizes, const float *gates)
 {
     float *grad_input = cddpi_exec_grad_input(exec, 0);
+    struct cddpi_nn_matmul product = cddpi_matmul_of(
+        sizes->rows, sizes->inputs, sizes->gates, gates, sizes->gates,
+        cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH), sizes->inputs, grad_input, sizes->inputs);
 
     if (grad_input == NULL) {
         return CDDP_OK;
     }
-    return cddpi_matmul_run(
-        exec, &state->input,
-        &(struct cddpi_nn_matmul){.m = sizes->rows,
-                                  .n = sizes->inputs,
-                                  .k = sizes->gates,
-                                  .alpha = 1,
-                                  .a = gates,
-                                  .lda = sizes->gates,
-                                  .b = cddpi_exec_param(exec, CDDPI_LSTM_WEIGHT_IH),
-                                  .ldb = sizes->inputs,
-                                  .c = grad_input,
-                                  .ldc = sizes->inputs});
+    return cddpi_matmul_run(exec, &state->input, &product);
 }
 
 /* Each row of gate gradients pairs with the outputs one row earlier, but the row of a first step
@@ -324,20 +273,16 @@ static cddp_status recurrent_gradient(struct cddpi_exec *exec, const struct lstm
         memset(gates + n * sizes->length * sizes->gates, 0, sizes->gates * sizeof *gates);
     }
     if (sizes->rows == 1) { /* products do not accept an empty sum */
-        float *grad = cddpi_exec_grad(exec, CDDPI_LSTM_WEIGHT_HH);
-
-        if (!cddpi_exec_adds(exec, CDDPI_LSTM_WEIGHT_HH)) {
-            memset(grad, 0, sizes->gates * sizes->units * sizeof *grad);
-        }
+        (void)cddpi_exec_sums(exec, CDDPI_LSTM_WEIGHT_HH);
         return cddpi_exec_ready(exec, CDDPI_LSTM_WEIGHT_HH);
     }
     return weight_gradient(exec, &state->weight_hh, gates + sizes->gates, cddpi_exec_output(exec),
                            sizes->rows - 1, sizes->units, CDDPI_LSTM_WEIGHT_HH);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const struct lstm_state *state = opaque;
+    const struct lstm_state *state = exec->state;
     struct lstm_sizes sizes = sizes_of(exec->op, exec->plan->count);
     float *gates = cddpi_exec_buffer(exec, state->activations);
 
@@ -350,8 +295,10 @@ static cddp_status backward(struct cddpi_exec *exec, void *opaque)
     return recurrent_gradient(exec, state, &sizes, gates);
 }
 
-static const struct cddpi_op_kernels cpu = {
-    .plan = plan_lstm, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct lstm_state),
+                                            .plan = plan_lstm,
+                                            .forward = forward,
+                                            .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_lstm = {
     .name = "lstm",

@@ -44,11 +44,6 @@ struct norm_passes_place {
     size_t first;   /* offset of the tile's first element in the first sample */
 };
 
-static size_t channels_left(const struct norm_passes_grid *grid, size_t channel)
-{
-    return grid->layout.channels > channel ? grid->layout.channels - channel : 0;
-}
-
 static struct norm_passes_place place_of(const struct norm_passes_grid *grid, size_t index,
                                          size_t begin, size_t end)
 {
@@ -60,7 +55,7 @@ static struct norm_passes_place place_of(const struct norm_passes_grid *grid, si
     struct norm_passes_place place = {.channel = group * block + inside,
                                       .first = group * layout->spatial * block + inside};
     struct cddpi_norm_tile *tile = &place.tile;
-    size_t left = channels_left(grid, place.channel);
+    size_t left = layout->channels > place.channel ? layout->channels - place.channel : 0;
 
     place.used = left < lanes ? left : lanes;
     tile->sample_stride = grid->tiles / grid->across * layout->spatial * block;
@@ -166,33 +161,24 @@ static void sum_part(const struct norm_passes_pass *pass, size_t tile, size_t pa
     pass->sum(pass, &place, lanes, partial_of(pass, tile, part));
 }
 
-/* Add up both sums of lane @p c of a tile's first vector, over all parts and all lanes of the
+/* Add up both sums of each lane of a tile's first vector, over all parts and all lanes of the
  * channel. */
-static void bring_together(const struct norm_passes_pass *pass, size_t tile, size_t c, double *sum,
-                           double *other)
-{
-    const struct norm_passes_grid *grid = &pass->grid;
-
-    *sum = 0;
-    *other = 0;
-    for (size_t part = 0; part < grid->parts; part++) {
-        const double *from = partial_of(pass, tile, part);
-
-        for (size_t lane = c; lane < LANES; lane += grid->width) {
-            *sum += from[lane];
-            *other += from[LANES + lane];
-        }
-    }
-}
-
 static void sum_up(const struct norm_passes_pass *pass, size_t tile)
 {
     struct norm_passes_place place = whole_of(&pass->grid, tile);
 
     for (size_t i = 0; i < place.used; i++) {
-        double sum, other;
+        double sum = 0;
+        double other = 0;
 
-        bring_together(pass, tile, i, &sum, &other);
+        for (size_t part = 0; part < pass->grid.parts; part++) {
+            const double *from = partial_of(pass, tile, part);
+
+            for (size_t lane = i; lane < LANES; lane += pass->grid.width) {
+                sum += from[lane];
+                other += from[LANES + lane];
+            }
+        }
         pass->keep(pass, &place, i, sum, other);
     }
 }
@@ -404,6 +390,7 @@ static void gradient(const struct norm_passes_pass *pass, const struct norm_pass
     cddpi_norm_kernels()->gradient(pass->grad->dy, pass->x, &place->tile, lanes, pass->out);
 }
 
+/* Only with @p sums, grad's sums are computed first. */
 static void run_gradient(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, const struct cddpi_norm_grad *grad,
                          bool sums, float *out)
@@ -419,12 +406,6 @@ static void run_gradient(const float *x, const struct cddpi_nn_layout *layout,
                                     .out = out};
 
     run_pass(&pass);
-}
-
-void cddpi_norm_products(const float *x, const struct cddpi_nn_layout *layout,
-                         const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad)
-{
-    run_gradient(x, layout, affine, grad, true, NULL);
 }
 
 void cddpi_norm_gradient(const float *x, const struct cddpi_nn_layout *layout,

@@ -43,13 +43,11 @@ struct cddpi_norm_grad {
     double *sums, *products;
     double count; /* number of values of a channel, over which the mean was taken */
 };
-void cddpi_norm_products(const float *x, const struct cddpi_nn_layout *layout,
-                         const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad);
 /** Compute the input's gradient from grad's sums. @p out may be grad->dy or @p x. */
 void cddpi_norm_gradient(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad,
                          float *out);
-/** cddpi_norm_products(), then cddpi_norm_gradient(). */
+/** The same after computing the sums; @p out NULL: only the sums. */
 void cddpi_norm_backward(const float *x, const struct cddpi_nn_layout *layout,
                          const struct cddpi_norm_affine *affine, struct cddpi_norm_grad *grad,
                          float *out);

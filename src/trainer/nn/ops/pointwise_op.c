@@ -2,7 +2,6 @@
  * kernels/pointwise.h lists them. */
 #include "kernels/cpu/cpu_pointwise.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 
 static enum cddpi_pointwise function_of(const struct cddpi_op *op)
 {
@@ -21,11 +20,10 @@ static const unsigned needs[CDDPI_POINTWISE_COUNT] = {
 
 /* The gradient of a relu is dy or 0, so it is computed like that of a fused relu, together with the
  * sum of several dy. */
-static cddp_status plan_pointwise(struct cddpi_plan *plan, int index, void **state)
+static cddp_status plan_pointwise(struct cddpi_plan *plan, int index)
 {
     enum cddpi_pointwise function = function_of(cddpi_plan_op_of(plan, index));
 
-    (void)state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     plan->ops[index].flags = CDDPI_FORWARD_INPLACE | needs[function];
     plan->ops[index].flags |= function == CDDPI_POINTWISE_RELU
@@ -55,11 +53,10 @@ static void clear_padding(const struct cddpi_exec *exec, float *y)
     }
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *state)
+static cddp_status forward(struct cddpi_exec *exec)
 {
     enum cddpi_pointwise function = function_of(exec->op);
 
-    (void)state;
     cddpi_nn_pointwise[function].forward(cddpi_exec_input(exec, 0), (float)exec->op->layer.slope,
                                          cddpi_exec_output(exec), cddpi_exec_output_elements(exec));
     if (function == CDDPI_POINTWISE_SIGMOID) {
@@ -74,12 +71,11 @@ static const void *saved_of(const struct cddpi_exec *exec, enum cddpi_pointwise 
                                                 : cddpi_exec_output(exec);
 }
 
-static cddp_status backward(struct cddpi_exec *exec, void *state)
+static cddp_status backward(struct cddpi_exec *exec)
 {
     enum cddpi_pointwise function = function_of(exec->op);
     float *dx = cddpi_exec_grad_input(exec, 0);
 
-    (void)state;
     if (function == CDDPI_POINTWISE_RELU) {
         cddpi_exec_mask_relu(exec);
     } else if (dx != NULL) {
@@ -90,30 +86,27 @@ static cddp_status backward(struct cddpi_exec *exec, void *state)
     return CDDP_OK;
 }
 
-static cddp_status plan_cuda(struct cddpi_plan *plan, int index, void **state)
+static cddp_status plan_cuda(struct cddpi_plan *plan, int index)
 {
-    cddp_status status = plan_pointwise(plan, index, state);
+    cddp_status status = plan_pointwise(plan, index);
 
     plan->ops[index].flags &= ~(unsigned)CDDPI_SUMS_GRADS;
     return status;
 }
 
-static cddp_status forward_cuda(struct cddpi_exec *exec, void *state)
+static cddp_status forward_cuda(struct cddpi_exec *exec)
 {
-    (void)state;
     return cddpi_exec_kernels(exec)->pointwise(
-        cddpi_exec_device(exec), cddpi_exec_type(exec), function_of(exec->op),
-        (float)exec->op->layer.slope, cddpi_exec_input(exec, 0), cddpi_exec_output_elements(exec),
-        cddpi_exec_output(exec));
+        exec->model->device, exec->model->type, function_of(exec->op), (float)exec->op->layer.slope,
+        cddpi_exec_input(exec, 0), cddpi_exec_output_elements(exec), cddpi_exec_output(exec));
 }
 
-static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
+static cddp_status backward_cuda(struct cddpi_exec *exec)
 {
     enum cddpi_pointwise function = function_of(exec->op);
     const void *masked;
     void *dx;
 
-    (void)state;
     if (function == CDDPI_POINTWISE_RELU) {
         return cddpi_cuda_mask_relu(exec, &masked);
     }
@@ -122,7 +115,7 @@ static cddp_status backward_cuda(struct cddpi_exec *exec, void *state)
         return CDDP_OK;
     }
     return cddpi_exec_kernels(exec)->pointwise_grad(
-        cddpi_exec_device(exec), cddpi_exec_type(exec), function, (float)exec->op->layer.slope,
+        exec->model->device, exec->model->type, function, (float)exec->op->layer.slope,
         cddpi_exec_grad_output(exec, 0), saved_of(exec, function), cddpi_exec_output_elements(exec),
         dx);
 }

@@ -1,13 +1,98 @@
 /* pool.c - owns max_pool and avg_pool, on oneDNN where it has kernels, and global_avg_pool, whose
- * output is flat and plain whatever the layout of its input. */
-#include "base/alloc.h"
+ * output is flat and plain whatever the layout of its input; on a device, images are channels last.
+ */
 #include "base/error.h"
-#include "kernels/cpu/cpu_layout.h"
-#include "kernels/cpu/cpu_window.h"
 #include "nn/cpu/dnnl.h"
 #include "nn/cuda/model_cuda.h"
-#include "nn/model_state.h"
 #include "nn/ops/window_op.h"
+
+struct pool_cuda_state {
+    struct cddpi_cuda_pool shape;
+    int places; /* buffer: the place of each maximum in its window; -1: not needed */
+};
+
+static cddp_status plan_pool_cuda(struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
+    struct pool_cuda_state *state = plan->ops[index].state;
+    const struct cddpi_cuda_kernels *kernels = plan->model->cuda->kernels;
+
+    state->shape = (struct cddpi_cuda_pool){.type = plan->model->type,
+                                            .count = plan->count,
+                                            .channels = op->in.channels,
+                                            .height = op->in.height,
+                                            .width = op->in.width,
+                                            .kernel = op->layer.kernel,
+                                            .stride = op->layer.stride,
+                                            .padding = op->layer.padding,
+                                            .average = op->ops == &cddpi_op_avg_pool};
+    state->places = -1;
+    cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
+    if (!state->shape.average && cddpi_plan_wants_grad(plan, index, 0)) {
+        state->places = cddpi_plan_buffer(plan, index, kernels->pool_places_bytes(&state->shape),
+                                          CDDPI_IN_BOTH);
+    }
+    return CDDP_OK;
+}
+
+static void *places(const struct cddpi_exec *exec, const struct pool_cuda_state *state)
+{
+    return state->places >= 0 ? cddpi_exec_buffer(exec, state->places) : NULL;
+}
+
+static cddp_status forward_cuda(struct cddpi_exec *exec)
+{
+    const struct pool_cuda_state *state = exec->state;
+
+    return cddpi_exec_kernels(exec)->pool(exec->model->device, &state->shape,
+                                          cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
+                                          places(exec, state));
+}
+
+static cddp_status backward_cuda(struct cddpi_exec *exec)
+{
+    const struct pool_cuda_state *state = exec->state;
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
+
+    return grad_input == NULL
+               ? CDDP_OK
+               : cddpi_exec_kernels(exec)->pool_grad(exec->model->device, &state->shape,
+                                                     cddpi_exec_grad_output(exec, 0),
+                                                     places(exec, state), grad_input);
+}
+
+const struct cddpi_op_kernels cddpi_cuda_pool = {.state_bytes = sizeof(struct pool_cuda_state),
+                                                 .plan = plan_pool_cuda,
+                                                 .forward = forward_cuda,
+                                                 .backward = backward_cuda};
+
+static size_t area_of(const struct cddpi_exec *exec)
+{
+    return (size_t)exec->op->in.height * (size_t)exec->op->in.width;
+}
+
+static cddp_status global_forward_cuda(struct cddpi_exec *exec)
+{
+    return cddpi_exec_kernels(exec)->global_pool(
+        exec->model->device, exec->model->type, cddpi_exec_input(exec, 0),
+        (size_t)exec->plan->count, area_of(exec), (size_t)exec->op->in.channels,
+        cddpi_exec_output(exec));
+}
+
+static cddp_status global_backward_cuda(struct cddpi_exec *exec)
+{
+    void *grad_input = cddpi_exec_grad_input(exec, 0);
+
+    if (grad_input == NULL) {
+        return CDDP_OK;
+    }
+    return cddpi_exec_kernels(exec)->global_pool_grad(
+        exec->model->device, exec->model->type, cddpi_exec_grad_output(exec, 0),
+        (size_t)exec->plan->count, area_of(exec), (size_t)exec->op->in.channels, grad_input);
+}
+
+const struct cddpi_op_kernels cddpi_cuda_global_pool = {
+    .plan = cddpi_plan_flat, .forward = global_forward_cuda, .backward = global_backward_cuda};
 
 struct pool_state {
     bool own; /* oneDNN has only a reference implementation */
@@ -16,25 +101,17 @@ struct pool_state {
     int workspace; /* buffer: the position of each maximum; -1: not needed */
 };
 
-static cddp_status window_shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                                struct cddpi_shape *out)
+static cddp_status window_shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     return cddpi_window_shape(op, out);
-}
-
-static void fini_primitives(struct pool_state *state)
-{
-    cddpi_primitive_fini(&state->forward);
-    cddpi_primitive_fini(&state->backward);
 }
 
 static void unplan(void *opaque)
 {
-    if (opaque != NULL) {
-        fini_primitives(opaque);
-        cddpi_free(opaque);
-    }
+    struct pool_state *state = opaque;
+
+    cddpi_primitive_fini(&state->forward);
+    cddpi_primitive_fini(&state->backward);
 }
 
 static struct cddpi_shape whole_blocks(struct cddpi_shape shape, int block)
@@ -68,108 +145,70 @@ static struct cddpi_dnnl_request describe_window(struct cddpi_plan *plan, int in
     return request;
 }
 
-static cddp_status plan_forward(struct pool_state *state, struct cddpi_dnnl *dnnl,
-                                struct cddpi_plan *plan, int index,
-                                const struct cddpi_dnnl_request *request)
-{
-    dnnl_primitive_desc_t desc;
-
-    CDDPI_TRY(cddpi_dnnl_describe(dnnl, request, &desc));
-    CDDPI_TRY(cddpi_primitive_init(&state->forward, dnnl, desc, plan,
-                                   &(struct cddpi_plan_part){.op = index, .what = request->what},
-                                   CDDPI_IN_FORWARD));
-    CDDPI_TRY(cddpi_primitive_arg(&state->forward, DNNL_ARG_SRC, request->src));
-    CDDPI_TRY(cddpi_primitive_arg(&state->forward, DNNL_ARG_DST, request->dst));
-    return cddpi_primitive_workspace(&state->forward, plan, index, &state->workspace);
-}
-
-static cddp_status plan_backward(struct pool_state *state, struct cddpi_dnnl *dnnl,
-                                 struct cddpi_plan *plan, int index,
-                                 struct cddpi_dnnl_request request)
-{
-    dnnl_primitive_desc_t desc;
-
-    request.kind = CDDPI_DNNL_POOL_DATA;
-    request.forward = state->forward.desc;
-    request.what = "gradient of pooling";
-    CDDPI_TRY(cddpi_dnnl_describe(dnnl, &request, &desc));
-    CDDPI_TRY(cddpi_primitive_init(&state->backward, dnnl, desc, plan,
-                                   &(struct cddpi_plan_part){.op = index, .what = request.what},
-                                   CDDPI_IN_BACKWARD));
-    CDDPI_TRY(cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_DST, request.dst));
-    CDDPI_TRY(cddpi_primitive_arg(&state->backward, DNNL_ARG_DIFF_SRC, request.src));
-    if (state->workspace >= 0) {
-        CDDPI_TRY(
-            cddpi_primitive_arg(&state->backward, DNNL_ARG_WORKSPACE,
-                                cddpi_dnnl_query(state->forward.desc, dnnl_query_workspace_md)));
-    }
-    return CDDP_OK;
-}
-
 static cddp_status plan_dnnl(struct pool_state *state, struct cddpi_plan *plan, int index)
 {
+    static const int args[] = {DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE};
+    static const int gradient_args[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_WORKSPACE};
     struct cddpi_dnnl_request request = describe_window(plan, index);
+    struct cddpi_plan_part part = {.op = index, .what = request.what};
     struct cddpi_dnnl *dnnl = NULL;
-    cddp_status status = cddpi_dnnl_get(plan->model, &dnnl);
+    dnnl_primitive_desc_t desc;
+    cddpi_md kept;
 
-    state->workspace = -1;
-    if (status == CDDP_OK) {
-        status = plan_forward(state, dnnl, plan, index, &request);
+    CDDPI_TRY(cddpi_dnnl_get(plan->model, &dnnl));
+    CDDPI_TRY(cddpi_dnnl_describe(dnnl, &request, &desc));
+    CDDPI_TRY(cddpi_primitive_init(&state->forward, dnnl, desc, plan, &part, CDDPI_IN_FORWARD));
+    state->workspace = cddpi_primitive_workspace(&state->forward, plan, index);
+    kept = state->workspace >= 0 ? cddpi_dnnl_query(desc, dnnl_query_workspace_md) : NULL;
+    CDDPI_TRY(cddpi_primitive_args(&state->forward, 3, args,
+                                   (const cddpi_md[]){request.src, request.dst, kept}));
+    if (!cddpi_plan_wants_grad(plan, index, 0)) {
+        return CDDP_OK;
     }
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = plan_backward(state, dnnl, plan, index, request);
-    }
-    return status;
+    request.kind = CDDPI_DNNL_POOL_DATA;
+    request.forward = desc;
+    request.what = part.what = "gradient of pooling";
+    CDDPI_TRY(cddpi_dnnl_describe(dnnl, &request, &desc));
+    CDDPI_TRY(cddpi_primitive_init(&state->backward, dnnl, desc, plan, &part, CDDPI_IN_BACKWARD));
+    return cddpi_primitive_args(&state->backward, 3, gradient_args,
+                                (const cddpi_md[]){request.dst, request.src, kept});
 }
 
-static cddp_status plan_own(struct pool_state *state, struct cddpi_plan *plan, int index)
+static void plan_own(struct pool_state *state, struct cddpi_plan *plan, int index)
 {
     const struct cddpi_op *op = cddpi_plan_op_of(plan, index);
     size_t block = (size_t)cddpi_plan_input(plan, index, 0)->block;
     size_t groups = ((size_t)op->in.channels + block - 1) / block;
     size_t outputs = cddpi_plan_elements(plan, &op->out, (int)block);
     struct cddpi_plan_part part = {.op = index, .what = "pooling"};
-    cddp_status status = cddpi_plan_part(plan, "own:window", &part);
 
+    cddpi_plan_part(plan, "own:window", &part);
     state->own = true;
     state->workspace = -1;
-    state->window = (struct cddpi_nn_window){.planes = (size_t)plan->count * groups,
-                                             .lanes = block,
-                                             .height = (size_t)op->in.height,
-                                             .width = (size_t)op->in.width,
-                                             .out_height = (size_t)op->out.height,
-                                             .out_width = (size_t)op->out.width,
-                                             .kernel = (size_t)op->layer.kernel,
-                                             .stride = (size_t)op->layer.stride,
-                                             .padding = (size_t)op->layer.padding};
-    part.what = "gradient of pooling";
-    if (status == CDDP_OK && cddpi_plan_wants_grad(plan, index, 0)) {
-        status = cddpi_plan_part(plan, "own:window", &part);
+    state->window = cddpi_window_of(op, &op->in, &op->out, (size_t)plan->count * groups, block);
+    if (cddpi_plan_wants_grad(plan, index, 0)) {
+        part.what = "gradient of pooling";
+        cddpi_plan_part(plan, "own:window", &part);
     }
-    return status == CDDP_OK && op->layer.type == CDDPI_LAYER_MAX_POOL
-               ? cddpi_plan_buffer(plan, index, outputs * sizeof(int32_t),
-                                   plan->training ? CDDPI_IN_BOTH : CDDPI_IN_FORWARD,
-                                   &state->workspace)
-               : status;
+    if (op->layer.type == CDDPI_LAYER_MAX_POOL) {
+        state->workspace = cddpi_plan_buffer(plan, index, outputs * sizeof(int32_t), CDDPI_IN_BOTH);
+    }
 }
 
-static cddp_status plan_pool(struct cddpi_plan *plan, int index, void **out)
+static cddp_status plan_pool(struct cddpi_plan *plan, int index)
 {
-    struct pool_state *state = cddpi_zalloc(sizeof *state);
+    struct pool_state *state = plan->ops[index].state;
     struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pool: no memory for %zu bytes", sizeof *state);
-    }
-    *out = state;
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     status = plan->model->fallbacks == CDDPI_FALLBACKS_OWN ? CDDP_ERR_UNAVAILABLE
                                                            : plan_dnnl(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE) {
-        fini_primitives(state);
+        unplan(state);
         cddpi_plan_rollback(plan, mark);
-        status = plan_own(state, plan, index);
+        plan_own(state, plan, index);
+        return CDDP_OK;
     }
     return status;
 }
@@ -179,58 +218,47 @@ static void *workspace(const struct cddpi_exec *exec, const struct pool_state *s
     return state->workspace >= 0 ? cddpi_exec_buffer(exec, state->workspace) : NULL;
 }
 
-static cddp_status own_forward(const struct cddpi_exec *exec, const struct pool_state *state)
+static cddp_status forward(struct cddpi_exec *exec)
 {
+    struct pool_state *state = exec->state;
     const float *x = cddpi_exec_input(exec, 0);
+    float *y = cddpi_exec_output(exec);
 
+    if (!state->own) {
+        return cddpi_primitive_run(exec, &state->forward,
+                                   (const void *[]){x, y, workspace(exec, state)});
+    }
     if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
-        cddpi_nn_max_pool(x, &state->window, cddpi_exec_output(exec), workspace(exec, state));
+        cddpi_nn_max_pool(x, &state->window, y, workspace(exec, state));
     } else {
-        cddpi_nn_avg_pool(x, &state->window, cddpi_exec_output(exec));
+        cddpi_nn_avg_pool(x, &state->window, y);
     }
     return CDDP_OK;
 }
 
-static cddp_status own_backward(const struct cddpi_exec *exec, const struct pool_state *state)
+static cddp_status backward(struct cddpi_exec *exec)
 {
-    const float *grad = cddpi_exec_grad_output(exec, 0);
-    float *out = cddpi_exec_grad_input(exec, 0);
+    struct pool_state *state = exec->state;
+    const float *dy = cddpi_exec_grad_output(exec, 0);
+    float *dx = cddpi_exec_grad_input(exec, 0);
 
+    if (!state->own) {
+        return cddpi_primitive_run(exec, &state->backward,
+                                   (const void *[]){dy, dx, workspace(exec, state)});
+    }
     if (exec->op->layer.type == CDDPI_LAYER_MAX_POOL) {
-        cddpi_nn_max_pool_backward(grad, workspace(exec, state), &state->window, out);
+        cddpi_nn_max_pool_backward(dy, workspace(exec, state), &state->window, dx);
     } else {
-        cddpi_nn_avg_pool_backward(grad, &state->window, out);
+        cddpi_nn_avg_pool_backward(dy, &state->window, dx);
     }
     return CDDP_OK;
 }
 
-static cddp_status forward(struct cddpi_exec *exec, void *opaque)
-{
-    struct pool_state *state = opaque;
-
-    if (state->own) {
-        return own_forward(exec, state);
-    }
-    return cddpi_primitive_run(exec, &state->forward,
-                               (const void *[]){cddpi_exec_input(exec, 0), cddpi_exec_output(exec),
-                                                workspace(exec, state)});
-}
-
-static cddp_status backward(struct cddpi_exec *exec, void *opaque)
-{
-    struct pool_state *state = opaque;
-
-    if (state->own) {
-        return own_backward(exec, state);
-    }
-    return cddpi_primitive_run(exec, &state->backward,
-                               (const void *[]){cddpi_exec_grad_output(exec, 0),
-                                                cddpi_exec_grad_input(exec, 0),
-                                                workspace(exec, state)});
-}
-
-static const struct cddpi_op_kernels cpu_pool = {
-    .plan = plan_pool, .unplan = unplan, .forward = forward, .backward = backward};
+static const struct cddpi_op_kernels cpu_pool = {.state_bytes = sizeof(struct pool_state),
+                                                 .plan = plan_pool,
+                                                 .unplan = unplan,
+                                                 .forward = forward,
+                                                 .backward = backward};
 
 const struct cddpi_op_ops cddpi_op_max_pool = {
     .name = "max_pool",
@@ -244,51 +272,31 @@ const struct cddpi_op_ops cddpi_op_avg_pool = {
     .shape = window_shape,
     .on = {[CDDPI_DEVICE_CPU] = &cpu_pool, [CDDPI_DEVICE_CUDA] = &cddpi_cuda_pool}};
 
-static cddp_status global_shape(const struct cddpi_op *op, const struct cddpi_shape *in2,
-                                struct cddpi_shape *out)
+static cddp_status global_shape(const struct cddpi_op *op, struct cddpi_shape *out)
 {
-    (void)in2;
     *out = cddpi_shape_flat(op->in.channels);
     return CDDP_OK;
 }
 
-static cddp_status plan_global(struct cddpi_plan *plan, int index, void **state)
+static cddp_status global_forward(struct cddpi_exec *exec)
 {
-    (void)state;
-    cddpi_plan_output(plan, index, 1);
-    return CDDP_OK;
-}
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
 
-static struct cddpi_nn_layout input_layout(const struct cddpi_exec *exec)
-{
-    const struct cddpi_shape *in = &exec->op->in;
-
-    return (struct cddpi_nn_layout){(size_t)exec->plan->count, (size_t)in->channels,
-                                    (size_t)in->height * (size_t)in->width,
-                                    (size_t)exec->plan->values[exec->op->inputs[0]].block};
-}
-
-static cddp_status global_forward(struct cddpi_exec *exec, void *state)
-{
-    struct cddpi_nn_layout layout = input_layout(exec);
-
-    (void)state;
     cddpi_nn_global_mean(cddpi_exec_input(exec, 0), &layout, cddpi_exec_output(exec));
     return CDDP_OK;
 }
 
-static cddp_status global_backward(struct cddpi_exec *exec, void *state)
+static cddp_status global_backward(struct cddpi_exec *exec)
 {
-    struct cddpi_nn_layout layout = input_layout(exec);
+    struct cddpi_nn_layout layout = cddpi_plan_input_layout(exec->plan, exec->index);
 
-    (void)state;
     cddpi_nn_global_mean_backward(cddpi_exec_grad_output(exec, 0), &layout,
                                   cddpi_exec_grad_input(exec, 0));
     return CDDP_OK;
 }
 
 static const struct cddpi_op_kernels cpu_global_avg_pool = {
-    .plan = plan_global, .forward = global_forward, .backward = global_backward};
+    .plan = cddpi_plan_flat, .forward = global_forward, .backward = global_backward};
 
 const struct cddpi_op_ops cddpi_op_global_avg_pool = {
     .name = "global_avg_pool",

@@ -155,14 +155,6 @@ static void add_parts(struct table *table, const struct cddpi_plan *plan,
     }
 }
 
-static void fill_table(struct table *table, const struct cddpi_plan *plan,
-                       const struct speeds *speeds)
-{
-    for (int i = 0; i < plan->model->graph.op_count; i++) {
-        add_parts(table, plan, speeds, i);
-    }
-}
-
 static void write_rows(const struct table *table, int count)
 {
     fprintf(table->file, "%-24s  %-32s  %-20s  %s\n", "layer", "part", "implementation",
@@ -206,15 +198,16 @@ static cddp_status write_plan(FILE *file, const struct cddpi_plan *plan)
     if (table.rows == NULL) {
         return cddpi_plan_no_memory(plan);
     }
-    status = measure(&speeds);
-    if (status == CDDP_OK) {
-        fill_table(&table, plan, &speeds);
-        write_rows(&table, plan->count);
-        write_warnings(&table);
-        if (note != NULL) {
-            fprintf(file, "warning: %s\n", note);
-        }
+    CDDPI_TRY_GOTO(done, status, measure(&speeds));
+    for (int i = 0; i < plan->model->graph.op_count; i++) {
+        add_parts(&table, plan, &speeds, i);
     }
+    write_rows(&table, plan->count);
+    write_warnings(&table);
+    if (note != NULL) {
+        fprintf(file, "warning: %s\n", note);
+    }
+done:
     cddpi_free(table.rows);
     return status;
 }

@@ -32,16 +32,6 @@ static cddp_status add_over(struct cddpi_plan *plan, size_t bytes, int time, int
     return CDDP_OK;
 }
 
-/* Record another gradient for @p value, in @p buffer, which stays alive until the producer's
- * backward. */
-static void contribute(struct cddpi_plan *plan, int value, int buffer)
-{
-    int producer = graph_of(plan)->values[value].producer;
-
-    cddpi_arena_extend(&plan->arena, buffer, backward_time(plan, producer));
-    plan->contributions[plan->contribution_count++] = (struct cddpi_contribution){value, buffer};
-}
-
 /* Collect the contributions of the consumers of @p op's output. The op accepts one gradient, or two
  * with CDDPI_SUMS_GRADS; if there are more, they are summed just before its backward. */
 static cddp_status plan_sums(struct cddpi_plan *plan, int index)
@@ -85,11 +75,6 @@ static struct cddpi_contribution *other_contribution(const struct cddpi_plan *pl
         }
     }
     return NULL;
-}
-
-static bool takes_other(const struct cddpi_plan *plan, int index)
-{
-    return other_contribution(plan, index) != NULL;
 }
 
 /* Whether no other op reads the memory of @p one from op @p index's backward on. */
@@ -138,43 +123,43 @@ cddp_status cddpi_plan_gradients(struct cddpi_plan *plan, int index)
     const int none[2] = {-1, -1};
     const int *grads = op->output >= 0 ? plan->values[op->output].grads : none;
     int time = backward_time(plan, index);
-    cddp_status status = op->output >= 0 ? plan_sums(plan, index) : CDDP_OK;
     const unsigned inplace = CDDPI_GRAD_INPLACE | CDDPI_TAKES_INPUT;
-    bool waits = (planned->flags & CDDPI_WEIGHTS_GRAD) != 0;
-    int source = grads[0]; /* the buffer that the inputs' gradients may share */
+    int source; /* the buffer that the inputs' gradients may share */
 
-    if ((planned->flags & CDDPI_TAKES_INPUT) != 0) {
-        source = plan->values[op->inputs[0]].activation;
-    }
-
-    if (status == CDDP_OK && (planned->flags & CDDPI_MAKES_PREACT_GRAD) != 0) {
-        status = add_over(plan, cddpi_plan_value_bytes(plan, op->output), time, time, grads, 2,
-                          &planned->preact_grad);
+    CDDPI_TRY(op->output >= 0 ? plan_sums(plan, index) : CDDP_OK);
+    source = (planned->flags & CDDPI_TAKES_INPUT) != 0 ? plan->values[op->inputs[0]].activation
+                                                       : grads[0];
+    if ((planned->flags & CDDPI_MAKES_PREACT_GRAD) != 0) {
+        CDDPI_TRY(add_over(plan, cddpi_plan_value_bytes(plan, op->output), time, time, grads, 2,
+                           &planned->preact_grad));
         source = planned->preact_grad;
     }
-    if (status == CDDP_OK && waits) {
+    if ((planned->flags & CDDPI_WEIGHTS_GRAD) != 0) {
         cddpi_arena_extend(&plan->arena, source, planned->weights);
     }
-    for (int k = 0; status == CDDP_OK && k < op->input_count; k++) {
+    for (int k = 0; k < op->input_count; k++) {
         int value = op->inputs[k];
         int *buffer = &planned->grad_inputs[k];
 
         if (!graph_of(plan)->values[value].needs_grad) {
             continue;
         }
-        if (k == 0 && (planned->flags & CDDPI_ADDS_OTHER) != 0 && takes_other(plan, index)) {
-            status = add_other(plan, index);
+        if (k == 0 && (planned->flags & CDDPI_ADDS_OTHER) != 0 &&
+            other_contribution(plan, index) != NULL) {
+            CDDPI_TRY(add_other(plan, index));
             continue;
         }
         if ((planned->flags & CDDPI_GRAD_VIEW) != 0) {
             *buffer = source;
         } else {
-            status = add_over(plan, cddpi_plan_value_bytes(plan, value), time, time, &source,
-                              (planned->flags & inplace) != 0 ? 1 : 0, buffer);
+            CDDPI_TRY(add_over(plan, cddpi_plan_value_bytes(plan, value), time, time, &source,
+                               (planned->flags & inplace) != 0 ? 1 : 0, buffer));
         }
-        if (status == CDDP_OK) {
-            contribute(plan, value, *buffer);
-        }
+        /* it stays alive until the producer's backward */
+        cddpi_arena_extend(&plan->arena, *buffer,
+                           backward_time(plan, graph_of(plan)->values[value].producer));
+        plan->contributions[plan->contribution_count++] = (struct cddpi_contribution){value,
+                                                                                      *buffer};
     }
-    return status;
+    return CDDP_OK;
 }

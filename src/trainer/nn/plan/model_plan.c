@@ -48,54 +48,71 @@ void cddpi_plan_output(struct cddpi_plan *plan, int op, int block)
                                                         block);
 }
 
+cddp_status cddpi_plan_flat(struct cddpi_plan *plan, int op)
+{
+    cddpi_plan_output(plan, op, 1);
+    return CDDP_OK;
+}
+
 cddp_status cddpi_plan_no_memory(const struct cddpi_plan *plan)
 {
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to plan batches of %d samples",
                       plan->count);
 }
 
-cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
-                              enum cddpi_lifetime lifetime, int *out)
+struct cddpi_nn_layout cddpi_plan_layout(const struct cddpi_plan *plan,
+                                         const struct cddpi_shape *shape, int block)
 {
-    int buffer = cddpi_arena_add(&plan->arena, bytes, 0, 0);
-
-    if (plan->owned_count == plan->owned_capacity) {
-        int capacity = plan->owned_capacity > 0 ? 2 * plan->owned_capacity : 32;
-        void *grown = cddpi_realloc(plan->owned, (size_t)capacity * sizeof *plan->owned);
-
-        if (grown == NULL) {
-            return cddpi_plan_no_memory(plan);
-        }
-        plan->owned = grown;
-        plan->owned_capacity = capacity;
-    }
-    if (buffer < 0) {
-        return cddpi_plan_no_memory(plan);
-    }
-    plan->owned[plan->owned_count++] = (struct cddpi_owned_buffer){buffer, op, lifetime};
-    *out = buffer;
-    return CDDP_OK;
+    return (struct cddpi_nn_layout){(size_t)plan->count, (size_t)shape->channels,
+                                    (size_t)shape->height * (size_t)shape->width, (size_t)block};
 }
 
-cddp_status cddpi_plan_part(struct cddpi_plan *plan, const char *name,
-                            const struct cddpi_plan_part *part)
+struct cddpi_nn_layout cddpi_plan_input_layout(const struct cddpi_plan *plan, int op)
 {
-    struct cddpi_plan_part *to;
+    return cddpi_plan_layout(plan, &cddpi_plan_op_of(plan, op)->in,
+                             cddpi_plan_input(plan, op, 0)->block);
+}
 
-    if (plan->part_count == plan->part_capacity) {
-        int capacity = plan->part_capacity > 0 ? 2 * plan->part_capacity : 32;
-        void *grown = cddpi_realloc(plan->parts, (size_t)capacity * sizeof *plan->parts);
+/* @p items with room for one more than @p count. NULL: memory has run out, which the plan
+ * remembers.
+ */
+static void *grow(struct cddpi_plan *plan, void *items, size_t item_bytes, int count, int *capacity)
+{
+    int wanted = *capacity > 0 ? 2 * *capacity : 32;
 
-        if (grown == NULL) {
-            return cddpi_plan_no_memory(plan);
-        }
-        plan->parts = grown;
-        plan->part_capacity = capacity;
+    if (count < *capacity) {
+        return items;
     }
-    to = &plan->parts[plan->part_count++];
-    *to = *part;
-    snprintf(to->name, sizeof to->name, "%s", name);
-    return CDDP_OK;
+    items = cddpi_realloc(items, (size_t)wanted * item_bytes);
+    *capacity = items != NULL ? wanted : *capacity;
+    plan->no_memory = plan->no_memory || items == NULL;
+    return items;
+}
+
+int cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes, enum cddpi_lifetime lifetime)
+{
+    int buffer = cddpi_arena_add(&plan->arena, bytes, 0, 0);
+    struct cddpi_owned_buffer *owned = grow(plan, plan->owned, sizeof *owned, plan->owned_count,
+                                            &plan->owned_capacity);
+
+    plan->no_memory = plan->no_memory || buffer < 0;
+    plan->owned = owned != NULL ? owned : plan->owned;
+    if (buffer >= 0 && owned != NULL) {
+        owned[plan->owned_count++] = (struct cddpi_owned_buffer){buffer, op, lifetime};
+    }
+    return buffer;
+}
+
+void cddpi_plan_part(struct cddpi_plan *plan, const char *name, const struct cddpi_plan_part *part)
+{
+    struct cddpi_plan_part *parts = grow(plan, plan->parts, sizeof *parts, plan->part_count,
+                                         &plan->part_capacity);
+
+    if (parts != NULL) {
+        plan->parts = parts;
+        parts[plan->part_count] = *part;
+        snprintf(parts[plan->part_count++].name, sizeof parts->name, "%s", name);
+    }
 }
 
 struct cddpi_plan_mark cddpi_plan_mark(const struct cddpi_plan *plan)
@@ -252,13 +269,6 @@ static cddp_status plan_recomputed(struct cddpi_plan *plan)
     return CDDP_OK;
 }
 
-static bool has_backward(const struct cddpi_graph *graph, int index)
-{
-    int output = graph->ops[index].output;
-
-    return output < 0 || graph->values[output].needs_grad;
-}
-
 static cddp_status plan_memory(struct cddpi_plan *plan)
 {
     const struct cddpi_graph *graph = graph_of(plan);
@@ -269,12 +279,32 @@ static cddp_status plan_memory(struct cddpi_plan *plan)
     CDDPI_TRY(plan_activations(plan));
     CDDPI_TRY(plan_recomputed(plan));
     for (int i = graph->op_count - 1; plan->training && i >= 0; i--) {
-        if (has_backward(graph, i)) {
+        int output = graph->ops[i].output;
+
+        if (output < 0 || graph->values[output].needs_grad) {
             CDDPI_TRY(cddpi_plan_gradients(plan, i));
         }
     }
     cddpi_plan_set_regions(plan);
     return cddpi_arena_place(&plan->arena);
+}
+
+static cddp_status plan_op(struct cddpi_plan *plan, int index)
+{
+    const struct cddpi_op_kernels *kernels = cddpi_plan_op_of(plan, index)->kernels;
+    cddp_status status = CDDP_OK;
+
+    if (kernels->state_bytes > 0) {
+        plan->ops[index].state = cddpi_zalloc(kernels->state_bytes);
+        if (plan->ops[index].state == NULL) {
+            return cddpi_plan_no_memory(plan);
+        }
+    }
+    if (kernels->plan != NULL) {
+        status = kernels->plan(plan, index);
+    }
+    /* even if the op continued without that buffer or layout */
+    return plan->no_memory || plan->layouts.failed ? cddpi_plan_no_memory(plan) : status;
 }
 
 static cddp_status plan_ops(struct cddpi_plan *plan)
@@ -291,9 +321,11 @@ static cddp_status plan_ops(struct cddpi_plan *plan)
         plan->ops[i] = (struct cddpi_plan_op){
             .recompute_time = -1, .preact_grad = -1, .other = -1, .grad_inputs = {-1, -1}};
     }
-    plan->model->ops->plan_data(plan);
+    if (plan->model->ops->plan_data != NULL) {
+        plan->model->ops->plan_data(plan);
+    }
     for (int i = 0; i < graph->op_count; i++) {
-        cddp_status status = graph->ops[i].kernels->plan(plan, i, &plan->ops[i].state);
+        cddp_status status = plan_op(plan, i);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "layer \"%s\"", graph->ops[i].layer.name);
@@ -375,26 +407,19 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     if (plan->values == NULL || plan->ops == NULL || plan->sums == NULL ||
         plan->contributions == NULL) {
         status = cddpi_plan_no_memory(plan);
-    } else {
-        status = receives_images(model) && model->device->ops->kind == CDDPI_DEVICE_CPU
-                     ? find_whole_blocks(plan)
-                     : CDDP_OK;
+        goto fail;
     }
-    if (status == CDDP_OK) {
-        status = plan_ops(plan);
+    if (receives_images(model) && model->device->ops->kind == CDDPI_DEVICE_CPU) {
+        CDDPI_TRY_GOTO(fail, status, find_whole_blocks(plan));
     }
-    if (plan->layouts.failed) { /* even if planning continued without that layout */
-        status = cddpi_plan_no_memory(plan);
-    }
-    if (status == CDDP_OK) {
-        status = plan_memory(plan);
-    }
-    if (status != CDDP_OK) {
-        cddpi_plan_destroy(plan);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, plan_ops(plan));
+    CDDPI_TRY_GOTO(fail, status, plan_memory(plan));
     *out = plan;
     return CDDP_OK;
+
+fail:
+    cddpi_plan_destroy(plan);
+    return status;
 }
 
 void cddpi_plan_destroy(struct cddpi_plan *plan)
@@ -405,9 +430,10 @@ void cddpi_plan_destroy(struct cddpi_plan *plan)
     for (int i = 0; plan->ops != NULL && i < graph_of(plan)->op_count; i++) {
         const struct cddpi_op_kernels *kernels = graph_of(plan)->ops[i].kernels;
 
-        if (plan->ops[i].state != NULL) {
-            (kernels->unplan != NULL ? kernels->unplan : cddpi_free)(plan->ops[i].state);
+        if (plan->ops[i].state != NULL && kernels->unplan != NULL) {
+            kernels->unplan(plan->ops[i].state);
         }
+        cddpi_free(plan->ops[i].state);
     }
     cddpi_mds_drop(&plan->layouts);
     cddpi_arena_fini(&plan->arena);

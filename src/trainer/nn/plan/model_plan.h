@@ -3,6 +3,7 @@
 #ifndef CDDPI_NN_PLAN_PLAN_H
 #define CDDPI_NN_PLAN_PLAN_H
 
+#include "kernels/cpu/cpu_layout.h"
 #include "nn/graph/graph.h"
 #include "nn/plan/arena.h"
 
@@ -44,7 +45,7 @@ struct cddpi_plan_value {
 };
 
 struct cddpi_plan_op {
-    void *state;
+    void *state; /* the op's own; NULL: it has none */
     unsigned flags;
     int recompute_time; /* when it is recomputed; -1: it is not recomputed */
     int backward;       /* the time at which backward runs */
@@ -122,7 +123,8 @@ struct cddpi_plan {
     int owned_count, owned_capacity;
     struct cddpi_plan_part *parts; /* in the order in which they were planned */
     int part_count, part_capacity;
-    int end; /* the time after the last backward; split parameter gradients come later */
+    bool no_memory; /* while an op was planned, so the plan fails in the end */
+    int end;        /* the time after the last backward; split parameter gradients come later */
     struct cddpi_arena arena;
     struct cddpi_mds layouts; /* of the ops */
     uint64_t used;            /* when it was last used, in runs of the model */
@@ -134,7 +136,8 @@ struct cddpi_exec {
     struct cddpi_model *model;
     struct cddpi_plan *plan; /* NULL: this rank has no samples */
     const struct cddpi_op *op;
-    int index; /* of op */
+    int index;   /* of op */
+    void *state; /* of op */
     const struct cddpi_batch *batch;
     struct cddpi_loss_result *result; /* forward only; the loss op fills it */
     double scale;                     /* backward only */
@@ -173,12 +176,13 @@ const struct cddpi_op *cddpi_plan_op_of(const struct cddpi_plan *plan, int op);
 const struct cddpi_plan_value *cddpi_plan_input(const struct cddpi_plan *plan, int op, int k);
 /** Choose the layout of @p op's output. */
 void cddpi_plan_output(struct cddpi_plan *plan, int op, int block);
-/** Allocate a buffer of @p op's own; *out is its number. CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes,
-                                           enum cddpi_lifetime lifetime, int *out);
-/** Record the implementation of a part of an op; the name is copied. CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddpi_plan_part(struct cddpi_plan *plan, const char *name,
-                                         const struct cddpi_plan_part *part);
+/** Plan an op whose output is flat and that needs no memory. */
+cddp_status cddpi_plan_flat(struct cddpi_plan *plan, int op);
+/** Allocate a buffer of @p op's own, and return its number. If memory runs out, the plan remembers
+ *  that, so that it fails in the end. */
+int cddpi_plan_buffer(struct cddpi_plan *plan, int op, size_t bytes, enum cddpi_lifetime lifetime);
+/** Record the implementation of a part of an op, in the same way; the name is copied. */
+void cddpi_plan_part(struct cddpi_plan *plan, const char *name, const struct cddpi_plan_part *part);
 /** What an op has requested so far, so that it can undo that and request something else. */
 struct cddpi_plan_mark {
     int parts, owned, buffers;
@@ -191,6 +195,15 @@ int cddpi_part_block(const struct cddpi_plan *plan, int value);
 /** Elements of a value of @p shape, with padding channels. */
 size_t cddpi_plan_elements(const struct cddpi_plan *plan, const struct cddpi_shape *shape,
                            int block);
+/** The layout of a value of @p shape with blocks of @p block, and that of the op's first input. */
+struct cddpi_nn_layout cddpi_plan_layout(const struct cddpi_plan *plan,
+                                         const struct cddpi_shape *shape, int block);
+struct cddpi_nn_layout cddpi_plan_input_layout(const struct cddpi_plan *plan, int op);
+/** Rows of features in the batch: its samples, or its tokens. */
+static inline size_t cddpi_plan_rows(const struct cddpi_plan *plan, const struct cddpi_op *op)
+{
+    return (size_t)plan->count * cddpi_shape_rows(&op->in);
+}
 
 /* For an op while it runs. Pointers are valid during one forward or backward of the op; on a device
  * they are device memory. */
@@ -206,6 +219,11 @@ void *cddpi_exec_preact_grad(const struct cddpi_exec *exec);
 void *cddpi_exec_grad_input(const struct cddpi_exec *exec, int k);
 void *cddpi_exec_buffer(const struct cddpi_exec *exec, int buffer);
 size_t cddpi_exec_output_elements(const struct cddpi_exec *exec);
+/** On the CPU, @p x in the layout @p to: itself, or converted to @p buffer if its layout @p from
+ * has other blocks. */
+const void *cddpi_exec_converted(const struct cddpi_exec *exec, const void *x,
+                                 const struct cddpi_nn_layout *from,
+                                 const struct cddpi_nn_layout *to, int buffer);
 
 /** Data and gradient of the op's parameter @p k, float32; NULL: the op has no such parameter. */
 float *cddpi_exec_param(const struct cddpi_exec *exec, int k);
@@ -214,9 +232,14 @@ float *cddpi_exec_running(const struct cddpi_exec *exec, int k);
 /** Whether the op must add to the gradient of its parameter @p k, because it already holds a
  *  contribution from an earlier batch or from another op that shares the parameter. */
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k);
+/** On the CPU, the gradient of the op's parameter @p k, to which the op adds: cleared, unless it
+ * holds such a contribution. NULL: the op has no such parameter. */
+float *cddpi_exec_sums(const struct cddpi_exec *exec, int k);
 /** Report that the op's contribution to the gradient of its parameter @p k is complete (does
  *  nothing if the op has no such parameter). */
 CDDP_CHECKED cddp_status cddpi_exec_ready(struct cddpi_exec *exec, int k);
+/** Report both parameters as complete, the second one first. */
+CDDP_CHECKED cddp_status cddpi_exec_ready_both(struct cddpi_exec *exec);
 /** Whether the op's backward must leave parameter gradients to `weights` of its kernels. */
 bool cddpi_exec_defers(const struct cddpi_exec *exec);
 /** The gradient of the output after the relu's mask, for an op with a fused relu, which therefore

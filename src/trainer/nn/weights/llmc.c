@@ -69,11 +69,8 @@ cddp_status cddpi_weights_sniff(const char *path, bool *out_llmc)
     char text[CDDPI_FOREIGN_WORDS_BYTES];
     int32_t words[2];
     size_t bytes = 0;
-    cddp_status status = read_begin(path, begin, &bytes);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_begin(path, begin, &bytes));
     *out_llmc = false;
     if (bytes < LEAST_BYTES) { /* if it is too short, the reader says so */
         return CDDP_OK;

@@ -1,6 +1,6 @@
 /* names.c - knows which prefixes of a tensor's name belong to wrappers, and words the error for a
  * missing name. */
-#include "nn/weights/names.h"
+#include "nn/weights/weights_file.h"
 
 #include "base/alloc.h"
 #include "base/choices.h"

@@ -21,10 +21,7 @@ struct index {
 
 bool cddpi_weights_is_index(const char *path)
 {
-    static const char end[] = ".index.json";
-    size_t length = strlen(path);
-
-    return length >= sizeof end - 1 && strcmp(path + length - (sizeof end - 1), end) == 0;
+    return cddpi_name_ends_with(path, ".index.json");
 }
 
 static cddp_status no_memory(const char *path)
@@ -85,11 +82,8 @@ static cddp_status read_index(struct index *index)
 {
     const char *tensor;
     json_t *file;
-    cddp_status status = cddpi_weights_read_json(index->path, INDEX_BYTES_MAX, &index->root);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_weights_read_json(index->path, INDEX_BYTES_MAX, &index->root));
     index->map = json_object_get(index->root, "weight_map");
     if (!json_is_object(index->map) || json_object_size(index->map) == 0) {
         return cddpi_fail(CDDP_ERR_FORMAT,
@@ -103,10 +97,7 @@ static cddp_status read_index(struct index *index)
     }
     json_object_foreach(index->map, tensor, file)
     {
-        status = add_file(index, tensor, file);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(add_file(index, tensor, file));
     }
     return CDDP_OK;
 }
@@ -145,11 +136,7 @@ static cddp_status open_shards(struct index *index)
     }
     json_object_foreach(index->places, name, place)
     {
-        cddp_status status = open_shard(index, name, (size_t)json_integer_value(place));
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(open_shard(index, name, (size_t)json_integer_value(place)));
     }
     return CDDP_OK;
 }

@@ -71,31 +71,17 @@ static cddp_status check_config(const struct cddpi_weights *weights, const json_
     return CDDP_OK;
 }
 
-/* A missing key has the default of Hugging Face's GPT2Config. */
-static void take_dropouts(struct cddpi_weights *weights, const json_t *config)
-{
-    for (int i = 0; i < CDDPI_GPT2_DROPOUTS; i++) {
-        const json_t *value = json_object_get(config, cddpi_gpt2_dropouts[i]);
-        double dropout = value == NULL ? 0.1 : json_number_value(value);
-
-        weights->dropouts[i] = dropout >= 0 && dropout < 1 ? dropout : 0;
-    }
-}
-
 static cddp_status take_heads(struct cddpi_weights *weights, const json_t *config, const char *name)
 {
     struct cddpi_gpt2_shape *shape = &weights->shape;
-    int64_t heads = 0;
-    cddp_status status = check_config(weights, config, name);
 
-    (void)cddpi_json_whole(json_object_get(config, "n_head"), &heads);
-    if (status == CDDP_OK && (heads < 1 || shape->embed % heads != 0)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT,
-                            "%s: n_head is %lld, which does not divide n_embd, %lld", name,
-                            (long long)heads, (long long)shape->embed);
+    CDDPI_TRY(check_config(weights, config, name));
+    (void)cddpi_json_whole(json_object_get(config, "n_head"), &shape->heads);
+    if (shape->heads < 1 || shape->embed % shape->heads != 0) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: n_head is %lld, which does not divide n_embd, %lld",
+                          name, (long long)shape->heads, (long long)shape->embed);
     }
-    shape->heads = heads;
-    return status;
+    return CDDP_OK;
 }
 
 /* Read Hugging Face's config.json, if it belongs to this model. */
@@ -112,7 +98,13 @@ static cddp_status take_config(struct cddpi_weights *weights, const char *path)
     config = read_json(name);
     if (is_integer(config, "n_embd", shape->embed) &&
         is_integer(config, "n_layer", shape->blocks)) {
-        take_dropouts(weights, config);
+        for (int i = 0; i < CDDPI_GPT2_DROPOUTS; i++) {
+            const json_t *value = json_object_get(config, cddpi_gpt2_dropouts[i]);
+            /* a missing key has the default of Hugging Face's GPT2Config */
+            double dropout = value == NULL ? 0.1 : json_number_value(value);
+
+            weights->dropouts[i] = dropout >= 0 && dropout < 1 ? dropout : 0;
+        }
         status = shape->heads == 0 ? take_heads(weights, config, name) : CDDP_OK;
     }
     json_decref(config);
@@ -174,23 +166,22 @@ static cddp_status explain(struct cddpi_weights *weights, const char *path)
 static cddp_status open_file(struct cddpi_weights *weights, const char *path)
 {
     bool llmc = false;
-    cddp_status status = cddpi_weights_is_index(path) ? CDDP_OK : cddpi_weights_sniff(path, &llmc);
+    cddp_status status;
 
-    if (status != CDDP_OK || llmc) {
-        return llmc ? cddpi_weights_open_llmc(weights, path) : status;
+    CDDPI_TRY(cddpi_weights_is_index(path) ? CDDP_OK : cddpi_weights_sniff(path, &llmc));
+    if (llmc) {
+        return cddpi_weights_open_llmc(weights, path);
     }
-    status = cddpi_weights_files_open(path, &weights->files);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_weights_files_open(path, &weights->files));
     status = cddpi_weights_place_safetensors(weights, path);
     if (status == CDDP_ERR_FORMAT) {
         return explain(weights, path);
     }
-    if (status == CDDP_OK && weights->shape.heads == 0) {
-        status = take_state(weights, path);
+    CDDPI_TRY(status);
+    if (weights->shape.heads == 0) {
+        CDDPI_TRY(take_state(weights, path));
     }
-    return status == CDDP_OK ? take_config(weights, path) : status;
+    return take_config(weights, path);
 }
 
 cddp_status cddpi_weights_open(const char *path, struct cddpi_weights **out)
@@ -243,11 +234,6 @@ const struct cddpi_gpt2_shape *cddpi_weights_shape(const struct cddpi_weights *w
 cddp_type cddpi_weights_type(const struct cddpi_weights *weights)
 {
     return weights->views[0].type;
-}
-
-size_t cddpi_weights_count(const struct cddpi_weights *weights)
-{
-    return weights->count;
 }
 
 /* Whether the model's tensor exists with the right size; wpe may have more positions than the
@@ -317,11 +303,9 @@ cddp_status cddpi_weights_load(const char *path, int64_t heads, const cddp_tenso
                                size_t count)
 {
     struct cddpi_weights *weights;
-    cddp_status status = cddpi_weights_open(path, &weights);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_weights_open(path, &weights));
     status = cddpi_weights_match(weights, path, heads, tensors, count);
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
         status = cddpi_weights_fill(weights, &tensors[i]);

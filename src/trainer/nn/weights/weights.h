@@ -58,9 +58,6 @@ bool cddpi_weights_are_called(const char *name);
  *  preferred. */
 bool cddpi_weights_name_in(const char *folder, char *out, size_t bytes);
 
-/** Tensors of a GPT-2, in cddp's order of registration. */
-size_t cddpi_weights_count(const struct cddpi_weights *weights);
-
 /** Fill @p tensors, the parameters of a gpt2 with @p heads heads (f32, with cddp's names and
  *  shapes), from a file in any of the formats. If the model's context is shorter than the file's,
  *  the first positions are used. Either all tensors are written or none.

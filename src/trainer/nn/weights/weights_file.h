@@ -65,6 +65,7 @@ void cddpi_weights_files_close(struct cddpi_weights_files *files); /* accepts ze
 cddp_status cddpi_weights_files_look(const struct cddpi_weights_files *files);
 /** Whether @p path has the name of an index file. */
 bool cddpi_weights_is_index(const char *path);
+bool cddpi_name_ends_with(const char *name, const char *end);
 
 /** Find the weights file in @p folder; release @p out with cddpi_free(). CDDP_ERR_NOT_FOUND: there
  *  is none; the text says what the folder holds instead. */
@@ -74,6 +75,38 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out);
 char *cddpi_weights_beside(const char *path, const char *name);
 /** Read a JSON file of at most @p most bytes; release it with json_decref(). */
 cddp_status cddpi_weights_read_json(const char *path, size_t most, json_t **out_root);
+
+/* names.c: finds the tensors of safetensors files by the names of a plain GPT-2. Programs wrap
+ * models in other modules, and each wrapper adds a prefix to the names: "module." (DataParallel),
+ * "_orig_mod." (torch.compile), "transformer." and "model." (heads). */
+
+/* A tensor of the files. */
+struct cddpi_named_tensor {
+    const char *name; /* without the wrappers' prefixes */
+    const cddp_tensor *tensor;
+    size_t file; /* index in cddpi_weights_files */
+};
+
+struct cddpi_weights_names {
+    struct cddpi_named_tensor *rows; /* sorted by name; names are unique */
+    size_t count;
+    char *text; /* storage of all names */
+};
+
+/** @param path  Names the files in errors.
+ *  @param out   Release with cddpi_weights_names_fini().
+ *  @return CDDP_ERR_FORMAT also if two tensors have the same name. */
+cddp_status cddpi_weights_names_init(const struct cddpi_weights_files *files, const char *path,
+                                     struct cddpi_weights_names *out);
+void cddpi_weights_names_fini(struct cddpi_weights_names *names);
+
+/** NULL: there is no tensor of that name. */
+const struct cddpi_named_tensor *cddpi_weights_names_find(const struct cddpi_weights_names *names,
+                                                          const char *name);
+
+/** Return an error for the missing tensor @p name, which lists what the files have instead. */
+cddp_status cddpi_weights_names_missing(const struct cddpi_weights_names *names, const char *path,
+                                        const char *name);
 
 struct cddpi_weights {
     enum cddpi_weights_format format;

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "checkpoint/safetensors.h"
-#include "nn/weights/names.h"
+#include "nn/weights/weights_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,11 +48,6 @@ static cddp_status tensor_fail(const struct looking *at, const struct cddpi_name
                       wanted);
 }
 
-static cddp_status missing(const struct looking *at, const char *name)
-{
-    return cddpi_weights_names_missing(&at->names, at->path, name);
-}
-
 static const struct cddpi_named_tensor *find_tensor(const struct looking *at, const char *name)
 {
     return cddpi_weights_names_find(&at->names, name);
@@ -66,7 +61,7 @@ static cddp_status find_table(const struct looking *at, const char *name, int64_
     const cddp_tensor *tensor;
 
     if (found == NULL) {
-        return missing(at, name);
+        return cddpi_weights_names_missing(&at->names, at->path, name);
     }
     tensor = found->tensor;
     if (tensor->dims != 2 || tensor->shape[0] < 1 || tensor->shape[0] > CDDPI_GPT2_TOKENS_MAX ||
@@ -82,36 +77,33 @@ static cddp_status find_table(const struct looking *at, const char *name, int64_
  * the ratio 3 to 1. */
 static cddp_status find_shape(struct looking *at)
 {
-    struct cddpi_gpt2_shape *shape = &at->weights->shape;
+    struct cddpi_weights *weights = at->weights;
+    struct cddpi_gpt2_shape *shape = &weights->shape;
     const struct cddpi_named_tensor *attention;
+    char name[CDDPI_GPT2_NAME_BYTES];
     int64_t columns = 0;
 
     /* the head is the same matrix as wte, and some programs keep only one of the two names */
-    at->weights->table_of_head = find_tensor(at, table_name) == NULL &&
-                                 find_tensor(at, head_name) != NULL;
-    CDDPI_TRY(find_table(at, at->weights->table_of_head ? head_name : table_name, &shape->vocab,
+    weights->table_of_head = find_tensor(at, table_name) == NULL &&
+                             find_tensor(at, head_name) != NULL;
+    CDDPI_TRY(find_table(at, weights->table_of_head ? head_name : table_name, &shape->vocab,
                          &shape->embed));
     CDDPI_TRY(find_table(at, "wpe.weight", &shape->context, &columns));
-    while (shape->blocks < CDDPI_GPT2_BLOCKS_MAX) {
-        char name[CDDPI_GPT2_NAME_BYTES];
-
+    for (; shape->blocks < CDDPI_GPT2_BLOCKS_MAX; shape->blocks++) {
         snprintf(name, sizeof name, "h.%d.ln_1.weight", (int)shape->blocks);
         if (find_tensor(at, name) == NULL) {
             break;
         }
-        shape->blocks++;
-    }
-    if (shape->blocks == 0) {
-        return missing(at, "h.0.ln_1.weight");
     }
     attention = find_tensor(at, "h.0.attn.c_attn.weight");
-    if (attention == NULL) {
-        return missing(at, "h.0.attn.c_attn.weight");
+    if (shape->blocks == 0 || attention == NULL) {
+        return cddpi_weights_names_missing(&at->names, at->path,
+                                           shape->blocks == 0 ? "h.0.ln_1.weight"
+                                                              : "h.0.attn.c_attn.weight");
     }
-    at->weights->format = attention->tensor->dims == 2 &&
-                                  attention->tensor->shape[0] == shape->embed
-                              ? CDDPI_WEIGHTS_HF
-                              : CDDPI_WEIGHTS_CDDP;
+    weights->format = attention->tensor->dims == 2 && attention->tensor->shape[0] == shape->embed
+                          ? CDDPI_WEIGHTS_HF
+                          : CDDPI_WEIGHTS_CDDP;
     return CDDP_OK;
 }
 
@@ -171,39 +163,44 @@ static bool is_mask(const struct cddpi_gpt2_shape *shape, const char *name)
            (strcmp(rest, "attn.bias") == 0 || strcmp(rest, "attn.masked_bias") == 0);
 }
 
-static bool is_float(cddp_type type)
+/* Check that a tensor is of floats and, unless @p rows is 0, a matrix. */
+static cddp_status check_tensor(const struct looking *at, const struct cddpi_named_tensor *named,
+                                int64_t rows, int64_t columns)
 {
-    return type == CDDP_F32 || type == CDDP_F16 || type == CDDP_BF16;
+    const cddp_tensor *tensor = named->tensor;
+    int dims = rows > 0 ? 2 : 1;
+    char wanted[96];
+
+    if ((tensor->type == CDDP_F32 || tensor->type == CDDP_F16 || tensor->type == CDDP_BF16) &&
+        tensor->dims == dims && tensor->shape[dims - 1] == columns &&
+        (dims == 1 || tensor->shape[0] == rows)) {
+        return CDDP_OK;
+    }
+    if (dims == 2) {
+        snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld, %lld]", (long long)rows,
+                 (long long)columns);
+    } else {
+        snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld]", (long long)columns);
+    }
+    return tensor_fail(at, named, wanted);
 }
 
 /* Record the place of the tensor that has number @p index in the GPT-2. */
 static cddp_status place_tensor(const struct looking *at, const struct cddpi_named_tensor *named,
                                 size_t index)
 {
-    const cddp_tensor *found = named->tensor;
     struct cddpi_weights *weights = at->weights;
     struct cddpi_gpt2_tensor tensor;
     int64_t rows;
-    int64_t columns;
     bool transposed;
-    char wanted[96];
 
     cddpi_gpt2_tensor_at(&weights->shape, index, &tensor);
     transposed = tensor.linear && weights->format == CDDPI_WEIGHTS_HF;
     rows = transposed ? tensor.columns : tensor.rows;
-    columns = transposed ? tensor.rows : tensor.columns;
-    if (!is_float(found->type) || found->dims != tensor.dims ||
-        found->shape[tensor.dims - 1] != columns || (tensor.dims == 2 && found->shape[0] != rows)) {
-        if (tensor.dims == 2) {
-            snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld, %lld]", (long long)rows,
-                     (long long)columns);
-        } else {
-            snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld]", (long long)columns);
-        }
-        return tensor_fail(at, named, wanted);
-    }
+    CDDPI_TRY(check_tensor(at, named, tensor.dims == 2 ? rows : 0,
+                           transposed ? tensor.rows : tensor.columns));
     weights->views[index] = (struct cddpi_weights_view){
-        .data = found->data, .type = found->type, .transposed = transposed};
+        .data = named->tensor->data, .type = named->tensor->type, .transposed = transposed};
     return CDDP_OK;
 }
 
@@ -234,7 +231,7 @@ static cddp_status place_all(struct looking *at)
 
         if (weights->views[i].data == NULL) {
             cddpi_gpt2_tensor_at(&weights->shape, i, &tensor);
-            return missing(at, tensor.name);
+            return cddpi_weights_names_missing(&at->names, at->path, tensor.name);
         }
     }
     return CDDP_OK;
@@ -243,25 +240,17 @@ static cddp_status place_all(struct looking *at)
 /* A separate head must be a copy of wte's rows. */
 static cddp_status check_head(const struct looking *at)
 {
-    const struct cddpi_weights *weights = at->weights;
+    const struct cddpi_gpt2_shape *shape = &at->weights->shape;
     const struct cddpi_named_tensor *found = find_tensor(at, head_name);
-    int64_t rows = weights->shape.vocab;
-    const cddp_tensor *head;
-    char wanted[96];
 
-    if (found == NULL || weights->table_of_head) {
+    if (found == NULL || at->weights->table_of_head) {
         return CDDP_OK;
     }
-    head = found->tensor;
-    if (!is_float(head->type) || head->dims != 2 || head->shape[0] != rows ||
-        head->shape[1] != weights->shape.embed) {
-        snprintf(wanted, sizeof wanted, "f32, f16 or bf16 [%lld, %lld]", (long long)rows,
-                 (long long)weights->shape.embed);
-        return tensor_fail(at, found, wanted);
-    }
-    if (!cddpi_weights_same(&weights->views[0],
-                            &(struct cddpi_weights_view){.data = head->data, .type = head->type},
-                            (size_t)(rows * weights->shape.embed))) {
+    CDDPI_TRY(check_tensor(at, found, shape->vocab, shape->embed));
+    if (!cddpi_weights_same(
+            &at->weights->views[0],
+            &(struct cddpi_weights_view){.data = found->tensor->data, .type = found->tensor->type},
+            (size_t)(shape->vocab * shape->embed))) {
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s: lm_head.weight differs from wte.weight: cddp's gpt2 ties them",
                           at->path);

@@ -1,5 +1,9 @@
-/* filters.c - copies filters to other layouts and back. */
-#include "nn/cpu/filters.h"
+/* conv2d_filters.c - copies filters between the plain layout and those in which they are
+ * multiplied. It is used where oneDNN has only a reference implementation for the copy, and where
+ * filters are padded with zero channels.
+ *
+ * In a blocked layout, the offset of an element is a sum with one term for each of its indices. */
+#include "nn/ops/conv2d.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

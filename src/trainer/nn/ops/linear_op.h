@@ -1,7 +1,8 @@
-/* linear_bf16.h - the three products of a linear layer with bf16 factors; results and sums are
- * float32. */
-#ifndef CDDPI_NN_OPS_LINEAR_BF16_H
-#define CDDPI_NN_OPS_LINEAR_BF16_H
+/* linear_op.h - a linear layer's products that linear_op.c leaves to others: with bf16 factors
+ * (linear_bf16.c; results and sums are float32), and the gradient of the weight, grad^T x, as a
+ * planned product of oneDNN (linear_grad.c). */
+#ifndef CDDPI_NN_OPS_LINEAR_OP_H
+#define CDDPI_NN_OPS_LINEAR_OP_H
 
 #include "nn/plan/model_plan.h"
 
@@ -22,5 +23,16 @@ void cddpi_linear_bf16_grad(const struct cddpi_exec *exec, void *state, const fl
 CDDP_CHECKED cddp_status cddpi_linear_bf16_weights(const struct cddpi_exec *exec, void *state);
 CDDP_CHECKED cddp_status cddpi_linear_bf16_input(const struct cddpi_exec *exec, void *state,
                                                  float *out);
+
+/** Plan it for op @p index, if oneDNN has a kernel that is faster than a plain product.
+ *  @param out  Stays NULL otherwise. Release with cddpi_linear_grad_unplan(), even if this fails.
+ */
+CDDP_CHECKED cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **out);
+void cddpi_linear_grad_unplan(void *state); /* accepts NULL */
+
+/** Compute the gradient of the op's parameter 0 from its output's gradient. @p adds: add it to the
+ *  present one. */
+CDDP_CHECKED cddp_status cddpi_linear_grad_run(const struct cddpi_exec *exec, void *state,
+                                               const float *grad, bool adds);
 
 #endif
