@@ -441,6 +441,13 @@ void cddpi_config_fini(struct cddpi_config *config)
     memset(config, 0, sizeof *config);
 }
 
+bool cddpi_config_names_stages(const struct cddpi_config *config)
+{
+    const struct cddpi_stage_names *stages = &config->parallel.stages;
+
+    return stages->count > 0 && !(stages->count == 1 && strcmp(stages->values[0], "auto") == 0);
+}
+
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...)
 {
@@ -455,4 +462,11 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
     va_end(arguments);
     return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s%s: %s", where != NULL ? where : config->path, key,
                       where != NULL ? "" : " (its default)", text);
+}
+
+cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
+                                  cddp_status status)
+{
+    return status == CDDP_ERR_CONFIG ? cddpi_config_fail(config, key, "%s", cddp_last_error())
+                                     : status;
 }

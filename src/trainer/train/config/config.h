@@ -250,9 +250,16 @@ static inline bool cddpi_config_is_language_model(const struct cddpi_config *con
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
 }
 
+/** Whether parallel.stages names layers; if not, the division into stages is chosen. */
+bool cddpi_config_names_stages(const struct cddpi_config *config);
+
 /** Fail with CDDP_ERR_CONFIG and the text "WHERE: KEY: ...", where WHERE is the place that set @p
  *  key. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...) __attribute__((format(printf, 3, 4)));
+/** If @p status is CDDP_ERR_CONFIG, begin its text with the place that set @p key, and the key.
+ *  Returns @p status. */
+CDDP_CHECKED cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
+                                               cddp_status status);
 
 #endif

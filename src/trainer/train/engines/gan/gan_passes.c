@@ -1,5 +1,6 @@
 /* gan_passes.c - owns the passes of a step: the discriminator on real and on generated images, and
- * the generator through the discriminator. */
+ * the generator through the discriminator; and their results, which a device returns a step later.
+ */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
@@ -8,9 +9,86 @@
 #include "train/device/collect_results.h"
 #include "train/engines/gan/gan_state.h"
 #include "train/micro_batch.h"
+#include "train/telemetry/train_report.h"
 #include "train/update.h"
 
+#include <math.h>
 #include <string.h>
+
+enum { LOSS_D, LOSS_G, D_REAL, D_FAKE, COUNT, SUMS };
+
+/* A step's results are taken before the second step after it begins, so two slots are enough. */
+struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done)
+{
+    return &gan->slots[done % CDDPI_GAN_SLOTS];
+}
+
+/* On a device: add the time of the generator's part of a step. */
+static cddp_status take_times(struct cddpi_trainer *trainer)
+{
+    struct cddpi_interval *interval = &trainer->records.interval;
+    struct cddpi_step_result ended = {0};
+    cddp_status status = cddpi_device_step_take(cddpi_gan_of(trainer)->generator->device_step,
+                                                &ended);
+
+    interval->forward_ns += ended.forward_ns;
+    interval->backward_ns += ended.backward_ns;
+    interval->optimizer_ns += ended.optimizer_ns;
+    return status;
+}
+
+static double probabilities(const float *logits, int count, double sum)
+{
+    for (int n = 0; n < count; n++) {
+        sum += 1 / (1 + exp(-(double)logits[n]));
+    }
+    return sum;
+}
+
+cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
+                                  struct cddpi_loss_result *out)
+{
+    const struct cddpi_gan_slot *slot = cddpi_gan_slot_of(cddpi_gan_of(trainer), step - 1);
+    struct cddpi_interval *interval = &trainer->records.interval;
+    double *sums = cddpi_gan_of(trainer)->sums;
+    struct cddpi_loss_result found[CDDPI_GAN_PASSES] = {{0}};
+
+    (void)out;
+    for (int pass = 0; pass < CDDPI_GAN_PASSES; pass++) {
+        CDDPI_TRY(cddpi_model_result(trainer->model, &found[pass]));
+        CDDPI_TRY(cddpi_trainer_check_loss(trainer, step, found[pass].loss_sum));
+    }
+    if (cddpi_device_is_async(trainer->device)) {
+        CDDPI_TRY(take_times(trainer));
+    }
+    for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+        interval->loss_sum += found[pass].loss_sum;
+        interval->correct += 0.5 * found[pass].correct; /* there are two judgements per sample */
+        sums[LOSS_D] += found[pass].loss_sum;
+    }
+    interval->count += slot->count;
+    sums[COUNT] += slot->count;
+    sums[LOSS_G] += found[CDDPI_GAN_CONVINCE].loss_sum;
+    sums[D_REAL] = probabilities(slot->logits[CDDPI_GAN_REAL], slot->count, sums[D_REAL]);
+    sums[D_FAKE] = probabilities(slot->logits[CDDPI_GAN_FAKE], slot->count, sums[D_FAKE]);
+    return CDDP_OK;
+}
+
+/* The means over the samples of all ranks. The discriminator's loss is the sum of its losses on
+ * real and on generated images. d_real and d_fake are its probabilities that a real, or a
+ * generated, image is real. */
+cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
+{
+    double *sums = cddpi_gan_of(trainer)->sums;
+
+    CDDPI_TRY(cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
+    cddpi_report_line_put(line, "loss_d", sums[LOSS_D] / sums[COUNT]);
+    cddpi_report_line_put(line, "loss_g", sums[LOSS_G] / sums[COUNT]);
+    cddpi_report_line_put(line, "d_real", sums[D_REAL] / sums[COUNT]);
+    cddpi_report_line_put(line, "d_fake", sums[D_FAKE] / sums[COUNT]);
+    memset(sums, 0, SUMS * sizeof *sums);
+    return CDDP_OK;
+}
 
 cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_random_purpose purpose,
                            uint64_t step, const uint64_t *sample_ids, int count)
@@ -210,8 +288,8 @@ static cddp_status add_times(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-static cddp_status update_generator(struct cddpi_trainer *trainer,
-                                    const struct cddpi_train_step *step, double *out_norm)
+cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                             double *out_norm)
 {
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_trainer *generator = gan->generator;
@@ -220,6 +298,7 @@ static cddp_status update_generator(struct cddpi_trainer *trainer,
     double norm = 0;
     cddp_status status;
 
+    CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
     own.lr = cddpi_schedule_lr(&generator->plan.schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* reports have the discriminator's norm */
     cddpi_model_bind_grads(trainer->model, gan->unwanted_grads);
@@ -233,11 +312,4 @@ static cddp_status update_generator(struct cddpi_trainer *trainer,
                   ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
                   : cddpi_gan_take_result(trainer, trainer->cursor.step, &taken));
     return add_times(trainer);
-}
-
-cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
-                             double *out_norm)
-{
-    CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
-    return update_generator(trainer, step, out_norm);
 }

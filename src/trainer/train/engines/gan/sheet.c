@@ -63,11 +63,10 @@ static cddp_status put_sheet(void *context, struct cddpi_writer *writer)
         for (size_t n = 0; n < COUNT; n++) {
             fill_image(sheet, n, pixels);
         }
-        status = cddpi_writer_put(writer, header, strlen(header));
-        if (status == CDDP_OK) {
-            status = cddpi_writer_put(writer, pixels, bytes);
-        }
+        CDDPI_TRY_GOTO(end, status, cddpi_writer_put(writer, header, strlen(header)));
+        status = cddpi_writer_put(writer, pixels, bytes);
     }
+end:
     cddpi_free(header);
     cddpi_free(pixels);
     return status;
