@@ -4,14 +4,13 @@
 
 #include "base/error.h"
 #include "group/watch/group_trace.h"
-#include "train/broken_files.h"
 #include "train/checkpoint.h"
-#include "train/device/collect_results.h"
 #include "train/engines/engine.h"
-#include "train/generate/during_run.h"
-#include "train/last_save.h"
+#include "train/evaluate.h"
+#include "train/generate/generate_model.h"
 #include "train/step.h"
-#include "train/telemetry/report_run.h"
+#include "train/telemetry/train_report.h"
+#include "train/update.h"
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {

@@ -9,18 +9,31 @@
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
 #include "group/watch/dump.h"
+#include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
-#include "train/generate/during_run.h"
-#include "train/lone_norm.h"
+#include "train/generate/generate_model.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
-#include "train/telemetry/report_run.h"
-#include "train/telemetry/trace_steps.h"
+#include "train/telemetry/train_report.h"
+
+/* Check the syntax of train.trace. */
+static cddp_status check_trace(const struct cddpi_config *config)
+{
+    uint64_t first;
+    uint64_t last;
+
+    if (config->train.trace[0] != '\0' &&
+        cddpi_trace_parse(config->train.trace, &first, &last) != CDDP_OK) {
+        return cddpi_config_fail(config, "train.trace", "\"%.40s\" are not steps: \"10-20\" is",
+                                 config->train.trace);
+    }
+    return CDDP_OK;
+}
 
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
@@ -28,7 +41,7 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
 
     CDDPI_TRY(engine->check(config, world_size));
     CDDPI_TRY(engine->check_batch(config, world_size / config->parallel.pipeline));
-    CDDPI_TRY(cddpi_trainer_check_trace(config));
+    CDDPI_TRY(check_trace(config));
     CDDPI_TRY(cddpi_trainer_check_files(config));
     return cddpi_trainer_check_model(config);
 }
@@ -108,7 +121,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(trainer->engine->join(trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
-    return cddpi_trainer_check_trace(config);
+    return check_trace(config);
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
@@ -211,6 +224,57 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
     return status;
 }
 
+/* Prepare to trace the configured steps. The run has its folder. */
+static cddp_status open_trace(struct cddpi_trainer *trainer)
+{
+    const char *text = trainer->config->train.trace;
+    uint64_t first;
+    uint64_t last;
+    cddp_status status;
+
+    if (text[0] == '\0') {
+        text = cddpi_env(CDDPI_ENV_TRACE);
+    }
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_trace_parse(text, &first, &last);
+    return status == CDDP_OK ? cddpi_trace_open(trainer->group, first, last)
+                             : cddpi_fail_prefix(status, "CDDP_TRACE");
+}
+
+/* Warn if a batch_norm of the trainer's models will normalise a single value: the variance is 0, so
+ * the output is the bias for any input, and no gradient passes. PyTorch refuses that. */
+static void warn_lone_norm(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int64_t batch = config->train.batch_size;
+    int64_t rest = (int64_t)(trainer->train.data.count % (uint64_t)batch);
+    bool always = cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, batch) == 1;
+    bool at_end = rest > 0 &&
+                  cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, rest) == 1;
+
+    /* The ranks of one replica together have all layers. */
+    if ((!always && !at_end) || trainer->replica != 0) {
+        return;
+    }
+    for (int m = 0; m < trainer->model_count; m++) {
+        const char *name = cddpi_model_lone_norm(trainer->models[m].model);
+
+        if (name != NULL) {
+            cddpi_trainer_warn(
+                trainer,
+                "batch_norm \"%s\" has one value a channel in a sample, and %s "
+                "micro-batches of one sample: of these nothing is left but the bias, "
+                "and what is before learns nothing (PyTorch refuses them). Let "
+                "train.batch_size give each rank two samples at least, or "
+                "normalise over all ranks (sync)",
+                name, always ? "each step has" : "the last step of an epoch has");
+            return;
+        }
+    }
+}
+
 static cddp_status complete_engine(struct cddpi_trainer *trainer)
 {
     return trainer->engine->complete(trainer);
@@ -233,7 +297,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
                                                                    open_sample_log,
                                                                    open_arrivals,
                                                                    open_records,
-                                                                   cddpi_trainer_open_trace};
+                                                                   open_trace};
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
@@ -257,7 +321,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         cddpi_ddp_keep_plan(trainer->ddp);
     }
     plan_steps(trainer);
-    cddpi_trainer_warn_lone_norm(trainer);
+    warn_lone_norm(trainer);
     trainer->engine->begin(trainer);
     return CDDP_OK;
 }

@@ -13,4 +13,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer,
                                               const struct cddpi_train_step *step, bool collects,
                                               double *out_norm);
 
+/** On a device: wait for the results of all steps but the last @p keep ones, and add them to the
+ *  interval. Does nothing on the processor.
+ *  @param out_norm  The last one's gradient norm; may be NULL. */
+CDDP_CHECKED cddp_status cddpi_trainer_collect_results(struct cddpi_trainer *trainer, int keep,
+                                                       double *out_norm);
+
 #endif

@@ -18,4 +18,11 @@ void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, dou
 CDDP_CHECKED cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr,
                                               double grad_norm);
 
+/** Find the peak FLOP/s of all devices together, for the MFU in metrics. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer);
+/** Write which devices and settings the run uses. Rank 0. */
+void cddpi_trainer_report_begin(struct cddpi_trainer *trainer);
+/** Write how the run ended. Rank 0. */
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer);
+
 #endif

@@ -6,7 +6,6 @@
 #include "base/launcher_report.h"
 #include "base/normal.h"
 #include "group/watch/group_trace.h"
-#include "train/device/collect_results.h"
 #include "train/engines/gan/gan_state.h"
 #include "train/micro_batch.h"
 #include "train/telemetry/train_report.h"

@@ -5,7 +5,6 @@
 #include "base/shape.h"
 #include "train/checkpoint.h"
 #include "train/engines/stages/stages_state.h"
-#include "train/finite.h"
 
 #include <string.h>
 
