@@ -75,17 +75,16 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
+    bool done = state != NULL && add_data(trainer, state);
 
-    if (state != NULL && threads != 1 &&
-        json_object_set_new(state, "threads", json_integer((json_int_t)threads)) != 0) {
-        json_decref(state);
-        return NULL;
+    if (done && threads != 1) {
+        done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;
     }
-    /* The number of heads cannot be seen from any shape, and other programs that read the
-     * parameters need it. */
-    if (state != NULL && add_data(trainer, state) &&
-        (trainer->heads == 0 ||
-         json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
+    if (done && trainer->heads > 0) { /* cannot be seen from any shape, and other programs that
+                                         read the parameters need it */
+        done = json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0;
+    }
+    if (done) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
     }
     json_decref(state);
@@ -121,34 +120,29 @@ cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_t
     return CDDP_OK;
 }
 
-/* When a rank or a device fails, reductions end early, and parameters that were updated from them
- * must not be saved. The failure is known by now, although perhaps no call has returned it yet. */
-static cddp_status check_done(const struct cddpi_trainer *trainer)
-{
-    return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
-}
-
-/* Make the parameters complete on their device, and the optimizer's state in host memory. */
-static cddp_status make_whole(const struct cddpi_trainer *trainer)
-{
-    bool sharded = trainer->config->ddp.shard_optimizer;
-    cddp_status status = sharded ? cddpi_ddp_params_whole(trainer->ddp) : CDDP_OK;
-
-    return status == CDDP_OK && (sharded || trainer->rank == 0) ? cddpi_optim_fetch(trainer->optim)
-                                                                : status;
-}
-
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
+    bool sharded = trainer->config->ddp.shard_optimizer;
+
     /* They tell which steps were skipped. */
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        CDDPI_TRY(make_whole(each));
+        if (sharded) { /* make the parameters complete on their device */
+            CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
+        }
+        if (sharded || each->rank == 0) {
+            CDDPI_TRY(cddpi_optim_fetch(each->optim));
+        }
     }
     if (everywhere || trainer->rank == 0) {
         CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
     }
-    CDDPI_TRY(check_done(trainer));
+    /* When a rank or a device fails, reductions end early, and parameters that were updated from
+     * them must not be saved. The failure is known by now, although perhaps no call has returned it
+     * yet. */
+    if (cddpi_device_is_async(trainer->device)) {
+        CDDPI_TRY(cddpi_group_verify(trainer->group));
+    }
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
         CDDPI_TRY(cddpi_optim_gather_full_state(each->optim));
     }
@@ -188,15 +182,12 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
 
     CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
     snapshot.state_json = text;
-    status = check_finite(&snapshot);
-    if (status == CDDP_OK) {
-        status = trainer->engine->prepare_save(trainer, &source);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
-                                      source.put != NULL ? &source : NULL, keep,
-                                      last || keep < 2 ? 1 : keep - 1, room);
-    }
+    CDDPI_TRY_GOTO(end, status, check_finite(&snapshot));
+    CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
+    status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
+                                  source.put != NULL ? &source : NULL, keep,
+                                  last || keep < 2 ? 1 : keep - 1, room);
+end:
     cddpi_checkpoint_release(&snapshot);
     return status;
 }
@@ -346,14 +337,16 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
     status = cddpi_trainer_save(trainer, true, &why);
     if (status == CDDP_OK) {
         *out_again = 0;
-    } else if (is_patient(trainer, patience, cddpi_now_ns(), why)) {
-        patience->next_ns = cddpi_now_ns() + patience->pause_ns;
-        if (patience->pause_ns < NS_OF_S(LONGEST_PAUSE_S)) {
-            patience->pause_ns *= 2;
-        }
         return CDDP_OK;
     }
-    return status;
+    if (!is_patient(trainer, patience, cddpi_now_ns(), why)) {
+        return status;
+    }
+    patience->next_ns = cddpi_now_ns() + patience->pause_ns;
+    if (patience->pause_ns < NS_OF_S(LONGEST_PAUSE_S)) {
+        patience->pause_ns *= 2;
+    }
+    return CDDP_OK;
 }
 
 /* After each round, rank 0 tells the others whether it will try again, so that its waiting does not
@@ -366,32 +359,27 @@ static cddp_status save_patiently(struct cddpi_trainer *trainer)
         .was_stopped = cddpi_stop_requested(),
     };
     uint8_t again = 1;
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && again != 0) {
+    while (again != 0) {
         if (trainer->rank == 0) {
-            status = try_once(trainer, &patience, &again);
+            CDDPI_TRY(try_once(trainer, &patience, &again));
         }
-        if (status == CDDP_OK) {
-            status = trainer->engine->end_save(trainer);
-        }
-        if (status == CDDP_OK) {
-            status = cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL);
-        }
+        CDDPI_TRY(trainer->engine->end_save(trainer));
+        CDDPI_TRY(cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_assemble(trainer, true);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = check_replicas(trainer);
-    }
-    if (status == CDDP_OK && trainer->config->train.checkpoint_at_end) {
+    CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, true));
+    CDDPI_TRY_GOTO(end, status, check_replicas(trainer));
+    if (trainer->config->train.checkpoint_at_end) {
         status = save_patiently(trainer);
     }
+end:
     cddpi_trainer_end_assembled(trainer);
     return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;
 }

@@ -98,19 +98,15 @@ cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resume
 {
     const char *dir = config->train.run_dir;
     bool has_earlier = false;
-    cddp_status status = cddpi_folder_make(dir);
 
-    if (status == CDDP_OK) {
-        status = cddpi_run_dir_hold(dir, held);
+    CDDPI_TRY(cddpi_folder_make(dir));
+    CDDPI_TRY(cddpi_run_dir_hold(dir, held));
+    sweep(dir);
+    CDDPI_TRY(cddpi_earlier_run_find(dir, &has_earlier));
+    if (has_earlier && !resumes) {
+        CDDPI_TRY(cddpi_earlier_run_put_aside(dir, progress));
     }
-    if (status == CDDP_OK) {
-        sweep(dir);
-        status = cddpi_earlier_run_find(dir, &has_earlier);
-    }
-    if (status == CDDP_OK && has_earlier && !resumes) {
-        status = cddpi_earlier_run_put_aside(dir, progress);
-    }
-    return status == CDDP_OK ? write_config(config) : status;
+    return write_config(config);
 }
 
 enum { NAMES_TRIED = 1000 };
@@ -145,36 +141,25 @@ static bool is_gone(const char *path)
     return access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Whether the locked folder has lost its name. */
-static bool is_folder_lost(const struct cddpi_trainer *trainer)
-{
-    const char *path = cddpi_trainer_run_dir(trainer);
-    struct stat named, held;
-
-    return is_gone(path) ||
-           (stat(path, &named) == 0 && fstat(dirfd(trainer->folder.held), &held) == 0 &&
-            (named.st_dev != held.st_dev || named.st_ino != held.st_ino));
-}
-
-/* What is missing inside the folder; NULL: nothing. */
-static const char *find_loss_inside(const struct cddpi_trainer *trainer)
-{
-    if (trainer->folder.saved_step != ~(uint64_t)0 && is_gone(trainer->folder.checkpoints)) {
-        return "/checkpoints";
-    }
-    return trainer->records.metrics != NULL && !cddpi_metrics_is_there(trainer->records.metrics)
-               ? "/metrics.jsonl"
-               : NULL;
-}
-
 /* What is missing, for the user; NULL: nothing. The folder is checked last: if it disappeared
  * between the two checks, it would otherwise look like a folder that lacks a file, and be made
  * again without a lock. */
 static const char *find_loss(const struct cddpi_trainer *trainer, bool *out_folder)
 {
-    const char *inside = find_loss_inside(trainer);
+    const struct cddpi_run_folder *folder = &trainer->folder;
+    const struct cddpi_metrics *metrics = trainer->records.metrics;
+    const char *path = cddpi_trainer_run_dir(trainer);
+    const char *inside = NULL;
+    struct stat named, held;
 
-    *out_folder = is_folder_lost(trainer);
+    if (folder->saved_step != ~(uint64_t)0 && is_gone(folder->checkpoints)) {
+        inside = "/checkpoints";
+    } else if (metrics != NULL && !cddpi_metrics_is_there(metrics)) {
+        inside = "/metrics.jsonl";
+    }
+    *out_folder = is_gone(path) ||
+                  (stat(path, &named) == 0 && fstat(dirfd(folder->held), &held) == 0 &&
+                   (named.st_dev != held.st_dev || named.st_ino != held.st_ino));
     return *out_folder ? "" : inside;
 }
 
@@ -197,59 +182,51 @@ static cddp_status make_parents(const char *path)
 /* Make and lock a new folder. It gets another name if the old name is taken. */
 static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_held)
 {
-    cddp_status status = make_parents(wanted);
-
-    for (int number = 0; status == CDDP_OK && number < NAMES_TRIED; number++) {
+    CDDPI_TRY(make_parents(wanted));
+    for (int number = 0; number < NAMES_TRIED; number++) {
         char *path = number == 0 ? cddpi_strdup(wanted)
                                  : cddpi_format("%s.recovered-%d", wanted, number);
+        int error_number = 0;
 
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", wanted);
         }
-        if (cddpi_file_mkdirat(AT_FDCWD, path) == 0) {
-            if (cddpi_run_dir_hold(path, out_held) == CDDP_OK && *out_held != NULL) {
-                *out_path = path;
-                return CDDP_OK;
-            }
-        } else if (errno != EEXIST) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", path);
+        if (cddpi_file_mkdirat(AT_FDCWD, path) != 0) {
+            error_number = errno;
+        } else if (cddpi_run_dir_hold(path, out_held) == CDDP_OK && *out_held != NULL) {
+            *out_path = path;
+            return CDDP_OK;
+        }
+        if (error_number != 0 && error_number != EEXIST) {
+            (void)cddpi_fail_errno(CDDP_ERR_IO, error_number, "make the folder %s", path);
+            cddpi_free(path);
+            return CDDP_ERR_IO;
         }
         cddpi_free(path);
     }
-    return status == CDDP_OK
-               ? cddpi_fail(CDDP_ERR_IO, "%s: no other name for the folder is free", wanted)
-               : status;
+    return cddpi_fail(CDDP_ERR_IO, "%s: no other name for the folder is free", wanted);
 }
 
 static cddp_status change_folder(struct cddpi_trainer *trainer)
 {
     struct cddpi_run_folder *folder = &trainer->folder;
     char *path = NULL;
-    char *checkpoints = NULL;
+    char *checkpoints;
     DIR *held = NULL;
-    cddp_status status = make_fresh(trainer->config->train.run_dir, &path, &held);
 
-    if (status == CDDP_OK) {
-        checkpoints = cddpi_format("%s/checkpoints", path);
-        status = checkpoints != NULL ? CDDP_OK
-                                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
-    }
-    if (status != CDDP_OK) {
-        if (held != NULL) {
-            closedir(held);
-        }
+    CDDPI_TRY(make_fresh(trainer->config->train.run_dir, &path, &held));
+    checkpoints = cddpi_format("%s/checkpoints", path);
+    if (checkpoints == NULL) {
+        closedir(held);
         cddpi_free(path);
-        return status;
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", trainer->config->train.run_dir);
     }
-    closedir(folder->held);
+    cddpi_run_folder_fini(folder);
     folder->held = held;
-    cddpi_free(folder->checkpoints);
     folder->checkpoints = checkpoints;
-    cddpi_free(folder->moved_to);
-    folder->moved_to = NULL;
-    if (strcmp(path, trainer->config->train.run_dir) != 0) {
-        folder->moved_to = path;
-    } else {
+    folder->moved_to = path;
+    if (strcmp(path, trainer->config->train.run_dir) == 0) {
+        folder->moved_to = NULL;
         cddpi_free(path);
     }
     return CDDP_OK;
@@ -261,20 +238,18 @@ static cddp_status begin_files(struct cddpi_trainer *trainer)
     const char *path = cddpi_trainer_run_dir(trainer);
     struct cddpi_config config = *trainer->config; /* a copy that borrows all pointers */
     struct cddpi_metrics *metrics = NULL;
-    cddp_status status;
 
     config.train.run_dir = (char *)(uintptr_t)path;
-    status = cddpi_run_dir_prepare(&config, true, &trainer->folder.held,
-                                   &trainer->records.progress);
-    if (status == CDDP_OK && trainer->records.metrics != NULL) {
-        status = cddpi_metrics_open(path, trainer->cursor.step, config.train.tensorboard, &metrics);
-    }
-    if (status == CDDP_OK && metrics != NULL) {
+    CDDPI_TRY(
+        cddpi_run_dir_prepare(&config, true, &trainer->folder.held, &trainer->records.progress));
+    if (trainer->records.metrics != NULL) {
+        CDDPI_TRY(
+            cddpi_metrics_open(path, trainer->cursor.step, config.train.tensorboard, &metrics));
         cddpi_metrics_close(trainer->records.metrics);
         trainer->records.metrics = metrics;
         cddpi_trainer_report_begin(trainer);
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
@@ -283,15 +258,15 @@ cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
     bool has_folder_gone = false;
     const char *loss = folder->held != NULL ? find_loss(trainer, &has_folder_gone) : NULL;
     char *gone;
-    cddp_status status = CDDP_OK;
+    const char *shown;
+    cddp_status status;
 
     if (loss == NULL) {
         return CDDP_OK;
     }
     gone = cddpi_format("%s%s", cddpi_trainer_run_dir(trainer), loss);
-    if (has_folder_gone) {
-        status = change_folder(trainer);
-    }
+    shown = gone != NULL ? gone : "the folder";
+    status = has_folder_gone ? change_folder(trainer) : CDDP_OK;
     if (status == CDDP_OK) {
         status = begin_files(trainer);
     }
@@ -301,11 +276,11 @@ cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
         cddpi_trainer_warn(trainer,
                            "%s was removed or moved while the run was writing there; it goes on in "
                            "%s%s",
-                           gone != NULL ? gone : "the folder", cddpi_trainer_run_dir(trainer),
+                           shown, cddpi_trainer_run_dir(trainer),
                            folder->lost ? ", and writes a new checkpoint" : "");
     } else if (!folder->has_reported) {
         cddpi_trainer_warn(trainer, "%s was removed or moved while the run was writing there: %s",
-                           gone != NULL ? gone : "the folder", cddp_last_error());
+                           shown, cddp_last_error());
     }
     folder->has_reported = status != CDDP_OK;
     cddpi_free(gone);

@@ -27,6 +27,11 @@ CDDP_CHECKED cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer,
 typedef cddp_status (*cddpi_micro_batch_fn)(struct cddpi_trainer *trainer,
                                             struct cddpi_train_step *step,
                                             const struct cddpi_micro_batch *batch, uint64_t done);
+/** Take the next micro-batch of @p step from the loader, and count its predictions in the step.
+ *  @param logs  Whether this rank logs the batch's sample ids. */
+CDDP_CHECKED cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer,
+                                                  struct cddpi_train_step *step, bool logs,
+                                                  struct cddpi_micro_batch *out);
 /** Fetch the micro-batches of @p step one by one, and call @p compute on each. */
 CDDP_CHECKED cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
                                                         struct cddpi_train_step *step,

@@ -1,6 +1,8 @@
 /* graph_choice.c - owns the order in which the two ways to run steps are tried, and their times. */
 #include "train/device/graph_choice.h"
 
+#include "base/error.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -41,11 +43,8 @@ cddp_status cddpi_graph_choice_make(struct cddpi_graph_choice *choice, cddp_grou
                                     double out_ms[2])
 {
     double ms[] = {median(&choice->plain), median(&choice->replayed)};
-    cddp_status status = cddp_all_reduce(group, ms, ms, 2, CDDP_F64, CDDP_OP_MAX, NULL);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_all_reduce(group, ms, ms, 2, CDDP_F64, CDDP_OP_MAX, NULL));
     choice->off = !isfinite(ms[0]) || !isfinite(ms[1]) || ms[1] >= ms[0];
     out_ms[0] = ms[0];
     out_ms[1] = ms[1];

@@ -51,20 +51,15 @@ static cddp_status read_logits(void *context, const int32_t *tokens, int last, c
                                 .step = reader->step,
                                 .sample_ids = &id};
     struct cddpi_loss_result result = {0};
-    cddp_status status = CDDP_OK;
 
     if (reader->tokens != NULL) {
-        status = reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
-                                           tokens, (size_t)reader->context * sizeof *tokens);
+        CDDPI_TRY(reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
+                                            tokens, (size_t)reader->context * sizeof *tokens));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_model_forward(reader->model, &batch, false, &result);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits);
-    }
+    CDDPI_TRY(cddpi_model_forward(reader->model, &batch, false, &result));
+    CDDPI_TRY(cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits));
     *out = reader->logits;
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reader *out)
@@ -72,7 +67,6 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     struct cddpi_device *device = trainer->device;
     size_t bytes = (size_t)trainer->predictions * sizeof *out->tokens;
     void *memory = NULL;
-    cddp_status status;
 
     *out = (struct reader){.model = trainer->model,
                            .device = device,
@@ -83,27 +77,14 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     if (out->logits == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
-    status = device->ops->alloc(device, bytes, "labels of a text", &memory);
-    if (status == CDDP_OK) {
-        out->labels = memory;
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
+    CDDPI_TRY(device->ops->alloc(device, bytes, "labels of a text", &memory));
+    out->labels = memory;
+    CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes));
+    if (cddpi_device_is_async(device)) {
+        CDDPI_TRY(device->ops->alloc(device, bytes, "tokens of a text", &memory));
+        out->tokens = memory;
     }
-    if (status == CDDP_OK && cddpi_device_is_async(trainer->device)) {
-        status = device->ops->alloc(device, bytes, "tokens of a text", &memory);
-        out->tokens = status == CDDP_OK ? memory : NULL;
-    }
-    return status;
-}
-
-/* Reset the sums of losses, which must not include generated text. */
-static cddp_status reader_fini(struct reader *reader)
-{
-    cddp_status status = cddpi_model_reset_sums(reader->model);
-
-    reader->device->ops->release(reader->device, reader->labels);
-    reader->device->ops->release(reader->device, reader->tokens);
-    cddpi_free(reader->logits);
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const char *prompt,
@@ -131,19 +112,20 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
     if (status == CDDP_OK) {
         status = cddpi_generate(&generator, prompt, out);
     }
-    ended = reader_fini(&reader);
+    ended = cddpi_model_reset_sums(reader.model); /* they must not include generated text */
+    reader.device->ops->release(reader.device, reader.labels);
+    reader.device->ops->release(reader.device, reader.tokens);
+    cddpi_free(reader.logits);
     return status == CDDP_OK ? ended : status;
 }
 
 cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
 {
-    cddp_status status = CDDP_OK;
-
     if (trainer->config->train.generate_steps == 0) {
         return CDDP_OK;
     }
-    status = cddpi_trainer_check_text(trainer);
-    return status == CDDP_OK && trainer->rank == 0 ? cddpi_trainer_open_tokenizer(trainer) : status;
+    CDDPI_TRY(cddpi_trainer_check_text(trainer));
+    return trainer->rank == 0 ? cddpi_trainer_open_tokenizer(trainer) : CDDP_OK;
 }
 
 /* Write the line of metrics. */
@@ -170,15 +152,10 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
     struct cddpi_generated generated = {0};
     char heading[96];
     char *text;
-    cddp_status status = cddpi_trainer_continue(trainer, prompt, began + half_ms * 1000000,
-                                                &generated);
 
-    if (status != CDDP_OK) {
-        return status == CDDP_ERR_CONFIG
-                   ? cddpi_config_fail(trainer->config, "train.generate_prompt", "%s",
-                                       cddp_last_error())
-                   : status;
-    }
+    CDDPI_TRY(cddpi_config_name_key(
+        trainer->config, "train.generate_prompt",
+        cddpi_trainer_continue(trainer, prompt, began + half_ms * 1000000, &generated)));
     if (generated.late && cddpi_stop_requested()) {
         cddpi_generated_fini(&generated); /* asked to stop: the checkpoint comes first */
         return CDDP_OK;
