@@ -12,7 +12,7 @@
 #include "base/streams.h"
 #include "group/watch/stop.h"
 #include "programs/train_options.h"
-#include "train/config/print_keys.h"
+#include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/generate/from_checkpoint.h"

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
-#include "train/config/config_write.h"
 #include "train/engines/engine.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"

@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/replace.h"
-#include "train/config/config_write.h"
 #include "train/earlier_run.h"
 #include "train/telemetry/train_report.h"
 

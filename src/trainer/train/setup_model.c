@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "ddp/copies.h"
 #include "nn/weights/weights.h"
-#include "train/config/config_write.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"

@@ -241,6 +241,11 @@ CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overri
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
 
+/** All keys and their values, in a form from which cddpi_config_load() reads the same
+ *  configuration. NULL: no memory.
+ *  @param shared_only  Leave out the keys that may differ between ranks. */
+char *cddpi_config_text(const struct cddpi_config *config, bool shared_only);
+
 /** The word that @p config has for the key @p path, whose value is a choice. */
 const char *cddpi_config_word(const struct cddpi_config *config, const char *path);
 

@@ -1,4 +1,5 @@
-/* config_file.h - reads the text of a configuration file and parses it. */
+/* config_file.h - reads the text of a configuration file and those that it includes, and parses it.
+ */
 #ifndef CDDPI_TRAIN_CONFIG_FILE_H
 #define CDDPI_TRAIN_CONFIG_FILE_H
 
@@ -13,12 +14,14 @@ CDDP_CHECKED cddp_status cddpi_config_read_text(const char *path, char **out);
  *  unchecked. */
 CDDP_CHECKED cddp_status cddpi_config_read_included(const char *path, char **out);
 
+/** Check the files that @p text includes; @p text is the contents of @p path. libconfig reads
+ *  included files itself, so this checks that each is readable, that they are not too many or too
+ *  large, and that libconfig does not truncate their numbers. The text of CDDP_ERR_CONFIG names
+ *  file and line. */
+CDDP_CHECKED cddp_status cddpi_config_check_includes(const char *path, const char *text);
+
 /** The length of the string or comment at the beginning of @p text; 0: there is neither. */
 size_t cddpi_config_opaque_length(const char *text);
-
-/** The line of the first whole number in @p text that libconfig would truncate to 32 bits; 0: no
- *  such number. */
-int cddpi_config_wide_line(const char *text);
 
 /** Parse @p text into @p parsed, which is initialised. Whole numbers keep their 64 bits. Returns
  *  CONFIG_TRUE, or CONFIG_FALSE for a fault and for lack of memory. */

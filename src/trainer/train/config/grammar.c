@@ -39,7 +39,7 @@ note_fault(struct scan *scan, const char *at, const char *format, ...)
     scan->fault = at;
 }
 
-static bool is_name(char c)
+bool cddpi_config_is_name(char c)
 {
     return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
 }
@@ -117,7 +117,7 @@ static void scan_settings(struct scan *scan, char end)
         const char *key = scan->at;
         int bytes;
 
-        while (is_name(scan->at[0])) {
+        while (cddpi_config_is_name(scan->at[0])) {
             scan->at++;
         }
         if (scan->at == key || (!isalpha((unsigned char)key[0]) && key[0] != '*')) {
@@ -191,7 +191,8 @@ static void scan_word(struct scan *scan)
 {
     size_t length = 0;
 
-    while (is_name(scan->at[length]) || scan->at[length] == '.' || scan->at[length] == '/') {
+    while (cddpi_config_is_name(scan->at[length]) || scan->at[length] == '.' ||
+           scan->at[length] == '/') {
         length++;
     }
     if (!(length == 4 && strncasecmp(scan->at, "true", 4) == 0) &&

@@ -1,13 +1,9 @@
-/* schema.c - owns the table of all keys of train.conf, and the lookups in it. */
+/* schema.c - owns the table of all keys of train.conf. */
 #include "train/config/schema.h"
 
-#include "base/nearest.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "parallel/pipeline/pipeline_schedule.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
 #define GIB 1073741824.0
@@ -522,114 +518,3 @@ const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_laye
 
 _Static_assert(sizeof cddpi_config_keys / sizeof cddpi_config_keys[0] <= CDDPI_KEYS_MAX,
                "struct cddpi_config has a place for each key");
-
-const char *cddpi_key_type_word(enum cddpi_key_type type)
-{
-#define TYPE_WORD(id, word, expects) word,
-    static const char *const words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
-
-    return words[type];
-}
-
-const char *cddpi_key_expects(const struct cddpi_key *key)
-{
-#define TYPE_EXPECTS(id, word, expects) expects,
-    static const char *const texts[] = {CDDPI_KEY_TYPE_MAP(TYPE_EXPECTS)};
-
-    return texts[key->type];
-}
-
-const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count, const char *path)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(keys[i].path, path) == 0) {
-            return &keys[i];
-        }
-    }
-    return NULL;
-}
-
-const char *cddpi_key_word(const struct cddpi_key *key, int value)
-{
-    const struct cddpi_choice *choice = key->choices;
-
-    while (choice->word != NULL && choice->value != value) {
-        choice++;
-    }
-    return choice->word;
-}
-
-const char *cddpi_config_word(const struct cddpi_config *config, const char *path)
-{
-    const struct cddpi_key *key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
-
-    return cddpi_key_word(key, cddpi_key_choice(key, config));
-}
-
-int cddpi_key_choice(const struct cddpi_key *key, const struct cddpi_config *config)
-{
-    return *(const int *)(const void *)((const char *)config + key->offset);
-}
-
-bool cddpi_choices_have(const int *choices, int value)
-{
-    while (*choices != CDDPI_NO_CHOICE && *choices != value) {
-        choices++;
-    }
-    return *choices == value;
-}
-
-const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
-                                          const struct cddpi_config *config)
-{
-    const struct cddpi_key *owner = cddpi_config_keys;
-
-    if (key->of_choices == NULL) {
-        return NULL;
-    }
-    while (owner->offset != key->of) {
-        owner++;
-    }
-    return cddpi_choices_have(key->of_choices, cddpi_key_choice(owner, config)) ? NULL : owner;
-}
-
-static const char *last_word(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot != NULL ? dot + 1 : path;
-}
-
-/* The number of edits between two paths; the right word in the wrong group is close, too. */
-static unsigned path_distance(const char *known, const char *path)
-{
-    unsigned whole = cddpi_edit_distance(known, path);
-    unsigned word = 1 + 2 * cddpi_edit_distance(last_word(known), last_word(path));
-
-    return whole < word ? whole : word;
-}
-
-void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
-                       char out[CDDPI_KEY_BYTES])
-{
-    unsigned least = ~0u;
-
-    for (size_t i = 0; i < count; i++) {
-        char known[CDDPI_KEY_BYTES];
-        char *dot;
-
-        snprintf(known, sizeof known, "%s", keys[i].path);
-        do { /* the key itself, then the groups around it */
-            unsigned distance = path_distance(known, path);
-
-            if (distance < least) {
-                least = distance;
-                memcpy(out, known, sizeof known);
-            }
-            dot = strrchr(known, '.');
-            if (dot != NULL) {
-                *dot = '\0';
-            }
-        } while (dot != NULL);
-    }
-}

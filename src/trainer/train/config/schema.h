@@ -80,4 +80,8 @@ bool cddpi_choices_have(const int *choices, int value);
 const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
                                           const struct cddpi_config *config);
 
+/** Print all keys in scdoc format: cddp-train --keys, and the sections KEYS and KEYS OF A LAYER of
+ *  train.conf(5). */
+void cddpi_config_print_keys(FILE *file);
+
 #endif

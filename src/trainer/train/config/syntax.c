@@ -11,11 +11,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-static bool is_name(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
-}
-
 static const char *line_of(const char *text, int line)
 {
     for (; line > 1; line--) {
@@ -80,7 +75,8 @@ static int count_key(const char *text, int line, const char *name)
         const char *behind = begin + at + length;
 
         behind += strspn(behind, " \t");
-        count += memcmp(begin + at, name, length) == 0 && (at == 0 || !is_name(begin[at - 1])) &&
+        count += memcmp(begin + at, name, length) == 0 &&
+                 (at == 0 || !cddpi_config_is_name(begin[at - 1])) &&
                  (behind[0] == '=' || behind[0] == ':');
     }
     return count;
@@ -135,18 +131,6 @@ static cddp_status fail_twice(const config_t *parsed, const char *path, const ch
     return add_line(text, line_of(text, line), false);
 }
 
-/* The path of an included file. libconfig reports the @include's @p name, which is relative to the
- * folder of @p path. NULL: no memory. */
-static char *included_path(const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-    int folder_bytes = slash != NULL && name[0] != '/' ? (int)(slash + 1 - path) : 0;
-
-    return strncmp(name, path, (size_t)folder_bytes) == 0
-               ? cddpi_strdup(name)
-               : cddpi_format("%.*s%s", folder_bytes, path, name);
-}
-
 static cddp_status fail_in(const config_t *parsed, const char *path, const char *text)
 {
     const char *cause = config_error_text(parsed);
@@ -176,13 +160,20 @@ static cddp_status fail_in(const config_t *parsed, const char *path, const char 
 cddp_status cddpi_config_fail_syntax(const config_t *parsed, const char *path, const char *text)
 {
     const char *name = config_error_file(parsed);
-    char *file = name != NULL ? included_path(path, name) : NULL;
+    const char *slash = strrchr(path, '/');
     char *included = NULL;
+    char *file;
+    int folder_bytes;
     cddp_status status;
 
     if (name == NULL) {
         return fail_in(parsed, path, text);
     }
+    /* libconfig reports the name in the @include, which is relative to the folder of path. */
+    folder_bytes = slash != NULL && name[0] != '/' ? (int)(slash + 1 - path) : 0;
+    file = strncmp(name, path, (size_t)folder_bytes) == 0
+               ? cddpi_strdup(name)
+               : cddpi_format("%.*s%s", folder_bytes, path, name);
     status = file != NULL && cddpi_config_read_included(file, &included) == CDDP_OK
                  ? fail_in(parsed, file, included)
                  : cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: %s", name, config_error_line(parsed),

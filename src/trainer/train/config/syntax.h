@@ -8,7 +8,12 @@
 
 #include <libconfig.h>
 
+#include <stdbool.h>
+
 enum { CDDPI_FAULT_BYTES = 200 };
+
+/** Whether @p c can be part of a key's name. */
+bool cddpi_config_is_name(char c);
 
 /** Find the first place where @p text breaks the grammar, and describe it in @p what.
  *  @return Its offset; -1: found no fault. */
