@@ -262,6 +262,16 @@ bool cddpi_config_names_stages(const struct cddpi_config *config);
  *  key. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* What a configuration must not have. */
+struct cddpi_config_rule {
+    bool is_broken;
+    const char *key, *text;
+};
+/** Fail as cddpi_config_fail() with the key and the text of the first broken one of @p count
+ *  rules. */
+CDDP_CHECKED cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
+                                                  const struct cddpi_config_rule *rules,
+                                                  size_t count);
 /** If @p status is CDDP_ERR_CONFIG, begin its text with the place that set @p key, and the key.
  *  Returns @p status. */
 CDDP_CHECKED cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,

@@ -22,31 +22,22 @@ bool cddpi_trainer_has_sync(const struct cddpi_config *config)
 
 cddp_status cddpi_own_devices_check(const struct cddpi_config *config)
 {
-    const char *of_stages = config->parallel.balance != 0          ? "parallel.balance"
-                            : config->parallel.memory_bytes > 0    ? "parallel.memory_bytes"
-                            : config->parallel.recompute.count > 0 ? "parallel.recompute"
-                                                                   : NULL;
+    const char *of_stages = "is for stages over ranks (parallel.pipeline): leave this out";
+    const struct cddpi_config_rule rules[] = {
+        {config->train.offload_optimizer, "train.offload_optimizer",
+         "where a rank has several devices the optimizer is in the processor's memory always: "
+         "leave this out"},
+        {config->parallel.pipeline > 1, "parallel.pipeline",
+         "is for stages over ranks, where parallel.type = \"ranks\""},
+        {config->train.device == CDDPI_TRAIN_ON_CUDA, "train.device",
+         "with parallel.type = \"model_parallel\" or \"data_parallel\" train.devices or "
+         "parallel.placement name the GPUs: leave this out"},
+        {config->parallel.balance != 0, "parallel.balance", of_stages},
+        {config->parallel.memory_bytes > 0, "parallel.memory_bytes", of_stages},
+        {config->parallel.recompute.count > 0, "parallel.recompute", of_stages},
+    };
 
-    if (config->train.offload_optimizer) {
-        return cddpi_config_fail(config, "train.offload_optimizer",
-                                 "where a rank has several devices the optimizer is in the "
-                                 "processor's memory always: leave this out");
-    }
-    if (config->parallel.pipeline > 1) {
-        return cddpi_config_fail(config, "parallel.pipeline",
-                                 "is for stages over ranks, where parallel.type = \"ranks\"");
-    }
-    if (config->train.device == CDDPI_TRAIN_ON_CUDA) {
-        return cddpi_config_fail(config, "train.device",
-                                 "with parallel.type = \"model_parallel\" or \"data_parallel\" "
-                                 "train.devices or parallel.placement name the GPUs: leave this "
-                                 "out");
-    }
-    if (of_stages != NULL) {
-        return cddpi_config_fail(config, of_stages,
-                                 "is for stages over ranks (parallel.pipeline): leave this out");
-    }
-    return CDDP_OK;
+    return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
 
 cddp_status cddpi_own_devices_check_generate(const struct cddpi_config *config)

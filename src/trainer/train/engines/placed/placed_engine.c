@@ -18,17 +18,17 @@ static struct cddpi_placed *model_of(const struct cddpi_trainer *trainer)
 /* Check a run with one GPU whose optimizer is in host memory. */
 static cddp_status check_offload(const struct cddpi_config *config)
 {
-    const char *words = config->train.device != CDDPI_TRAIN_ON_CUDA
-                            ? "is for ranks with a GPU each: it needs train.device = \"cuda\""
-                        : config->model.type == CDDPI_MODEL_DCGAN
-                            ? "dcgan's two optimizers are on its device: leave this out"
-                        : cddpi_trainer_has_sync(config)
-                            ? "leaves ranks no exchange of statistics of batch_norm (sync): "
-                              "leave this out"
-                            : NULL;
+    static const char key[] = "train.offload_optimizer";
+    const struct cddpi_config_rule rules[] = {
+        {config->train.device != CDDPI_TRAIN_ON_CUDA, key,
+         "is for ranks with a GPU each: it needs train.device = \"cuda\""},
+        {config->model.type == CDDPI_MODEL_DCGAN, key,
+         "dcgan's two optimizers are on its device: leave this out"},
+        {cddpi_trainer_has_sync(config), key,
+         "leaves ranks no exchange of statistics of batch_norm (sync): leave this out"},
+    };
 
-    return words == NULL ? CDDP_OK
-                         : cddpi_config_fail(config, "train.offload_optimizer", "%s", words);
+    return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
 
 static cddp_status check(const struct cddpi_config *config, int world_size)

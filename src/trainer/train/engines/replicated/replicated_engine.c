@@ -19,23 +19,20 @@ static struct cddpi_replicated *model_of(const struct cddpi_trainer *trainer)
 
 static cddp_status check(const struct cddpi_config *config, int world_size)
 {
+    const struct cddpi_config_rule rules[] = {
+        {config->parallel.stages.count > 0, "parallel.stages",
+         "with parallel.type = \"data_parallel\" each device has all layers"},
+        {config->parallel.micro_batches > 1, "parallel.micro_batches",
+         "is for pipelines; with parallel.type = \"data_parallel\" train.accumulate makes "
+         "micro-batches"},
+        {cddpi_trainer_has_sync(config), "parallel.type",
+         "\"data_parallel\" cannot take statistics of batch_norm over all devices (sync): start a "
+         "rank for each device"},
+    };
+
     (void)world_size;
     CDDPI_TRY(cddpi_own_devices_check(config));
-    if (config->parallel.stages.count > 0) {
-        return cddpi_config_fail(config, "parallel.stages",
-                                 "with parallel.type = \"data_parallel\" each device has all "
-                                 "layers");
-    }
-    if (config->parallel.micro_batches > 1) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is for pipelines; with parallel.type = \"data_parallel\" "
-                                 "train.accumulate makes micro-batches");
-    }
-    if (cddpi_trainer_has_sync(config)) {
-        return cddpi_config_fail(config, "parallel.type",
-                                 "\"data_parallel\" cannot take statistics of batch_norm over "
-                                 "all devices (sync): start a rank for each device");
-    }
+    CDDPI_TRY(cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules));
     return cddpi_own_devices_check_generate(config);
 }
 

@@ -35,25 +35,22 @@ cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config)
  * given: a run writes all keys to its train.conf, which must load again. */
 cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size)
 {
-    const char *key = config->parallel.schedule != CDDPI_PIPELINE_1F1B ? "parallel.schedule"
-                      : config->parallel.chunks > 1                    ? "parallel.chunks"
-                      : config->parallel.stages.count > 0              ? "parallel.stages"
-                      : config->parallel.balance != 0                  ? "parallel.balance"
-                      : config->parallel.memory_bytes > 0              ? "parallel.memory_bytes"
-                      : config->parallel.recompute.count > 0           ? "parallel.recompute"
-                                                                       : NULL;
+    const char *text = "is for pipelines, but parallel.pipeline is 1: raise it, or leave this out";
+    const struct cddpi_config_rule rules[] = {
+        {config->parallel.micro_batches > 1, "parallel.micro_batches",
+         "is for pipelines (parallel.pipeline); without one, train.accumulate makes "
+         "micro-batches"},
+        {config->parallel.schedule != CDDPI_PIPELINE_1F1B, "parallel.schedule", text},
+        {config->parallel.chunks > 1, "parallel.chunks", text},
+        {config->parallel.stages.count > 0, "parallel.stages", text},
+        {config->parallel.balance != 0, "parallel.balance", text},
+        {config->parallel.memory_bytes > 0, "parallel.memory_bytes", text},
+        {config->parallel.recompute.count > 0, "parallel.recompute", text},
+    };
 
     (void)world_size;
     CDDPI_TRY(cddpi_single_check_stage_names(config));
-    if (config->parallel.micro_batches > 1) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is for pipelines (parallel.pipeline); without one, "
-                                 "train.accumulate makes micro-batches");
-    }
-    return key == NULL ? CDDP_OK
-                       : cddpi_config_fail(config, key,
-                                           "is for pipelines, but parallel.pipeline is 1: raise "
-                                           "it, or leave this out");
+    return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
 
 cddp_status cddpi_single_check_batch(const struct cddpi_config *config, int replicas)
