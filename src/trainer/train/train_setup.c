@@ -48,8 +48,6 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
 {
-    cddp_status status;
-
     options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
                           ? NULL /* decided by $CDDP_DEVICE */
                           : cddpi_config_word(trainer->config, "train.device");
@@ -57,10 +55,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
         options->device = "cpu"; /* for exchanges between ranks, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;
-    status = cddp_group_create(options, &trainer->group);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_group_create(options, &trainer->group));
     trainer->device = cddpi_group_on_device(trainer->group);
     trainer->rank = cddp_group_rank(trainer->group);
     trainer->world_size = cddp_group_world_size(trainer->group);
@@ -97,25 +92,18 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    cddp_status status;
 
     options.timeout_ms = (uint32_t)(config->train.timeout * 1000.0);
     if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
         options.timeout_ms = 1;
     }
-    status = check_init_method(config);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_init_method(config));
     if (config->train.init_method[0] != '\0') {
         options.rendezvous = config->train.init_method;
         options.rank = config->train.rank;
         options.world_size = config->train.world_size;
     }
-    status = cddpi_trainer_join(trainer, &options);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_trainer_join(trainer, &options));
     cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
@@ -126,17 +114,17 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_open_data(trainer->config, trainer->group,
-                                                 &trainer->train.data, &trainer->test.data);
     char note[2048] = "";
 
-    if (status == CDDP_OK && trainer->rank == 0) {
+    CDDPI_TRY(cddpi_trainer_open_data(trainer->config, trainer->group, &trainer->train.data,
+                                      &trainer->test.data));
+    if (trainer->rank == 0) {
         cddpi_trainer_note_classes(trainer->config, &trainer->train.data, note, sizeof note);
     }
     if (note[0] != '\0') {
         cddpi_trainer_warn(trainer, "%s", note);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void plan_steps(struct cddpi_trainer *trainer)
@@ -206,22 +194,19 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_prometheus *prometheus = NULL;
-    cddp_status status;
 
     cddpi_dump_set_folder(trainer->group, config->train.run_dir);
     if (trainer->rank != 0) {
         return CDDP_OK;
     }
-    status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                                config->train.tensorboard, &trainer->records.metrics);
-    if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
-        status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
-                                       trainer->world_size, &prometheus);
+    CDDPI_TRY(cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
+                                 config->train.tensorboard, &trainer->records.metrics));
+    if (config->train.prometheus[0] != '\0') {
+        CDDPI_TRY(cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
+                                        trainer->world_size, &prometheus));
     }
-    if (status == CDDP_OK) {
-        cddpi_metrics_export(trainer->records.metrics, prometheus);
-    }
-    return status;
+    cddpi_metrics_export(trainer->records.metrics, prometheus);
+    return CDDP_OK;
 }
 
 /* Prepare to trace the configured steps. The run has its folder. */
@@ -283,23 +268,24 @@ static cddp_status complete_engine(struct cddpi_trainer *trainer)
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* The order is fixed, so that all ranks call collectives in the same order. */
-    static cddp_status (*const parts[])(struct cddpi_trainer *) = {join_group,
-                                                                   open_data,
-                                                                   cddpi_trainer_build_model,
-                                                                   cddpi_trainer_prepare_text,
-                                                                   cddpi_trainer_build_ddp,
-                                                                   cddpi_trainer_build_optimizer,
-                                                                   cddpi_trainer_build_device,
-                                                                   complete_engine,
-                                                                   cddpi_trainer_find_peak_flops,
-                                                                   cddpi_trainer_build_data,
-                                                                   cddpi_trainer_resume,
-                                                                   open_sample_log,
-                                                                   open_arrivals,
-                                                                   open_records,
-                                                                   open_trace};
+    static cddp_status (*const parts[])(struct cddpi_trainer *) = {
+        join_group,
+        open_data,
+        cddpi_trainer_build_model,
+        cddpi_trainer_prepare_text,
+        cddpi_trainer_build_ddp,
+        cddpi_trainer_build_optimizer,
+        cddpi_trainer_build_device,
+        complete_engine,
+        cddpi_trainer_find_peak_flops,
+        cddpi_trainer_build_data,
+        cddpi_trainer_resume,
+        open_sample_log,
+        open_arrivals,
+        open_records,
+        open_trace,
+    };
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
-    cddp_status status = CDDP_OK;
 
     *out = trainer;
     if (trainer == NULL) {
@@ -309,13 +295,10 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
     trainer->records.began_ns = cddpi_now_ns();
-    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir,
-                                   trainer->records.began_ns);
-    for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
-        status = parts[i](trainer);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(
+        cddpi_run_folder_init(&trainer->folder, config->train.run_dir, trainer->records.began_ns));
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        CDDPI_TRY(parts[i](trainer));
     }
     if (trainer->cursor.step > 0) { /* the optimizer has state already */
         cddpi_ddp_keep_plan(trainer->ddp);
