@@ -101,9 +101,8 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
                 path);
         }
         cddpi_trainer_warn(trainer,
-                           "%s: the data have other contents than those that %s was made "
-                           "with",
-                           key, path);
+                           "%s: the data have other contents than those that %s was made with", key,
+                           path);
     }
     return CDDP_OK;
 }

@@ -50,9 +50,8 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
         counts[0] + counts[1] > trainer->records.told_broken) {
         cddpi_trainer_warn(
             trainer,
-            "data.on_error = \"skip\": until step %llu, %lld samples to train on and "
-            "%lld to evaluate on were replaced by others, since their files are "
-            "broken, as this one: %s",
+            "data.on_error = \"skip\": until step %llu, %lld samples to train on and %lld to "
+            "evaluate on were replaced by others, since their files are broken, as this one: %s",
             (unsigned long long)trainer->cursor.step, (long long)counts[0], (long long)counts[1],
             text[0] != '\0' ? text : other);
         trainer->records.told_broken = counts[0] + counts[1];

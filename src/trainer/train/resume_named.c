@@ -124,8 +124,7 @@ static cddp_status explain_contents(const char *path)
     if (contents.runs > 0) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "%s has no checkpoint, but holds the folder%s of %zu run%s: name the one "
-                          "that is to go on, such "
-                          "as %s/%s",
+                          "that is to go on, such as %s/%s",
                           path, contents.runs > 1 ? "s" : "", contents.runs,
                           contents.runs > 1 ? "s" : "", path, contents.name);
     }

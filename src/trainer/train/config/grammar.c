@@ -82,8 +82,7 @@ static const char *shown_at(const struct scan *scan, char out[64])
                                          "\xE2\x80\x98", "\xE2\x80\x99", "\xC2\xAB",
                                          "\xC2\xBB"};
     size_t length = strspn(scan->at,
-                           "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                           "_-.+*");
+                           "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.+*");
 
     if (scan->at[0] == '\0') {
         return "the end of the file";

@@ -120,9 +120,8 @@ static cddp_status fail_twice(const config_t *parsed, const char *path, const ch
     } else if (file != NULL) {
         (void)cddpi_fail(
             CDDP_ERR_CONFIG,
-            "%s:%d: %s is in the included file %s already (line %u), and a file cannot "
-            "change what it includes: give it on the command line, as KEY=VALUE, or "
-            "take it out of one of them",
+            "%s:%d: %s is in the included file %s already (line %u), and a file cannot change what "
+            "it includes: give it on the command line, as KEY=VALUE, or take it out of one of them",
             path, line, config_setting_name(first), file, config_setting_source_line(first));
     } else {
         (void)cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: %s is there twice; the first is in line %u", path,

@@ -38,8 +38,7 @@ cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size
     const char *text = "is for pipelines, but parallel.pipeline is 1: raise it, or leave this out";
     const struct cddpi_config_rule rules[] = {
         {config->parallel.micro_batches > 1, "parallel.micro_batches",
-         "is for pipelines (parallel.pipeline); without one, train.accumulate makes "
-         "micro-batches"},
+         "is for pipelines (parallel.pipeline); without one, train.accumulate makes micro-batches"},
         {config->parallel.schedule != CDDPI_PIPELINE_1F1B, "parallel.schedule", text},
         {config->parallel.chunks > 1, "parallel.chunks", text},
         {config->parallel.stages.count > 0, "parallel.stages", text},
