@@ -183,7 +183,9 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
     CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
     snapshot.state_json = text;
     CDDPI_TRY_GOTO(end, status, check_finite(&snapshot));
-    CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
+    if (trainer->engine->prepare_save != NULL) {
+        CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
+    }
     status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
                                   source.put != NULL ? &source : NULL, keep,
                                   last || keep < 2 ? 1 : keep - 1, room);
@@ -364,7 +366,7 @@ static cddp_status save_patiently(struct cddpi_trainer *trainer)
         if (trainer->rank == 0) {
             CDDPI_TRY(try_once(trainer, &patience, &again));
         }
-        CDDPI_TRY(trainer->engine->end_save(trainer));
+        CDDPI_TRY(cddpi_engine_call(trainer->engine->end_save, trainer));
         CDDPI_TRY(cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL));
     }
     return CDDP_OK;

@@ -82,6 +82,7 @@ static cddp_status print_all_of(const struct cddpi_config *config,
                                 const struct cddpi_model_spec *spec, struct cddpi_model *model,
                                 int share, cddp_group *group, FILE *file)
 {
+    const struct cddpi_engine *engine = cddpi_engine_of(config);
     char *table;
 
     CDDPI_TRY(cddpi_model_prepare(model, share, true));
@@ -91,7 +92,9 @@ static cddp_status print_all_of(const struct cddpi_config *config,
     fprintf(file, "memory for activations: %zu bytes a rank, for %d samples\n",
             cddpi_model_arena_bytes(model), share);
     CDDPI_TRY(print_recompute(model, share, file));
-    CDDPI_TRY(cddpi_engine_of(config)->describe(config, spec, share, file));
+    if (engine->describe != NULL) {
+        CDDPI_TRY(engine->describe(config, spec, share, file));
+    }
     fputc('\n', file);
     CDDPI_TRY(cddpi_model_describe_plan(model, share, file));
     fputc('\n', file);

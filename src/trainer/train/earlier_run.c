@@ -16,7 +16,9 @@
 
 /* What was renamed or created so far, to undo it. */
 struct moves {
-    char **from, **to; /* from NULL: `to` is a new folder, or the link */
+    struct {
+        char *from, *to; /* from NULL: `to` is a new folder, or the link */
+    } * all;
     size_t count;
 };
 
@@ -28,19 +30,16 @@ static cddp_status fail_memory(const char *dir)
 /* Record a move. Takes ownership of both names. */
 static cddp_status note_move(struct moves *moves, char *from, char *to)
 {
-    char **froms = cddpi_realloc(moves->from, (moves->count + 1) * sizeof *froms);
-    char **tos;
+    void *more = cddpi_realloc(moves->all, (moves->count + 1) * sizeof *moves->all);
 
-    moves->from = froms != NULL ? froms : moves->from;
-    tos = froms != NULL ? cddpi_realloc(moves->to, (moves->count + 1) * sizeof *tos) : NULL;
-    if (tos == NULL) {
+    if (more == NULL) {
         cddpi_free(from);
         cddpi_free(to);
         return fail_memory("earlier run");
     }
-    moves->to = tos;
-    froms[moves->count] = from;
-    tos[moves->count++] = to;
+    moves->all = more;
+    moves->all[moves->count].from = from;
+    moves->all[moves->count++].to = to;
     return CDDP_OK;
 }
 
@@ -56,10 +55,13 @@ static void free_names(char **names, size_t count)
 static void undo_moves(const struct moves *moves)
 {
     for (size_t i = moves->count; i-- > 0;) {
-        if (moves->from[i] != NULL) {
-            (void)cddpi_file_renameat(AT_FDCWD, moves->to[i], moves->from[i]);
-        } else if (cddpi_file_unlinkat(AT_FDCWD, moves->to[i], AT_REMOVEDIR) != 0) {
-            (void)cddpi_file_unlinkat(AT_FDCWD, moves->to[i], 0);
+        const char *from = moves->all[i].from;
+        const char *to = moves->all[i].to;
+
+        if (from != NULL) {
+            (void)cddpi_file_renameat(AT_FDCWD, to, from);
+        } else if (cddpi_file_unlinkat(AT_FDCWD, to, AT_REMOVEDIR) != 0) {
+            (void)cddpi_file_unlinkat(AT_FDCWD, to, 0);
         }
     }
 }
@@ -134,34 +136,25 @@ static cddp_status list_names(const char *dir, bool (*wanted)(const char *), cha
                               size_t *out_count)
 {
     DIR *folder = NULL;
-    char **names = NULL;
-    size_t count = 0;
-    cddp_status status = cddpi_folder_open(dir, &folder);
+    const char *name = "";
+    cddp_status status;
 
-    while (status == CDDP_OK) {
-        const char *name = NULL;
+    CDDPI_TRY(cddpi_folder_open(dir, &folder));
+    while ((status = cddpi_folder_next(folder, dir, &name)) == CDDP_OK && name != NULL) {
         char **more;
 
-        status = cddpi_folder_next(folder, dir, &name);
-        if (status != CDDP_OK || name == NULL) {
-            break;
-        }
         if (!wanted(name)) {
             continue;
         }
-        more = cddpi_realloc(names, (count + 1) * sizeof *more);
-        names = more != NULL ? more : names;
-        if (more == NULL || (names[count] = cddpi_strdup(name)) == NULL) {
+        more = cddpi_realloc(*out, (*out_count + 1) * sizeof *more);
+        *out = more != NULL ? more : *out;
+        if (more == NULL || (more[*out_count] = cddpi_strdup(name)) == NULL) {
             status = fail_memory(dir);
-        } else {
-            count++;
+            break;
         }
+        (*out_count)++;
     }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    *out = names;
-    *out_count = count;
+    closedir(folder);
     return status;
 }
 
@@ -227,7 +220,7 @@ static cddp_status move_one(struct moves *moves, const char *dir, const char *na
 
 cddp_status cddpi_earlier_run_put_aside(const char *dir, struct cddpi_progress *progress)
 {
-    struct moves moves = {NULL, NULL, 0};
+    struct moves moves = {NULL, 0};
     const char *aside = NULL;
     char **names = NULL;
     size_t count = 0;
@@ -244,8 +237,11 @@ end:
         undo_moves(&moves);
     }
     free_names(names, count);
-    free_names(moves.from, moves.count);
-    free_names(moves.to, moves.count);
+    for (size_t i = 0; i < moves.count; i++) {
+        cddpi_free(moves.all[i].from);
+        cddpi_free(moves.all[i].to);
+    }
+    cddpi_free(moves.all);
     return status;
 }
 
@@ -275,23 +271,22 @@ cddp_status cddpi_earlier_run_find(const char *dir, bool *out)
 {
     char *metrics = cddpi_format("%s/metrics.jsonl", dir);
     char *checkpoints = cddpi_format("%s/checkpoints", dir);
+    bool has_checkpoints = false;
+    bool has_metrics = false;
     struct stat info;
     cddp_status status = CDDP_OK;
 
-    *out = false;
     if (metrics == NULL || checkpoints == NULL) {
         status = fail_memory(dir);
     } else if (lstat(metrics, &info) == 0) {
-        *out = true;
+        has_metrics = true;
     } else if (errno != ENOENT) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics);
     }
     if (status == CDDP_OK) {
-        bool has_some = false;
-
-        status = find_checkpoints(checkpoints, &has_some);
-        *out = *out || has_some;
+        status = find_checkpoints(checkpoints, &has_checkpoints);
     }
+    *out = has_metrics || has_checkpoints;
     cddpi_free(metrics);
     cddpi_free(checkpoints);
     return status;

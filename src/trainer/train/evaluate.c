@@ -19,13 +19,11 @@ enum { TEXT_BYTES = 1024 };
 static cddp_status share_text(struct cddpi_trainer *trainer, char text[TEXT_BYTES])
 {
     int64_t from = text[0] != '\0' ? trainer->rank : trainer->world_size;
-    cddp_status status = cddp_all_reduce(trainer->group, &from, &from, 1, CDDP_I64, CDDP_OP_MIN,
-                                         NULL);
 
-    if (status != CDDP_OK || from >= trainer->world_size) {
-        return status;
-    }
-    return cddp_broadcast(trainer->group, text, TEXT_BYTES, CDDP_U8, (int)from, NULL);
+    CDDPI_TRY(cddp_all_reduce(trainer->group, &from, &from, 1, CDDP_I64, CDDP_OP_MIN, NULL));
+    return from < trainer->world_size
+               ? cddp_broadcast(trainer->group, text, TEXT_BYTES, CDDP_U8, (int)from, NULL)
+               : CDDP_OK;
 }
 
 cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
@@ -33,7 +31,7 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
     int64_t counts[2] = {0, 0};
     char text[TEXT_BYTES] = "";
     char other[TEXT_BYTES] = "";
-    cddp_status status;
+    char *shown = text;
 
     if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
         return CDDP_OK;
@@ -42,21 +40,22 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
         counts[0] = (int64_t)cddpi_data_loader_broken(trainer->train.loader, text, sizeof text);
         counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test.loader, other, sizeof other);
     }
-    status = cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL);
-    if (status == CDDP_OK) {
-        status = share_text(trainer, text[0] != '\0' ? text : other);
+    if (text[0] == '\0') {
+        shown = other;
     }
-    if (status == CDDP_OK && trainer->rank == 0 &&
-        counts[0] + counts[1] > trainer->records.told_broken) {
+    CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
+    CDDPI_TRY(share_text(trainer, shown));
+    if (trainer->rank == 0 && counts[0] + counts[1] > trainer->records.told_broken) {
         cddpi_trainer_warn(
             trainer,
-            "data.on_error = \"skip\": until step %llu, %lld samples to train on and %lld to "
-            "evaluate on were replaced by others, since their files are broken, as this one: %s",
+            "data.on_error = \"skip\": until step %llu, %lld samples to train on and "
+            "%lld to evaluate on were replaced by others, since their files are "
+            "broken, as this one: %s",
             (unsigned long long)trainer->cursor.step, (long long)counts[0], (long long)counts[1],
-            text[0] != '\0' ? text : other);
+            shown);
         trainer->records.told_broken = counts[0] + counts[1];
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Broadcast rank 0's running statistics of batch normalisation. They differ between ranks, and rank
@@ -85,43 +84,25 @@ static uint64_t sample_count(const struct cddpi_trainer *trainer)
     return most * batch;
 }
 
-/* While a batch computes, ask all ranks whether one was asked to stop. */
-static cddp_status begin_asking(struct cddpi_trainer *trainer)
-{
-    return cddpi_agreement_begin(&trainer->agreement, trainer->group,
-                                 cddpi_stop_requested() ? CDDPI_REQUEST_STOP : CDDPI_REQUEST_NONE,
-                                 false);
-}
-
-static cddp_status end_asking(struct cddpi_trainer *trainer)
-{
-    cddp_status status = cddpi_agreement_end(&trainer->agreement);
-
-    if (status == CDDP_OK) {
-        trainer->stopped = trainer->agreement.agreed.request == CDDPI_REQUEST_STOP;
-    }
-    return status;
-}
-
 /* Evaluate this rank's part of the next global batch. @p out_at_end: there was no more batch. */
 static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
 {
     struct cddpi_micro_batch micro_batch;
     struct cddpi_batch batch;
     struct cddpi_loss_result result = {0};
-    cddp_status status = cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch);
 
-    *out_at_end = status == CDDP_OK && micro_batch.label == NULL;
-    if (status != CDDP_OK || *out_at_end) {
-        return status;
+    CDDPI_TRY(cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch));
+    *out_at_end = micro_batch.label == NULL;
+    if (*out_at_end) {
+        return CDDP_OK;
     }
     batch = cddpi_prefetcher_batch(&micro_batch);
     if (batch.count > 0) {
-        status = cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
-                                          "a smaller train.eval_batch_size needs less");
+        CDDPI_TRY(cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
+                                           "a smaller train.eval_batch_size needs less"));
         *predictions += result.count;
     }
-    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test.prefetcher) : status;
+    return cddpi_prefetcher_release(trainer->test.prefetcher);
 }
 
 /* The model with the loss, if this rank has it. */
@@ -140,9 +121,14 @@ static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_
 
     cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
     while (!at_end && !trainer->stopped) {
-        CDDPI_TRY(begin_asking(trainer));
+        enum cddpi_request request = cddpi_stop_requested() ? CDDPI_REQUEST_STOP
+                                                            : CDDPI_REQUEST_NONE;
+
+        /* While a batch computes, ask all ranks whether one was asked to stop. */
+        CDDPI_TRY(cddpi_agreement_begin(&trainer->agreement, trainer->group, request, false));
         CDDPI_TRY(evaluate_batch(trainer, &predictions, &at_end));
-        CDDPI_TRY(end_asking(trainer));
+        CDDPI_TRY(cddpi_agreement_end(&trainer->agreement));
+        trainer->stopped = trainer->agreement.agreed.request == CDDPI_REQUEST_STOP;
     }
     CDDPI_TRY(cddpi_model_collect(last_model(trainer), predictions));
     return cddpi_model_result(last_model(trainer), out);

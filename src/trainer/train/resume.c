@@ -53,11 +53,6 @@ cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const ch
     return CDDP_OK;
 }
 
-cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
-{
-    return cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out);
-}
-
 /* Whether @p path is one of the run's own checkpoints. */
 static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 {
@@ -136,7 +131,7 @@ static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out, bo
 
     CDDPI_TRY(find_restart(trainer, &is_restart));
     if (automatic || is_restart) {
-        CDDPI_TRY(cddpi_trainer_find_newest(trainer, out));
+        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out));
     }
     if (*out == NULL && !automatic && strcmp(wanted, "none") != 0) {
         *out_named = true;
@@ -241,7 +236,7 @@ static cddp_status share_model(struct cddpi_trainer *trainer)
 static cddp_status share_run(struct cddpi_trainer *trainer)
 {
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
-    CDDPI_TRY(trainer->engine->scatter(trainer));
+    CDDPI_TRY(cddpi_engine_call(trainer->engine->scatter, trainer));
     CDDPI_TRY(share_model(trainer));
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
         CDDPI_TRY(share_optimizer(each));

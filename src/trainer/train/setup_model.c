@@ -226,7 +226,8 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
                                                                              : NULL,
                                         trainer->ddp, &trainer->optim);
     cddpi_free(decays);
-    return status == CDDP_OK ? trainer->engine->optimizer_made(trainer) : status;
+    CDDPI_TRY(status);
+    return cddpi_engine_call(trainer->engine->optimizer_made, trainer);
 }
 
 cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)

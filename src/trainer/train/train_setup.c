@@ -107,7 +107,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
-    CDDPI_TRY(trainer->engine->join(trainer));
+    CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
     return check_trace(config);
 }
@@ -261,7 +261,7 @@ static void warn_lone_norm(struct cddpi_trainer *trainer)
 
 static cddp_status complete_engine(struct cddpi_trainer *trainer)
 {
-    return trainer->engine->complete(trainer);
+    return cddpi_engine_call(trainer->engine->complete, trainer);
 }
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
@@ -304,7 +304,9 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     }
     plan_steps(trainer);
     warn_lone_norm(trainer);
-    trainer->engine->begin(trainer);
+    if (trainer->engine->begin != NULL) {
+        trainer->engine->begin(trainer);
+    }
     return CDDP_OK;
 }
 

@@ -61,30 +61,30 @@ static cddp_status read_all(int fd, const char *path, char **out)
     return CDDP_OK;
 }
 
-/* As cddpi_config_opaque_length(). @p out_open: the string or comment has no end, so it takes the
- * rest of the text. */
-static size_t opaque_length(const char *text, bool *out_open)
+size_t cddpi_config_opaque_length(const char *text, bool *out_is_open)
 {
     const char *end;
+    bool is_open = false;
+    size_t length = 0;
 
     if (text[0] == '"') {
-        size_t length = 1;
-
+        length = 1;
         while (text[length] != '\0' && text[length] != '"') {
             length += text[length] == '\\' && text[length + 1] != '\0' ? 2 : 1;
         }
-        *out_open = text[length] == '\0';
-        return *out_open ? length : length + 1;
-    }
-    if (text[0] == '#' || (text[0] == '/' && text[1] == '/')) {
-        return strcspn(text, "\n");
-    }
-    if (text[0] == '/' && text[1] == '*') {
+        is_open = text[length] == '\0';
+        length += is_open ? 0 : 1;
+    } else if (text[0] == '#' || (text[0] == '/' && text[1] == '/')) {
+        length = strcspn(text, "\n");
+    } else if (text[0] == '/' && text[1] == '*') {
         end = strstr(text + 2, "*/");
-        *out_open = end == NULL;
-        return end != NULL ? (size_t)(end - text) + 2 : strlen(text);
+        is_open = end == NULL;
+        length = end != NULL ? (size_t)(end - text) + 2 : strlen(text);
     }
-    return 0;
+    if (out_is_open != NULL) {
+        *out_is_open = is_open;
+    }
+    return length;
 }
 
 /* Refuse a comment or a string that does not end: libconfig would silently drop the rest of the
@@ -95,7 +95,7 @@ static cddp_status check_ends(const char *path, const char *text)
 
     while (*text != '\0') {
         bool is_open = false;
-        size_t length = opaque_length(text, &is_open);
+        size_t length = cddpi_config_opaque_length(text, &is_open);
 
         if (is_open) {
             return cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: the %s that begins here has no end", path,
@@ -155,13 +155,6 @@ cddp_status cddpi_config_read_included(const char *path, char **out)
     return pass_text(path, text, out);
 }
 
-size_t cddpi_config_opaque_length(const char *text)
-{
-    bool is_open = false;
-
-    return opaque_length(text, &is_open);
-}
-
 static const char word_bytes[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
 
 /* Whether the word is a whole number that may need more than 32 bits and does not end in L. */
@@ -180,7 +173,7 @@ static int wide_line(const char *text)
     int line = 1;
 
     while (*text != '\0') {
-        size_t opaque = cddpi_config_opaque_length(text);
+        size_t opaque = cddpi_config_opaque_length(text, NULL);
         size_t length = opaque > 0 ? opaque : strspn(text, word_bytes);
 
         if (opaque == 0 && is_wide(text, length)) {
@@ -204,7 +197,7 @@ static char *widen_integers(const char *text)
         return NULL;
     }
     while (*text != '\0') {
-        size_t opaque = cddpi_config_opaque_length(text);
+        size_t opaque = cddpi_config_opaque_length(text, NULL);
         size_t length = opaque > 0 ? opaque : strspn(text, word_bytes);
         bool wide = opaque == 0 && is_wide(text, length);
 
@@ -314,7 +307,7 @@ static cddp_status check_text(struct include_walk *walk, const char *from, const
     int line = 1;
 
     while (*text != '\0' && depth <= DEPTH_MAX) {
-        size_t length = cddpi_config_opaque_length(text);
+        size_t length = cddpi_config_opaque_length(text, NULL);
         int name_bytes = 0;
         const char *name = length == 0 ? included_name(text, &name_bytes) : NULL;
 

@@ -7,6 +7,8 @@
 
 #include <libconfig.h>
 
+#include <stdbool.h>
+
 /** Read @p path, at most 1 MiB of text. Release @p out with cddpi_free(). The text of
  *  CDDP_ERR_CONFIG names the file. */
 CDDP_CHECKED cddp_status cddpi_config_read_text(const char *path, char **out);
@@ -20,8 +22,9 @@ CDDP_CHECKED cddp_status cddpi_config_read_included(const char *path, char **out
  *  file and line. */
 CDDP_CHECKED cddp_status cddpi_config_check_includes(const char *path, const char *text);
 
-/** The length of the string or comment at the beginning of @p text; 0: there is neither. */
-size_t cddpi_config_opaque_length(const char *text);
+/** The length of the string or comment at the beginning of @p text; 0: there is neither.
+ *  @param out_is_open  It has no end, so it takes the rest of the text; may be NULL. */
+size_t cddpi_config_opaque_length(const char *text, bool *out_is_open);
 
 /** Parse @p text into @p parsed, which is initialised. Whole numbers keep their 64 bits. Returns
  *  CONFIG_TRUE, or CONFIG_FALSE for a fault and for lack of memory. */

@@ -61,7 +61,7 @@ static void skip_blanks(struct scan *scan)
     static const char include[] = "@include";
 
     for (;;) {
-        size_t opaque = scan->at[0] != '"' ? cddpi_config_opaque_length(scan->at) : 0;
+        size_t opaque = scan->at[0] != '"' ? cddpi_config_opaque_length(scan->at, NULL) : 0;
 
         if (opaque > 0) {
             scan->at += opaque;
@@ -255,7 +255,7 @@ static void scan_value(struct scan *scan, const char *key, int key_bytes)
 
     if (c == '"') {
         while (scan->at[0] == '"') { /* adjacent strings are joined */
-            scan->at += cddpi_config_opaque_length(scan->at);
+            scan->at += cddpi_config_opaque_length(scan->at, NULL);
             skip_blanks(scan);
         }
     } else if (c == '{' || c == '[' || c == '(') {

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/micro_batch.h"
-#include "train/telemetry/device_memory.h"
+#include "train/telemetry/train_report.h"
 
 #include <string.h>
 

@@ -64,15 +64,12 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
  *  devices. */
 #define CDDPI_OWN_DEVICES_ROW                                                                      \
     .check_batch = cddpi_single_check_batch, .owns_devices = true, .replays = true,                \
-    .join = cddpi_single_nothing, .load_weights = cddpi_single_load_weights,                       \
-    .optimizer_made = cddpi_single_nothing, .complete = cddpi_single_nothing,                      \
-    .begin = cddpi_single_begin, .update = cddpi_single_update,                                    \
+    .load_weights = cddpi_single_load_weights, .update = cddpi_single_update,                      \
     .square_sum = cddpi_single_square_sum, .update_finds_squares = true,                           \
     .take_result = cddpi_single_take_result, .evaluate = cddpi_single_evaluate,                    \
-    .show_evaluation = cddpi_single_show_evaluation, .add_metrics = cddpi_single_add_metrics,      \
+    .show_evaluation = cddpi_single_show_evaluation,                                               \
     .print_result = cddpi_single_print_result, .reader = cddpi_single_reader,                      \
     .device_count = cddpi_own_devices_count, .name_device = cddpi_own_devices_name,                \
-    .list_tensors = cddpi_single_list_tensors, .prepare_save = cddpi_single_prepare_save,          \
-    .end_save = cddpi_single_nothing, .load = cddpi_single_load, .scatter = cddpi_single_nothing
+    .list_tensors = cddpi_single_list_tensors, .load = cddpi_single_load
 
 #endif

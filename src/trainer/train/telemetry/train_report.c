@@ -1,5 +1,5 @@
-/* train_report.c - writes lines of metrics and progress: about the run as a whole, and the ranks'
- * measurements. */
+/* train_report.c - writes lines of metrics and progress: about the run as a whole, the memory that
+ * training holds on each device of all ranks, and the ranks' measurements. */
 #include "train/telemetry/train_report.h"
 
 #include "base/alloc.h"
@@ -10,12 +10,80 @@
 #include "report/job_names.h"
 #include "report/report_page.h"
 #include "train/engines/engine.h"
-#include "train/telemetry/device_memory.h"
 #include "train/telemetry/mfu.h"
 
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
+                                    struct cddpi_held_memory *out)
+{
+    out->gradients += cddpi_tensors_bytes(&trainer->params[index], 1);
+    out->optimizer += cddpi_optim_state_bytes(trainer->optim, index);
+}
+
+cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
+                                        struct cddpi_held_memory **out, int *out_count)
+{
+    int count = trainer->engine->device_count(trainer);
+    struct cddpi_held_memory *all = cddpi_zalloc_array((size_t)count, sizeof *all);
+
+    if (all == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", count);
+    }
+    for (; trainer != NULL; trainer = trainer->next) {
+        trainer->engine->add_memory(trainer, all);
+    }
+    *out = all;
+    *out_count = count;
+    return CDDP_OK;
+}
+
+/* @p device is one of this rank's: all ranks have devices of the same names. */
+static json_t *describe_memory(const struct cddpi_trainer *trainer, int rank, int device,
+                               const struct cddpi_held_memory *held)
+{
+    char name[32];
+
+    trainer->engine->name_device(trainer, device, name, sizeof name);
+    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "device", name,
+                     "parameters_bytes", (json_int_t)held->parameters, "gradients_bytes",
+                     (json_int_t)held->gradients, "optimizer_bytes", (json_int_t)held->optimizer,
+                     "activations_bytes", (json_int_t)held->activations, "edges_bytes",
+                     (json_int_t)held->edges, "outputs_bytes", (json_int_t)held->outputs);
+}
+
+cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer)
+{
+    struct cddpi_held_memory *own = NULL;
+    struct cddpi_held_memory *all; /* a row per device of each rank */
+    json_t *devices;
+    int count = 0;
+    int rows;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_trainer_device_memory(trainer, &own, &count));
+    rows = count * trainer->world_size;
+    all = cddpi_zalloc_array((size_t)rows, sizeof *all);
+    status = all != NULL
+                 ? cddp_gather(trainer->group, own, all, (size_t)count * sizeof *own, CDDP_U8, 0,
+                               NULL)
+                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", rows);
+    if (status == CDDP_OK && trainer->records.metrics != NULL) {
+        devices = json_array();
+        for (int i = 0; i < rows; i++) {
+            (void)json_array_append_new(devices,
+                                        describe_memory(trainer, i / count, i % count, &all[i]));
+        }
+        cddpi_metrics_add_object(trainer->records.metrics,
+                                 json_pack("{s:s, s:I, s:o}", "kind", "memory", "step",
+                                           (json_int_t)trainer->cursor.step, "devices", devices));
+    }
+    cddpi_free(all);
+    cddpi_free(own);
+    return status;
+}
 
 /* What a rank reports about its device. */
 struct report_run_place {
@@ -23,22 +91,13 @@ struct report_run_place {
     double flops;
 };
 
-static bool is_first_there(const struct report_run_place *places, int rank)
-{
-    for (int before = 0; before < rank; before++) {
-        if (strcmp(places[before].unique, places[rank].unique) == 0) {
-            return false; /* ranks share this device */
-        }
-    }
-    return true;
-}
-
 cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
 {
     struct report_run_place own = {.flops = 0};
     struct report_run_place *all;
     double sum = 0;
     bool known = true;
+    int first;
     cddp_status status;
 
     if (!cddpi_device_is_async(trainer->device)) {
@@ -56,7 +115,11 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
     status = cddp_all_gather(trainer->group, &own, all, sizeof own, CDDP_U8, NULL);
     for (int rank = 0; status == CDDP_OK && rank < trainer->world_size; rank++) {
         known = known && all[rank].flops > 0;
-        sum += is_first_there(all, rank) ? all[rank].flops : 0;
+        first = 0;
+        while (strcmp(all[first].unique, all[rank].unique) != 0) {
+            first++;
+        }
+        sum += first == rank ? all[rank].flops : 0; /* else ranks share this device */
     }
     trainer->records.peak_flops = known ? sum : 0;
     cddpi_free(all);
@@ -132,22 +195,27 @@ static void write_page(struct cddpi_trainer *trainer)
     (void)cddpi_fail_again((cddp_status)failure.status, &failure);
 }
 
-void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
+static double peak_rss_mib(void)
 {
     struct rusage usage = {0};
 
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024.0;
+}
+
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
+{
     cddpi_progress_end(&trainer->records.progress);
     if (trainer->records.metrics == NULL) {
         return;
     }
-    (void)getrusage(RUSAGE_SELF, &usage);
     cddpi_metrics_add_object(trainer->records.metrics,
                              json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
                                        (json_int_t)trainer->cursor.step, "epoch",
                                        (json_int_t)trainer->cursor.epoch, "stopped",
                                        trainer->stopped, "seconds",
                                        (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9,
-                                       "peak_rss_mib", (double)usage.ru_maxrss / 1024.0));
+                                       "peak_rss_mib", peak_rss_mib()));
     write_page(trainer);
 }
 
@@ -180,38 +248,25 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
     cddpi_progress_step(&trainer->records.progress, &state);
 }
 
-static double peak_rss_mib(void)
-{
-    struct rusage usage = {0};
-
-    (void)getrusage(RUSAGE_SELF, &usage);
-    return (double)usage.ru_maxrss / 1024.0;
-}
-
-/* Multiplications of one sample's forward in this rank's part of the model. */
-static double work_of(const struct cddpi_trainer *trainer)
-{
-    double work = 0;
-
-    for (int m = 0; m < trainer->model_count; m++) {
-        work += cddpi_model_work(trainer->models[m].model);
-    }
-    return work;
-}
-
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     struct cddpi_report_line line = {.count = 0};
     struct cddpi_interval_means means;
+    double work = 0; /* multiplications of a sample's forward in this rank's part of the model */
     double samples_per_s, mfu;
 
     CDDPI_TRY(
         cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
     samples_per_s = means.predictions_per_s / trainer->predictions;
-    mfu = cddpi_mfu(work_of(trainer), samples_per_s, 1, trainer->records.peak_flops);
+    for (int m = 0; m < trainer->model_count; m++) {
+        work += cddpi_model_work(trainer->models[m].model);
+    }
+    mfu = cddpi_mfu(work, samples_per_s, 1, trainer->records.peak_flops);
     cddpi_report_line_put(&line, "loss", means.loss);
     cddpi_report_line_put(&line, "accuracy", means.accuracy);
-    CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
+    if (trainer->engine->add_metrics != NULL) {
+        CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
+    }
     cddpi_report_line_put(&line, "lr", lr);
     cddpi_report_line_put(&line, "grad_norm", grad_norm);
     cddpi_report_line_put(&line, "samples_per_s", samples_per_s);

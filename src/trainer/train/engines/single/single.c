@@ -10,16 +10,10 @@
 #include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/device/host_copy.h"
-#include "train/telemetry/device_memory.h"
+#include "train/telemetry/train_report.h"
 #include "train/update.h"
 
 #include <math.h>
-
-static bool fits(const struct cddpi_config *config)
-{
-    (void)config;
-    return true;
-}
 
 cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config)
 {
@@ -55,27 +49,6 @@ cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size
 cddp_status cddpi_single_check_batch(const struct cddpi_config *config, int replicas)
 {
     return cddpi_trainer_check_batch(config, replicas, "a world size");
-}
-
-cddp_status cddpi_single_describe(const struct cddpi_config *config,
-                                  const struct cddpi_model_spec *spec, int samples, FILE *file)
-{
-    (void)config;
-    (void)spec;
-    (void)samples;
-    (void)file;
-    return CDDP_OK;
-}
-
-cddp_status cddpi_single_nothing(struct cddpi_trainer *trainer)
-{
-    (void)trainer;
-    return CDDP_OK;
-}
-
-void cddpi_single_begin(struct cddpi_trainer *trainer)
-{
-    (void)trainer;
 }
 
 cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
@@ -247,14 +220,6 @@ fail:
     return status;
 }
 
-cddp_status cddpi_single_prepare_save(struct cddpi_trainer *trainer,
-                                      struct cddpi_snapshot_source *out)
-{
-    (void)trainer; /* all tensors have data */
-    (void)out;
-    return CDDP_OK;
-}
-
 cddp_status cddpi_single_load(struct cddpi_trainer *trainer, const char *path)
 {
     cddp_snapshot snapshot;
@@ -284,13 +249,6 @@ cddp_status cddpi_single_show_evaluation(struct cddpi_trainer *trainer, uint64_t
                             (unsigned long long)epoch, epochs, step, found->loss,
                             found->accuracy * 100);
     }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_single_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
-{
-    (void)trainer;
-    (void)line;
     return CDDP_OK;
 }
 
@@ -338,17 +296,11 @@ void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_h
 }
 
 const struct cddpi_engine cddpi_engine_single = {
-    .fits = fits,
     .check = cddpi_single_check,
     .check_batch = cddpi_single_check_batch,
-    .describe = cddpi_single_describe,
     .replays = true,
-    .join = cddpi_single_nothing,
     .build = build,
     .load_weights = cddpi_single_load_weights,
-    .optimizer_made = cddpi_single_nothing,
-    .complete = cddpi_single_nothing,
-    .begin = cddpi_single_begin,
     .destroy = destroy,
     .bind_grads = cddpi_single_bind_grads,
     .bind_params = cddpi_single_bind_params,
@@ -364,15 +316,11 @@ const struct cddpi_engine cddpi_engine_single = {
     .take_result = cddpi_single_take_result,
     .evaluate = cddpi_single_evaluate,
     .show_evaluation = cddpi_single_show_evaluation,
-    .add_metrics = cddpi_single_add_metrics,
     .print_result = cddpi_single_print_result,
     .reader = cddpi_single_reader,
     .device_count = cddpi_single_device_count,
     .name_device = cddpi_single_name_device,
     .add_memory = cddpi_single_add_memory,
     .list_tensors = cddpi_single_list_tensors,
-    .prepare_save = cddpi_single_prepare_save,
-    .end_save = cddpi_single_nothing,
     .load = cddpi_single_load,
-    .scatter = cddpi_single_nothing,
 };
