@@ -16,7 +16,6 @@
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/generate/from_checkpoint.h"
-#include "train/loop.h"
 #include "train/train_setup.h"
 
 #include <cddp/process.h>

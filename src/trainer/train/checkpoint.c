@@ -14,7 +14,6 @@
 #include "group/watch/stop.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
-#include "train/update.h"
 
 #include <errno.h>
 #include <math.h>

@@ -14,32 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cddp_status print_buckets_of(cddp_ddp *ddp, const struct cddpi_model *model, size_t count,
-                                    FILE *file)
-{
-    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
-
-    /* Statistics exist only after a step, so do one with zeros. */
-    CDDPI_TRY(cddp_ddp_begin(ddp, NULL));
-    for (size_t i = 0; i < count; i++) {
-        CDDPI_TRY(cddp_ddp_grad_ready(ddp, cddpi_model_ready_order(model)[i]));
-    }
-    CDDPI_TRY(cddp_ddp_wait(ddp));
-    CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
-    fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
-    for (size_t i = 0; i < stats.buckets; i++) {
-        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
-
-        CDDPI_TRY(cddp_ddp_get_bucket_stats(ddp, i, &bucket));
-        fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params, bucket.bytes);
-    }
-    return CDDP_OK;
-}
-
+/* Statistics exist only after a step, so do one with zeros. */
 static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *group,
                                  const struct cddpi_model *model, FILE *file)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(config, model, NULL);
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     size_t param_count = 0;
     size_t buffer_count = 0;
     const cddp_param *params = cddpi_model_params(model, &param_count);
@@ -48,7 +28,20 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     cddp_status status;
 
     CDDPI_TRY(cddp_ddp_create(group, params, param_count, buffers, buffer_count, &options, &ddp));
-    status = print_buckets_of(ddp, model, param_count, file);
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(ddp, NULL));
+    for (size_t i = 0; i < param_count; i++) {
+        CDDPI_TRY_GOTO(end, status, cddp_ddp_grad_ready(ddp, cddpi_model_ready_order(model)[i]));
+    }
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_wait(ddp));
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_get_stats(ddp, &stats));
+    fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
+    for (size_t i = 0; i < stats.buckets; i++) {
+        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
+
+        CDDPI_TRY_GOTO(end, status, cddp_ddp_get_bucket_stats(ddp, i, &bucket));
+        fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params, bucket.bytes);
+    }
+end:
     cddp_ddp_destroy(ddp);
     return status;
 }

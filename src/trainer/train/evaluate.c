@@ -7,9 +7,7 @@
 #include "base/shape.h"
 #include "group/watch/stop.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 #include "train/trainer.h"
-#include "train/update.h"
 
 #include <math.h>
 
@@ -72,18 +70,6 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The number of samples to evaluate. */
-static uint64_t sample_count(const struct cddpi_trainer *trainer)
-{
-    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
-    uint64_t most = (uint64_t)trainer->config->train.eval_batches;
-
-    if (most == 0 || most > trainer->test.data.count / batch) {
-        return trainer->test.data.count;
-    }
-    return most * batch;
-}
-
 /* Evaluate this rank's part of the next global batch. @p out_at_end: there was no more batch. */
 static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
 {
@@ -134,17 +120,21 @@ static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_
     return cddpi_model_result(last_model(trainer), out);
 }
 
-/* This rank's share of the test data. */
+/* This rank's share of the test data: all of it, or train.eval_batches. */
 static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
+    uint64_t most = (uint64_t)trainer->config->train.eval_batches;
+    uint64_t samples = trainer->test.data.count;
     cddp_status status;
 
+    if (most > 0 && most <= samples / batch) {
+        samples = most * batch;
+    }
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* discard what training has added */
-    CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0,
-                                      sample_count(trainer), batch, trainer->replica,
-                                      trainer->replica_count, false));
+    CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, samples,
+                                      batch, trainer->replica, trainer->replica_count, false));
     status = evaluate_batches(trainer, out);
     cddpi_data_loader_cancel(trainer->test.loader);
     return status;
@@ -154,10 +144,9 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
 static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t predictions,
                                      double took_ms)
 {
-    static const char *const of_images[] = {"eval_loss", "eval_accuracy", "eval_samples",
-                                            "eval_ms"};
-    static const char *const of_text[] = {"eval_loss", "eval_accuracy",   "eval_samples",
-                                          "eval_ms",   "eval_perplexity", "eval_tokens"};
+    static const char *const names[] = {"eval_loss",       "eval_accuracy",
+                                        "eval_samples",    "eval_ms",
+                                        "eval_perplexity", "eval_tokens" /* of text */};
     uint64_t epoch = trainer->cursor.epoch +
                      (trainer->cursor.position > 0); /* the current or just completed one */
     bool is_text = cddpi_trainer_is_text(trainer);
@@ -166,8 +155,8 @@ static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t pred
                        took_ms,     exp(found->loss), (double)predictions};
 
     if (trainer->records.metrics != NULL) {
-        cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch,
-                          is_text ? of_text : of_images, values, is_text ? 6 : 4);
+        cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch, names,
+                          values, is_text ? 6 : 4);
     }
     return trainer->engine->show_evaluation(trainer, epoch);
 }

@@ -1,6 +1,6 @@
 /* loop.c - runs the training loop to the last step or a signal, with evaluations and
  * checkpoints. */
-#include "train/loop.h"
+#include "train/train_setup.h"
 
 #include "base/error.h"
 #include "group/watch/group_trace.h"
@@ -10,7 +10,6 @@
 #include "train/generate/generate_model.h"
 #include "train/step.h"
 #include "train/telemetry/train_report.h"
-#include "train/update.h"
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {

@@ -5,7 +5,7 @@
  * rank's mean is weighted by its number of samples (is_sum() tells when this is done differently).
  * A rank without samples, in a short last batch or micro-batch, takes part with zeros, and in the
  * collectives of layers. */
-#include "train/micro_batch.h"
+#include "train/step.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static cddp_status grad_ready(void *context, size_t index)
+cddp_status cddpi_trainer_grad_ready(void *context, size_t index)
 {
     struct cddpi_trainer *trainer = context;
 
@@ -91,7 +91,8 @@ static cddp_status run_backward(struct cddpi_trainer *trainer, const struct cddp
 {
     CDDPI_TRY(mark(trainer, step, CDDPI_MARK_BACKWARD));
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, sync));
-    return trainer->engine->backward(trainer, scale, accumulate, grad_ready, trainer, out);
+    return trainer->engine->backward(trainer, scale, accumulate, cddpi_trainer_grad_ready, trainer,
+                                     out);
 }
 
 /* Gradients are added to those of the previous @p done micro-batches. */

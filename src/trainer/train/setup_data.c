@@ -161,20 +161,18 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     return check_weights(config);
 }
 
-static cddp_status check_channels(const struct cddpi_config *config, const char *key,
-                                  const struct cddpi_real_list *list, int channels)
-{
-    if (list->count != 1 && list->count != channels) {
-        return cddpi_config_fail(config, key, "%d numbers, but the images have %d channels",
-                                 list->count, channels);
-    }
-    return CDDP_OK;
-}
-
 static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
 {
-    CDDPI_TRY(check_channels(config, "data.mean", &config->data.mean, channels));
-    return check_channels(config, "data.std", &config->data.std, channels);
+    const struct cddpi_real_list *lists[] = {&config->data.mean, &config->data.std};
+
+    for (int i = 0; i < 2; i++) {
+        if (lists[i]->count != 1 && lists[i]->count != channels) {
+            return cddpi_config_fail(config, i == 0 ? "data.mean" : "data.std",
+                                     "%d numbers, but the images have %d channels", lists[i]->count,
+                                     channels);
+        }
+    }
+    return CDDP_OK;
 }
 
 static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,

@@ -10,10 +10,8 @@
 #include "group/watch/stop.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 #include "train/setup_model.h"
 #include "train/telemetry/train_report.h"
-#include "train/update.h"
 
 #include <assert.h>
 

@@ -1,7 +1,7 @@
 /* update.c - owns the end of a step: clips gradients and updates parameters; and collects the
  * results of steps on a device one step later, so that the device has the next step's work while
  * the host waits. */
-#include "train/update.h"
+#include "train/step.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,7 +9,6 @@
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 
 #include <math.h>
 

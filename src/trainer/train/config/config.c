@@ -7,7 +7,6 @@
 #include "base/user_path.h"
 #include "nn/model.h"
 #include "train/config/config_file.h"
-#include "train/config/syntax.h"
 #include "train/config/value.h"
 
 #include <assert.h>

@@ -30,4 +30,20 @@ size_t cddpi_config_opaque_length(const char *text, bool *out_is_open);
  *  CONFIG_TRUE, or CONFIG_FALSE for a fault and for lack of memory. */
 int cddpi_config_parse(config_t *parsed, const char *text);
 
+/* --- grammar.c and syntax.c: error texts for what libconfig rejects, of which it tells only a line
+ * --- */
+
+enum { CDDPI_FAULT_BYTES = 200 };
+
+/** Whether @p c can be part of a key's name. */
+bool cddpi_config_is_name(char c);
+
+/** Find the first place where @p text breaks the grammar, and describe it in @p what.
+ *  @return Its offset; -1: found no fault. */
+long cddpi_config_find_fault(const char *text, char what[CDDPI_FAULT_BYTES]);
+
+/** Fail with the error of @p parsed, which has read @p text from the file @p path. The error text
+ *  has the file and line, what is wrong, the line itself and a mark below the place. */
+cddp_status cddpi_config_fail_syntax(const config_t *parsed, const char *path, const char *text);
+
 #endif

@@ -1,9 +1,8 @@
 /* grammar.c - owns a second grammar of configurations, which only finds where a text is wrong.
  * libconfig decides what is read, but its errors are a line and two words. */
-#include "train/config/syntax.h"
+#include "train/config/config_file.h"
 
 #include "base/utf8.h"
-#include "train/config/config_file.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -1,11 +1,10 @@
 /* syntax.c - owns the error texts for a configuration that libconfig rejects: file, line, and the
  * line itself with a mark. */
-#include "train/config/syntax.h"
+#include "train/config/config_file.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "train/config/config_file.h"
 
 #include <ctype.h>
 #include <stdbool.h>

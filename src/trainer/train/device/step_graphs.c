@@ -8,7 +8,6 @@
 #include "group/join/group_agree.h"
 #include "train/device/device_step.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 
 #include <math.h>
 #include <stdio.h>

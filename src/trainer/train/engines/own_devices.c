@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/micro_batch.h"
 #include "train/telemetry/train_report.h"
 
 #include <string.h>

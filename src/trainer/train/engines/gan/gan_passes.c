@@ -7,9 +7,7 @@
 #include "base/normal.h"
 #include "group/watch/group_trace.h"
 #include "train/engines/gan/gan_state.h"
-#include "train/micro_batch.h"
 #include "train/telemetry/train_report.h"
-#include "train/update.h"
 
 #include <math.h>
 #include <string.h>
@@ -150,21 +148,15 @@ cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer, const struct cddpi
     return judge_images(trainer, batch->input, true, batch->count, false, out);
 }
 
-static cddp_status grad_ready(void *context, size_t index)
-{
-    struct cddpi_trainer *trainer = context;
-
-    return cddp_ddp_grad_ready(trainer->ddp, index);
-}
-
 static double scale_of(int share)
 {
     return share > 0 ? 1.0 / share : 1.0;
 }
 
 /* Add a pass's times to the interval: it began at @p begun, and its backward at @p forwarded. On a
- * device, the device measures instead. */
-static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded)
+ * device, the device measures instead. Unless the pass failed with @p status, wait for @p ddp. */
+static cddp_status end_pass(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded,
+                            cddp_status status, cddp_ddp *ddp)
 {
     int64_t now = cddpi_now_ns();
 
@@ -174,6 +166,7 @@ static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t for
         trainer->records.interval.forward_ns += forwarded - begun;
         trainer->records.interval.backward_ns += now - forwarded;
     }
+    return status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
 }
 
 /* Run forward, which ends at *@p out_forwarded, and backward of a pass. */
@@ -195,7 +188,8 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     sync.weight = count;
     sync.no_sync = !last;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
-    CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, grad_ready, trainer));
+    CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, cddpi_trainer_grad_ready,
+                                   trainer));
     return cddpi_model_collect(trainer->model, count);
 }
 
@@ -207,8 +201,7 @@ static cddp_status train_discriminator(struct cddpi_trainer *trainer, const floa
     int64_t forwarded = begun;
     cddp_status status = pass_through_discriminator(trainer, images, pass, count, &forwarded);
 
-    note_times(trainer, begun, forwarded);
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+    return end_pass(trainer, begun, forwarded, status, trainer->ddp);
 }
 
 /* Compute the discriminator's gradients. A step has one micro-batch. */
@@ -238,8 +231,9 @@ cddp_status cddpi_gan_compute(struct cddpi_trainer *trainer, struct cddpi_train_
     return cddpi_trainer_each_micro_batch(trainer, step, discriminate);
 }
 
-/* Run the generated images through the discriminator again, and the gradients back through it and
- * the generator. @p out_forwarded: as above. */
+/* Compute the generator's gradients: run the generated images, which should convince the updated
+ * discriminator, through it again, and the gradients back through it and the generator. @p
+ * out_forwarded: as above. */
 static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
                                      int64_t *out_forwarded)
 {
@@ -256,19 +250,7 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     CDDPI_TRY(cddpi_model_collect(trainer->model, count));
     sync.weight = count;
     CDDPI_TRY(cddp_ddp_begin(generator->ddp, &sync));
-    return cddpi_model_backward(generator->model, 1, false, grad_ready, generator);
-}
-
-/* Compute the generator's gradients: those of the @p count generated images, which should convince
- * the updated discriminator, go back through the generator. */
-static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
-{
-    int64_t begun = cddpi_now_ns();
-    int64_t forwarded = begun;
-    cddp_status status = pass_through_both(trainer, count, &forwarded);
-
-    note_times(trainer, begun, forwarded);
-    return status == CDDP_OK ? cddp_ddp_wait(cddpi_gan_of(trainer)->generator->ddp) : status;
+    return cddpi_model_backward(generator->model, 1, false, cddpi_trainer_grad_ready, generator);
 }
 
 /* Add the times of the generator's reducer and update to the step's. */
@@ -295,13 +277,18 @@ cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_t
     struct cddpi_train_step own = *step;
     struct cddpi_loss_result taken = {0};
     double norm = 0;
+    int64_t begun, forwarded;
     cddp_status status;
 
     CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
     own.lr = cddpi_schedule_lr(&generator->plan.schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* reports have the discriminator's norm */
     cddpi_model_bind_grads(trainer->model, gan->unwanted_grads);
-    status = train_generator(trainer, cddpi_gan_slot_of(gan, generator->cursor.step)->count);
+    begun = cddpi_now_ns();
+    forwarded = begun;
+    status = pass_through_both(trainer, cddpi_gan_slot_of(gan, generator->cursor.step)->count,
+                               &forwarded);
+    status = end_pass(trainer, begun, forwarded, status, generator->ddp);
     trainer->engine->bind_grads(trainer);
     CDDPI_TRY(status);
     CDDPI_TRY(cddpi_trainer_bind_again(generator));

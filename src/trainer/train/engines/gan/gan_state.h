@@ -6,7 +6,7 @@
  * PyTorch's DCGAN example in the same order: the discriminator on real images, then on generated
  * ones; the discriminator's update; the discriminator on the generated images again, for the
  * generator's gradients; the generator's update. On a device, all of this is work in the compute
- * stream, and its results are read a step later, as for other models (update.h). */
+ * stream, and its results are read a step later, as for other models (step.h). */
 #ifndef CDDPI_TRAIN_GAN_STATE_H
 #define CDDPI_TRAIN_GAN_STATE_H
 

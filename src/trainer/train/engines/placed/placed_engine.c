@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "train/batch_sizes.h"
-#include "train/micro_batch.h"
 
 #include <string.h>
 
@@ -52,13 +51,6 @@ static cddp_status check(const struct cddpi_config *config, int world_size)
     return cddpi_own_devices_check_generate(config);
 }
 
-static cddp_status grad_ready(void *context, size_t index)
-{
-    const struct cddpi_trainer *trainer = context;
-
-    return cddp_ddp_grad_ready(trainer->ddp, index);
-}
-
 static cddp_status run_pipeline(struct cddpi_trainer *trainer, struct cddpi_step_batches *all,
                                 struct cddpi_loss_result *out)
 {
@@ -67,7 +59,7 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, struct cddpi_step
     sync.weight = (double)all->share;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
     CDDPI_TRY(cddpi_placed_step(model_of(trainer), all->batches, all->scales, all->count,
-                                grad_ready, trainer, out));
+                                cddpi_trainer_grad_ready, trainer, out));
     return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, out->loss_sum);
 }
 

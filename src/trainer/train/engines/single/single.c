@@ -11,7 +11,6 @@
 #include "train/checkpoint.h"
 #include "train/device/host_copy.h"
 #include "train/telemetry/train_report.h"
-#include "train/update.h"
 
 #include <math.h>
 

@@ -12,7 +12,6 @@
 #include "group/watch/group_trace.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
-#include "train/micro_batch.h"
 
 #include <string.h>
 
@@ -40,18 +39,6 @@ static bool stage_has(const struct cddpi_stages *stages, int stage, uint64_t has
     return false;
 }
 
-static bool has_other_owners(const struct cddpi_trainer *trainer, size_t index)
-{
-    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    uint64_t hash = hash_of(&trainer->params[index]);
-    int owners = 0;
-
-    for (int stage = 0; stage < stages->count; stage++) {
-        owners += stage_has(stages, stage, hash) ? 1 : 0;
-    }
-    return owners > 1;
-}
-
 cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -77,7 +64,13 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
     }
     for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
-        stages->is_tied[i] = has_other_owners(trainer, i);
+        uint64_t hash = hash_of(&trainer->params[i]);
+        int owners = 0;
+
+        for (int stage = 0; stage < stages->count; stage++) {
+            owners += stage_has(stages, stage, hash) ? 1 : 0;
+        }
+        stages->is_tied[i] = owners > 1;
     }
     return status;
 }

@@ -112,17 +112,6 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     return fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count);
 }
 
-/* Fill @p tensor, whose memory is allocated, from the file, or from the tensor of update counts. */
-static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, int stage,
-                               const cddp_tensor *tensor)
-{
-    if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(tensor)) {
-        cddpi_stages_move_steps(trainer, stage, tensor->data, false);
-        return CDDP_OK;
-    }
-    return fill_tensor(cddpi_stages_of(trainer)->source, file, tensor);
-}
-
 static cddp_status send_tensor(const struct cddpi_trainer *trainer, int file, int stage,
                                cddp_tensor tensor)
 {
@@ -134,7 +123,12 @@ static cddp_status send_tensor(const struct cddpi_trainer *trainer, int file, in
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %s of stage %d", tensor.name,
                           stage);
     }
-    status = read_tensor(trainer, file, stage, &tensor);
+    if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(&tensor)) {
+        cddpi_stages_move_steps(trainer, stage, tensor.data, false);
+        status = CDDP_OK;
+    } else {
+        status = fill_tensor(cddpi_stages_of(trainer)->source, file, &tensor);
+    }
     if (status == CDDP_OK && bytes > 0) {
         status = cddp_send(cddpi_stages_of(trainer)->group, tensor.data, bytes, CDDP_U8, stage,
                            NULL);
