@@ -8,14 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *cddpi_key_type_word(enum cddpi_key_type type)
-{
-#define TYPE_WORD(id, word, expects) word,
-    static const char *const words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
-
-    return words[type];
-}
-
 const char *cddpi_key_expects(const struct cddpi_key *key)
 {
 #define TYPE_EXPECTS(id, word, expects) expects,
@@ -44,16 +36,16 @@ const char *cddpi_key_word(const struct cddpi_key *key, int value)
     return choice->word;
 }
 
+static int choice_of(const struct cddpi_key *key, const struct cddpi_config *config)
+{
+    return *(const int *)(const void *)((const char *)config + key->offset);
+}
+
 const char *cddpi_config_word(const struct cddpi_config *config, const char *path)
 {
     const struct cddpi_key *key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
 
-    return cddpi_key_word(key, cddpi_key_choice(key, config));
-}
-
-int cddpi_key_choice(const struct cddpi_key *key, const struct cddpi_config *config)
-{
-    return *(const int *)(const void *)((const char *)config + key->offset);
+    return cddpi_key_word(key, choice_of(key, config));
 }
 
 bool cddpi_choices_have(const int *choices, int value)
@@ -75,7 +67,7 @@ const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
     while (owner->offset != key->of) {
         owner++;
     }
-    return cddpi_choices_have(key->of_choices, cddpi_key_choice(owner, config)) ? NULL : owner;
+    return cddpi_choices_have(key->of_choices, choice_of(owner, config)) ? NULL : owner;
 }
 
 static const char *last_word(const char *path)
@@ -139,6 +131,9 @@ static void print_escaped(FILE *file, const char *text)
     }
 }
 
+#define TYPE_WORD(id, word, expects) word,
+static const char *const type_words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
+
 static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
 {
     const struct cddpi_key *data_type = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count,
@@ -147,7 +142,7 @@ static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
     for (size_t i = 0; i < count; i++) {
         fputc('*', file);
         print_escaped(file, keys[i].path);
-        fprintf(file, "* (%s", cddpi_key_type_word(keys[i].type));
+        fprintf(file, "* (%s", type_words[keys[i].type]);
         print_range(file, &keys[i]);
         if (keys[i].needed != NULL) {
             fputs("; must be given with data.type = ", file);

@@ -23,23 +23,6 @@ void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t 
     out->optimizer += cddpi_optim_state_bytes(trainer->optim, index);
 }
 
-cddp_status cddpi_trainer_device_memory(const struct cddpi_trainer *trainer,
-                                        struct cddpi_held_memory **out, int *out_count)
-{
-    int count = trainer->engine->device_count(trainer);
-    struct cddpi_held_memory *all = cddpi_zalloc_array((size_t)count, sizeof *all);
-
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", count);
-    }
-    for (; trainer != NULL; trainer = trainer->next) {
-        trainer->engine->add_memory(trainer, all);
-    }
-    *out = all;
-    *out_count = count;
-    return CDDP_OK;
-}
-
 /* @p device is one of this rank's: all ranks have devices of the same names. */
 static json_t *describe_memory(const struct cddpi_trainer *trainer, int rank, int device,
                                const struct cddpi_held_memory *held)
@@ -54,25 +37,29 @@ static json_t *describe_memory(const struct cddpi_trainer *trainer, int rank, in
                      (json_int_t)held->edges, "outputs_bytes", (json_int_t)held->outputs);
 }
 
-cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer)
+/* Rank 0 writes the line {"kind": "memory", "devices": [...]} for all ranks. */
+static cddp_status report_memory(struct cddpi_trainer *trainer)
 {
-    struct cddpi_held_memory *own = NULL;
-    struct cddpi_held_memory *all; /* a row per device of each rank */
+    int count = trainer->engine->device_count(trainer);
+    int rows = count * trainer->world_size;
+    struct cddpi_held_memory *own = cddpi_zalloc_array((size_t)count, sizeof *own);
+    struct cddpi_held_memory *all = cddpi_zalloc_array((size_t)rows, sizeof *all);
     json_t *devices;
-    int count = 0;
-    int rows;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_trainer_device_memory(trainer, &own, &count));
-    rows = count * trainer->world_size;
-    all = cddpi_zalloc_array((size_t)rows, sizeof *all);
-    status = all != NULL
-                 ? cddp_gather(trainer->group, own, all, (size_t)count * sizeof *own, CDDP_U8, 0,
-                               NULL)
-                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", rows);
-    if (status == CDDP_OK && trainer->records.metrics != NULL) {
+    if (own == NULL || all == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", rows);
+        goto end;
+    }
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        each->engine->add_memory(each, own);
+    }
+    CDDPI_TRY_GOTO(
+        end, status,
+        cddp_gather(trainer->group, own, all, (size_t)count * sizeof *own, CDDP_U8, 0, NULL));
+    if (trainer->records.metrics != NULL) {
         devices = json_array();
-        for (int i = 0; i < rows; i++) {
+        for (int i = 0; i < rows; i++) { /* a row per device of each rank */
             (void)json_array_append_new(devices,
                                         describe_memory(trainer, i / count, i % count, &all[i]));
         }
@@ -80,6 +67,7 @@ cddp_status cddpi_trainer_report_memory(struct cddpi_trainer *trainer)
                                  json_pack("{s:s, s:I, s:o}", "kind", "memory", "step",
                                            (json_int_t)trainer->cursor.step, "devices", devices));
     }
+end:
     cddpi_free(all);
     cddpi_free(own);
     return status;
@@ -303,5 +291,5 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
         return CDDP_OK;
     }
     trainer->records.told_memory = true;
-    return cddpi_trainer_report_memory(trainer);
+    return report_memory(trainer);
 }

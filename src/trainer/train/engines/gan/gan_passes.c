@@ -14,8 +14,9 @@
 
 enum { LOSS_D, LOSS_G, D_REAL, D_FAKE, COUNT, SUMS };
 
-/* A step's results are taken before the second step after it begins, so two slots are enough. */
-struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done)
+/* The slot of the step after @p done others. A step's results are taken before the second step
+ * after it begins, so two slots are enough. */
+static struct cddpi_gan_slot *slot_of(struct cddpi_gan *gan, uint64_t done)
 {
     return &gan->slots[done % CDDPI_GAN_SLOTS];
 }
@@ -45,7 +46,7 @@ static double probabilities(const float *logits, int count, double sum)
 cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
                                   struct cddpi_loss_result *out)
 {
-    const struct cddpi_gan_slot *slot = cddpi_gan_slot_of(cddpi_gan_of(trainer), step - 1);
+    const struct cddpi_gan_slot *slot = slot_of(cddpi_gan_of(trainer), step - 1);
     struct cddpi_interval *interval = &trainer->records.interval;
     double *sums = cddpi_gan_of(trainer)->sums;
     struct cddpi_loss_result found[CDDPI_GAN_PASSES] = {{0}};
@@ -93,7 +94,7 @@ cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_rando
     struct cddpi_philox stream = cddpi_philox_stream((uint64_t)trainer->config->train.seed, purpose,
                                                      (uint32_t)step);
     const struct cddpi_gan *gan = cddpi_gan_of(trainer);
-    float *noise = cddpi_gan_slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->noise;
+    float *noise = slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->noise;
     size_t latent = gan->latent;
     uint64_t quads = (latent + 3) / 4;
 
@@ -175,7 +176,7 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
                                               int64_t *out_forwarded)
 {
     bool last = pass == CDDPI_GAN_FAKE;
-    float *logits = cddpi_gan_slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->logits[pass];
+    float *logits = slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->logits[pass];
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
 
@@ -216,7 +217,7 @@ static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_trai
     (void)done;
     CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD));
     cddpi_launcher_report_alive();
-    cddpi_gan_slot_of(gan, trainer->cursor.step)->count = batch.count;
+    slot_of(gan, trainer->cursor.step)->count = batch.count;
     CDDPI_TRY(train_discriminator(trainer, batch.input, CDDPI_GAN_REAL, batch.count, begun));
     begun = cddpi_now_ns();
     CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD));
@@ -286,8 +287,7 @@ cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_t
     cddpi_model_bind_grads(trainer->model, gan->unwanted_grads);
     begun = cddpi_now_ns();
     forwarded = begun;
-    status = pass_through_both(trainer, cddpi_gan_slot_of(gan, generator->cursor.step)->count,
-                               &forwarded);
+    status = pass_through_both(trainer, slot_of(gan, generator->cursor.step)->count, &forwarded);
     status = end_pass(trainer, begun, forwarded, status, generator->ddp);
     trainer->engine->bind_grads(trainer);
     CDDPI_TRY(status);

@@ -75,8 +75,6 @@ CDDP_CHECKED cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer,
  *  generator's forward. */
 CDDP_CHECKED cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer);
 
-/** The slot of the step after @p done others. */
-struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done);
 /** Draw the latent vectors of @p count samples and start copying them to the device. They depend
  *  only on the seed, @p purpose, the step and the sample. */
 CDDP_CHECKED cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer,
