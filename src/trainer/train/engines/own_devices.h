@@ -67,9 +67,9 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
     .load_weights = cddpi_single_load_weights, .update = cddpi_single_update,                      \
     .square_sum = cddpi_single_square_sum, .update_finds_squares = true,                           \
     .take_result = cddpi_single_take_result, .evaluate = cddpi_single_evaluate,                    \
-    .show_evaluation = cddpi_single_show_evaluation,                                               \
-    .print_result = cddpi_single_print_result, .reader = cddpi_single_reader,                      \
-    .device_count = cddpi_own_devices_count, .name_device = cddpi_own_devices_name,                \
-    .list_tensors = cddpi_single_list_tensors, .load = cddpi_single_load
+    .show_evaluation = cddpi_single_show_evaluation, .print_result = cddpi_single_print_result,    \
+    .reader = cddpi_single_reader, .device_count = cddpi_own_devices_count,                        \
+    .name_device = cddpi_own_devices_name, .list_tensors = cddpi_single_list_tensors,              \
+    .load = cddpi_single_load
 
 #endif
