@@ -13,23 +13,13 @@
 
 enum { TEXT_BYTES = 1024 };
 
-/* Broadcast the text of the lowest rank that has one. */
-static cddp_status share_text(struct cddpi_trainer *trainer, char text[TEXT_BYTES])
-{
-    int64_t from = text[0] != '\0' ? trainer->rank : trainer->world_size;
-
-    CDDPI_TRY(cddp_all_reduce(trainer->group, &from, &from, 1, CDDP_I64, CDDP_OP_MIN, NULL));
-    return from < trainer->world_size
-               ? cddp_broadcast(trainer->group, text, TEXT_BYTES, CDDP_U8, (int)from, NULL)
-               : CDDP_OK;
-}
-
 cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
 {
     int64_t counts[2] = {0, 0};
     char text[TEXT_BYTES] = "";
     char other[TEXT_BYTES] = "";
     char *shown = text;
+    int64_t from;
 
     if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
         return CDDP_OK;
@@ -42,7 +32,11 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
         shown = other;
     }
     CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
-    CDDPI_TRY(share_text(trainer, shown));
+    from = shown[0] != '\0' ? trainer->rank : trainer->world_size;
+    CDDPI_TRY(cddp_all_reduce(trainer->group, &from, &from, 1, CDDP_I64, CDDP_OP_MIN, NULL));
+    if (from < trainer->world_size) { /* the text of the lowest rank that has one */
+        CDDPI_TRY(cddp_broadcast(trainer->group, shown, TEXT_BYTES, CDDP_U8, (int)from, NULL));
+    }
     if (trainer->rank == 0 && counts[0] + counts[1] > trainer->records.told_broken) {
         cddpi_trainer_warn(
             trainer,

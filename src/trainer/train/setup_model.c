@@ -245,8 +245,6 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
     return cddpi_step_graphs_create(trainer, &trainer->graphs);
 }
 
-/* --- data --- */
-
 /* A loader thread that shares its only core with compute costs more time than it saves. */
 static int loader_threads(int wanted, int ranks)
 {

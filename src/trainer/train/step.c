@@ -189,9 +189,7 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     interval->replayed += step->replayed;
     interval->step_ns += cddpi_now_ns() - step->begun_ns;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
 }
 

@@ -62,12 +62,9 @@ cddp_status cddpi_agreement_begin(struct cddpi_agreement *agreement, cddp_group 
 
 cddp_status cddpi_agreement_end(struct cddpi_agreement *agreement)
 {
-    cddp_status status = cddp_work_wait(agreement->work, 0);
-
-    if (status == CDDP_OK) {
-        cddpi_agreement_fini(agreement);
-    }
-    return status;
+    CDDPI_TRY(cddp_work_wait(agreement->work, 0));
+    cddpi_agreement_fini(agreement);
+    return CDDP_OK;
 }
 
 void cddpi_agreement_fini(struct cddpi_agreement *agreement)

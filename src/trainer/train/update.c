@@ -69,12 +69,10 @@ static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
 
 cddp_status cddpi_trainer_collect_results(struct cddpi_trainer *trainer, int keep, double *out_norm)
 {
-    cddp_status status = CDDP_OK;
-
-    while (status == CDDP_OK && cddpi_device_step_pending(trainer->device_step) > keep) {
-        status = collect_one(trainer, out_norm);
+    while (cddpi_device_step_pending(trainer->device_step) > keep) {
+        CDDPI_TRY(collect_one(trainer, out_norm));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The norm of all gradients, rounded to float32. The order of its sum depends on which rank holds
@@ -133,16 +131,14 @@ static cddp_status update_on_device(struct cddpi_trainer *trainer,
 cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                                  bool collects, double *out_norm)
 {
+    bool on_device = cddpi_device_is_async(trainer->device);
     int64_t begun = cddpi_now_ns();
-    cddp_status status;
+    cddp_status status = on_device
+                             ? update_on_device(trainer, step, collects, out_norm)
+                             : update_on_processor(trainer, step->lr, step->reported, out_norm);
+    int64_t ended = cddpi_now_ns();
 
-    if (cddpi_device_is_async(trainer->device)) {
-        status = update_on_device(trainer, step, collects, out_norm);
-        cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
-        return status;
-    }
-    status = update_on_processor(trainer, step->lr, step->reported, out_norm);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, cddpi_now_ns(), -1, 0);
-    trainer->records.interval.optimizer_ns += cddpi_now_ns() - begun;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, ended, -1, 0);
+    trainer->records.interval.optimizer_ns += on_device ? 0 : ended - begun;
     return status;
 }

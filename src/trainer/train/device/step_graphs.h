@@ -51,9 +51,8 @@ CDDP_CHECKED cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs 
 
 /* --- the choice, by timing a few steps of both ways and taking the faster --- */
 
-enum {
-    CDDPI_GRAPH_TIMED_STEPS = 5
-}; /* of each way, alternating: a device's speed changes over time */
+/* Of each way, alternating: a device's speed changes over time. */
+enum { CDDPI_GRAPH_TIMED_STEPS = 5 };
 
 /* Times of one of the two ways. */
 struct cddpi_step_times {

@@ -90,9 +90,7 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
     }
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
     status = cddpi_folder_make(folder);
-    if (status == CDDP_OK) {
-        status = cddpi_file_replace(path, put_sheet, &sheet);
-    }
+    status = status == CDDP_OK ? cddpi_file_replace(path, put_sheet, &sheet) : status;
     cddpi_free(path);
     return status;
 }

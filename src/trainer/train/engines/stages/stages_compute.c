@@ -206,10 +206,9 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
 static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
-    int64_t ended;
     cddp_status status = sum_tied(trainer);
+    int64_t ended = cddpi_now_ns();
 
-    ended = cddpi_now_ns();
     trainer->records.interval.stages_wait_ns += ended - begun;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
